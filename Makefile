@@ -1,0 +1,82 @@
+# The verbs of this repository. `make` alone lists them. Works with GNU make 3.81 and later.
+#   PYTHON=python3.12   the Python to build .venv with; otherwise the first one found that is new enough
+#   PYTEST_ARGS='-k x'  more arguments for `make test`
+#   ONCE=1              `make demo` ends by itself
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+PYTHON_CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jars demo dev test lint format type check lock clean
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: $(INSTALLED) jars ## make .venv from requirements.lock and fetch the checked JVM artifacts
+
+# Everything that is run from source is built by the setuptools of the lock, so nothing unlocked takes part.
+$(INSTALLED): requirements.lock pyproject.toml
+	@set -e; found=; \
+	for each in $(PYTHON_CANDIDATES); do \
+	  if "$$each" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then \
+	    found="$$each"; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "error: frazil needs Python 3.11 to 3.13; none of these is one: $(PYTHON_CANDIDATES)" >&2; \
+	  echo "  Next: install one, or make setup PYTHON=/path/to/python3.12" >&2; exit 1; \
+	fi; \
+	"$$found" -m jobs.runtime.preflight; \
+	if ! "$(BIN)/python" -c '' 2>/dev/null; then \
+	  echo "making $(VENV) with $$found"; rm -rf $(VENV); "$$found" -m venv $(VENV) || { \
+	    echo "error: $$found cannot make a virtual environment" >&2; \
+	    echo "  Next: install its venv module (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }; \
+	fi
+	@echo "installing the locked Python packages (the first time this takes a minute or two)"
+	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > $(VENV)/setuptools.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes -r $(VENV)/setuptools.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+# Cheap when they are there: it looks at each file's size and time.
+jars: $(INSTALLED)
+	@$(BIN)/python -m jobs.runtime.artifacts --quiet
+
+demo: setup ## run the whole way on this machine: broker, payments, Dagster, table (ONCE=1 ends by itself)
+	@$(BIN)/frazil demo $(if $(ONCE),--once)
+
+dev: setup ## start the local broker and Dagster's UI and daemon
+	@$(BIN)/frazil dev
+
+test: setup ## run the whole suite, real broker, Spark and catalog included
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(INSTALLED) ## look for mistakes and unformatted files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(INSTALLED) ## mend what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+type: $(INSTALLED) ## check the types
+	@$(BIN)/basedpyright
+
+check: $(INSTALLED) ## load Dagster's definitions, and check who imports whom
+	@$(BIN)/dg check defs
+	@$(BIN)/python -m pytest -q tests/unit/test_imports.py
+
+# Without index addresses, so that the file serves any index; --universal, so that it serves every platform.
+lock: $(INSTALLED) ## write requirements.lock anew from pyproject.toml
+	@test -x .venv-lock/bin/uv || { $(BIN)/python -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv; }
+	@.venv-lock/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-header --no-annotate --no-strip-extras --extra ui --extra dev pyproject.toml \
+	  -o requirements.lock
+
+clean: ## remove .venv and caches; what was landed (.frazil) stays
+	@rm -rf $(VENV) .venv-lock build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@find assets jobs orchestration resources tests -name __pycache__ -type d -prune -exec rm -rf {} +

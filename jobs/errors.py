@@ -1,0 +1,24 @@
+"""What frazil says to a person when something is wrong."""
+
+from __future__ import annotations
+
+
+class FrazilError(Exception):
+    """A problem told to a person: what it is, where, and the next command to type; never with a stack trace.
+
+    Args:
+        message: One or more sentences that name the thing and the place.
+        fix: The next command to type, or the line to change.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.message: str = message
+        self.fix: str | None = fix
+
+    def __str__(self) -> str:
+        return self.message if self.fix is None else f"{self.message}\n  Next: {self.fix}"
+
+
+class StreamStopped(FrazilError):
+    """A stream refuses to go on by itself, because going on would lose, double or mix records."""
