@@ -1,0 +1,69 @@
+"""What every model of a YAML file shares: frozen, closed, with errors that name the field they are about."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, Strict, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+
+@dataclass(frozen=True, slots=True)
+class LineInText:
+    """The last part of a place that is inside a text of several lines: how many line breaks stand before it."""
+
+    lines_before: int
+
+
+Location = tuple[int | str | LineInText, ...]
+
+AnyInt = Annotated[int, Strict()]
+Flag = Annotated[bool, Strict()]
+
+
+class SpecModel(BaseModel):
+    """A frozen part of a YAML file. Unknown keys are refused; pydantic's own messages never repeat what was written."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, serialize_by_alias=True, allow_inf_nan=False
+    )
+
+
+def field_path(location: Location) -> str:
+    """Writes a place in a YAML file as people do: ``source.topics[0]``."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif isinstance(part, str):
+            path += f".{part}" if path else part
+    return path
+
+
+def problems_at(problems: list[tuple[Location, str]]) -> PydanticCustomError:
+    """Makes one pydantic error of problems at several places below the value that is being validated.
+
+    A validator of a whole model knows the fields that disagree, but pydantic would place its error at the model.
+    """
+    message = "; ".join(f"{path}: {text}" if (path := field_path(at)) else text for at, text in problems)
+    return PydanticCustomError("frazil_problems", "{message}", {"message": message, "problems": problems})
+
+
+def local_path(value: object, info: ValidationInfo) -> Path:
+    """Makes a path absolute: ``~`` is the home folder, a relative path starts at the folder of its YAML file."""
+    if not isinstance(value, (str, Path)) or not str(value):
+        raise ValueError("must be a path")
+    text = str(value)
+    if "${" in text:
+        raise ValueError("is not a secret; ${env:NAME} cannot stand in a path")
+    if "://" in text:
+        raise ValueError("must be a path of this machine, not a URI")
+    base = (info.context or {}).get("base")
+    expanded = Path(text).expanduser()
+    return Path(os.path.normpath((base / expanded) if base else expanded.absolute()))
+
+
+LocalPath = Annotated[Path, PlainValidator(local_path), PlainSerializer(str, return_type=str)]

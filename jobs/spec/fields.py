@@ -1,0 +1,88 @@
+"""The single values of a stream's YAML file: what they may be, and the sentences about those that are not."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
+
+from jobs.errors import FrazilError
+from jobs.schema.declared import parse_schema
+from jobs.schema.words import SchemaTextError
+from jobs.spec.base import AnyInt, LineInText, Location, problems_at
+from jobs.spec.partitioning import PartitionExpr, parse_partition_expr
+from jobs.spec.secrets import scalar_text
+
+MAX_INT64 = 2**63 - 1
+
+
+def _stream_id(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", value):
+        raise ValueError(
+            "must start with a small letter and go on with small letters, digits, _ and -, 63 at most; "
+            "it names the checkpoint, the stamps and the assets"
+        )
+    return value
+
+
+def _table_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)+", value):
+        raise ValueError("must be namespace.table, with letters, digits, _ and -, and at least one dot")
+    return value
+
+
+def _schema_text(value: object) -> str:
+    """Checks a schema's text; a list of columns is joined with commas first."""
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    columns = [item.strip().rstrip(",") for item in items if isinstance(item, str)]
+    if len(columns) != len(items):
+        raise ValueError("must be the columns as text, or a list of texts with one column each")
+    text = str(value) if isinstance(value, str) else ", ".join(columns)
+    try:
+        parse_schema(text)
+    except SchemaTextError as error:
+        if isinstance(value, str):
+            # What is missing at the end is missing after the last word, not in the line below it.
+            end = min(error.position, len(text.rstrip()))
+            raise problems_at([((LineInText(text.count("\n", 0, end)),), error.message)]) from None
+        before = [len(", ".join(columns[:end])) for end in range(1, len(columns) + 1)]
+        item = next((index for index, end in enumerate(before) if error.position <= end), len(columns) - 1)
+        raise problems_at([((item,), error.message)]) from None
+    return text
+
+
+def _partition_expr(value: object) -> PartitionExpr:
+    if isinstance(value, PartitionExpr):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("must be a partition expression such as day(created_at)")
+    try:
+        return parse_partition_expr(value)
+    except FrazilError as error:
+        raise ValueError(error.message) from None
+
+
+def _table_properties(value: object) -> Any:
+    if not isinstance(value, dict):
+        return value
+    properties: dict[str, str] = {}
+    problems: list[tuple[Location, str]] = []
+    for key, item in value.items():
+        try:
+            properties[str(key)] = scalar_text(item)
+            if "${" in properties[str(key)]:
+                raise ValueError("everyone who reads the table reads its properties; secrets belong in frazil.yaml")
+        except ValueError as error:
+            problems.append(((str(key),), str(error)))
+    if problems:
+        raise problems_at(problems)
+    return properties
+
+
+StreamId = Annotated[str, AfterValidator(_stream_id)]
+TableName = Annotated[str, AfterValidator(_table_name)]
+SchemaText = Annotated[str, BeforeValidator(_schema_text)]
+Partition = Annotated[PartitionExpr, PlainValidator(_partition_expr), PlainSerializer(str, return_type=str)]
+TableProperties = Annotated[dict[str, str], BeforeValidator(_table_properties)]
+PositiveInt = Annotated[AnyInt, Field(gt=0, le=MAX_INT64)]

@@ -1,0 +1,89 @@
+"""From the files under ``streams/`` to specs, with every problem told by file, line and field."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from jobs.spec.base import Location
+from jobs.spec.models import Decode, StreamSpec, Table, partition_problems_of
+from jobs.spec.problems import SpecError, load_model, located, shown_path
+from jobs.spec.yaml_document import YamlDocument
+
+
+def load_stream(path: Path) -> StreamSpec:
+    """Reads one stream.
+
+    Raises:
+        SpecError: With every problem of the file.
+    """
+    return _load(path)[0]
+
+
+def load_streams(folder: Path) -> list[StreamSpec]:
+    """Reads all streams of a folder (``*.yaml``, ``*.yml``), in the order of their files' names.
+
+    Raises:
+        SpecError: With every problem of all files, streams and tables that stand in two files included.
+    """
+    specs, errors = load_streams_tolerant(folder)
+    if errors:
+        raise SpecError(problem for error in errors for problem in error.problems)
+    return specs
+
+
+def load_streams_tolerant(folder: Path) -> tuple[list[StreamSpec], list[SpecError]]:
+    """Reads what can be read: one bad file does not stop the other streams.
+
+    Of files that claim the same stream or table all are refused, for nothing says which one is meant.
+
+    Returns:
+        The good specs, and one error for each bad file; one for the folder if it cannot be read.
+    """
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file())
+    except OSError as error:
+        return [], [SpecError([f"{shown_path(folder)}: the folder cannot be read: {error.strerror}"])]
+    loaded: list[tuple[StreamSpec, YamlDocument]] = []
+    errors: list[SpecError] = []
+    for path in paths:
+        try:
+            loaded.append(_load(path))
+        except SpecError as error:
+            errors.append(error)
+    conflicts = _conflicts(loaded)
+    errors.extend(located(loaded[index][1], problems) for index, problems in conflicts.items())
+    return [spec for index, (spec, _) in enumerate(loaded) if index not in conflicts], errors
+
+
+def _load(path: Path) -> tuple[StreamSpec, YamlDocument]:
+    return load_model(path, StreamSpec, show_values=True, further=_partition_problems_in)
+
+
+def _partition_problems_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
+    """Checks the partition expressions also while other parts of the file are wrong."""
+    try:
+        decode, table = Decode.model_validate(data.get("decode")), Table.model_validate(data.get("table"))
+    except ValidationError:
+        return
+    yield from partition_problems_of(decode, table)
+
+
+def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[tuple[Location, str]]]:
+    """Returns, by index, what each file claims that another one claims as well."""
+    claims: dict[tuple[str, str], list[tuple[int, Location]]] = defaultdict(list)
+    for index, (spec, _) in enumerate(loaded):
+        claims["stream", spec.stream].append((index, ("stream",)))
+        claims["table", spec.table.name].append((index, ("table", "name")))
+        claims["table", spec.dead_letter_table].append((index, ("errors", "dead_letters", "table")))
+    problems: dict[int, list[tuple[Location, str]]] = defaultdict(list)
+    for (kind, name), claimants in claims.items():
+        for index, location in claimants:
+            others = [loaded[other][1].shown for other, _ in claimants if other != index]
+            if others:
+                problems[index].append((location, f"the {kind} '{name}' is claimed by {', '.join(others)}, too"))
+    return problems

@@ -1,0 +1,155 @@
+"""A stream as data: the models of one YAML file under ``streams/``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import timedelta
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from jobs.schema.declared import StructType, parse_schema
+from jobs.spec.base import Flag, Location, SpecModel, problems_at
+from jobs.spec.durations import Duration
+from jobs.spec.fields import Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
+from jobs.spec.partition_check import partition_problems
+from jobs.spec.source import Source
+
+# Beside the models, for a value cached in a frozen model would go along with `model_copy(update=…)`.
+_declared = lru_cache(maxsize=256)(parse_schema)
+
+
+class Decode(SpecModel):
+    """How bytes become typed columns. The schema's language is that of ``jobs.schema.declared``."""
+
+    value: Literal["json"]
+    schema_text: SchemaText = Field(alias="schema")
+    unknown_fields: Literal["ignore", "fail"] = "ignore"
+
+    @property
+    def declared(self) -> StructType:
+        """The schema, parsed."""
+        return _declared(self.schema_text)
+
+
+class Table(SpecModel):
+    """Where the rows go.
+
+    Args:
+        kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
+            ``_kafka_offset``, ``_kafka_timestamp``.
+        properties: Iceberg's table properties; applied when the table is created.
+    """
+
+    name: TableName
+    partition_by: tuple[Partition, ...] = ()
+    kafka_columns: Flag = True
+    properties: TableProperties = Field(default_factory=dict)
+
+
+class DeadLetters(SpecModel):
+    """Where failed records are kept."""
+
+    table: TableName
+
+
+class StopAbove(SpecModel):
+    """Stops the stream, before the commit, if more than this share of a batch failed.
+
+    Args:
+        ratio: Failed records by records read; above 0, 1 at most.
+        min_records: Batches with fewer records do not stop the stream.
+    """
+
+    ratio: Annotated[float, Field(gt=0, le=1)]
+    min_records: PositiveInt = 1000
+
+
+class Errors(SpecModel):
+    """What a record that cannot be decoded does: ``none`` stops the stream, ``data`` keeps it as a dead letter."""
+
+    tolerance: Literal["none", "data"] = "data"
+    dead_letters: DeadLetters | None = None
+    stop_above: StopAbove | None = None
+
+
+class Freshness(SpecModel):
+    """How long ago the table may last have been complete. At least a minute; ``warn`` is shorter than ``fail``."""
+
+    warn: Duration
+    fail: Duration
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Freshness:
+        problems: list[tuple[Location, str]] = []
+        for name in ("warn", "fail"):
+            if getattr(self, name) < timedelta(seconds=60):
+                problems.append(((name,), "must be at least 60s"))
+        if self.warn >= self.fail:
+            problems.append((("warn",), "must be shorter than fail"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+
+class StreamSpec(SpecModel):
+    """One stream: one YAML file, one Spark streaming query, one checkpoint."""
+
+    stream: StreamId
+    description: str = ""
+    owner: str | None = None
+    source: Source
+    decode: Decode
+    table: Table
+    errors: Errors = Errors()
+    trigger: Literal["available_now"] = "available_now"
+    freshness: Freshness | None = None
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> StreamSpec:
+        problems = [*partition_problems_of(self.decode, self.table)]
+        if self.dead_letter_table == self.table.name:
+            problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+    @property
+    def declared(self) -> StructType:
+        """The columns that are decoded."""
+        return self.decode.declared
+
+    @property
+    def dead_letter_table(self) -> str:
+        """The table of failed records: the one given, else the stream's table with ``_dead`` behind its name."""
+        return self.errors.dead_letters.table if self.errors.dead_letters else f"{self.table.name}_dead"
+
+    @property
+    def config_hash(self) -> str:
+        """Twelve hexadecimal digits that change with whatever changes the rows, and with nothing else.
+
+        Two ways to write the same (spaces in the schema, aliases of types, a default written out) give the same.
+        """
+        meaning = {
+            "decode": {
+                "value": self.decode.value,
+                "schema": self.declared.text,
+                "unknown_fields": self.decode.unknown_fields,
+            },
+            "table": {
+                "name": self.table.name,
+                "partition_by": [str(expression) for expression in self.table.partition_by],
+                "kafka_columns": self.table.kafka_columns,
+            },
+            "errors": {"tolerance": self.errors.tolerance, "dead_letters": self.dead_letter_table},
+        }
+        text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def partition_problems_of(decode: Decode, table: Table) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
+    problems = partition_problems(table.partition_by, decode.declared, kafka_columns=table.kafka_columns)
+    return [(("table", "partition_by", index), problem) for index, problem in problems]

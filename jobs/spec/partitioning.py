@@ -1,0 +1,98 @@
+"""Partition expressions of a spec: ``day(created_at)``, ``bucket(16, payer)``, ``type``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from jobs.errors import FrazilError
+from jobs.schema.declared import quoted
+
+TransformName = Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"]
+KNOWN = "a bare column name, year(col), month(col), day(col), hour(col), bucket(N, col), truncate(N, col)"
+
+_PART = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
+_COLUMN = re.compile(rf"{_PART}(?:\s*\.\s*{_PART})*")
+_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
+_MAX_ARGUMENT = 2**31 - 1
+
+
+class PartitionError(FrazilError):
+    """A partition expression cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionExpr:
+    """One field of a table's partition spec.
+
+    Args:
+        transform: Iceberg's transform.
+        column: The source column; levels of a nested one are separated by dots, as Iceberg's full names are.
+        argument: The number of buckets, or the width that truncate cuts to; None for the other transforms.
+    """
+
+    transform: TransformName
+    column: str
+    argument: int | None = None
+
+    def __str__(self) -> str:
+        column = ".".join(quoted(part) for part in self.column.split("."))
+        if self.transform == "identity":
+            return column
+        return (
+            f"{self.transform}({column})" if self.argument is None else f"{self.transform}({self.argument}, {column})"
+        )
+
+
+def parse_partition_expr(text: str) -> PartitionExpr:
+    """Reads one partition expression. The names of transforms may be in either case; those of columns are exact.
+
+    Raises:
+        PartitionError: If it is none of the known forms. The message names the expression.
+    """
+    if column := _column(text):
+        return PartitionExpr("identity", column)
+    call = _CALL.fullmatch(text)
+    if call is None:
+        raise PartitionError(f"cannot read the partition expression '{text}'; known: {KNOWN}")
+    name, arguments = call[1].lower(), [part.strip() for part in _split(call[2])]
+    if name not in get_args(TransformName):
+        # Spark's DDL has the plurals (`days(ts)`), so people bring them along.
+        near = difflib.get_close_matches(name, get_args(TransformName), n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise PartitionError(
+            f"unknown transform '{call[1]}' in the partition expression '{text}'; {hint}known: {KNOWN}"
+        )
+    transform = cast(TransformName, name)
+    if transform in ("bucket", "truncate"):
+        return _with_argument(transform, arguments, text)
+    column = _column(arguments[0]) if len(arguments) == 1 else None
+    if column is None:
+        raise PartitionError(f"the partition expression '{text}' needs one column: {transform}(col)")
+    return PartitionExpr(transform, column)
+
+
+def _with_argument(transform: TransformName, arguments: list[str], text: str) -> PartitionExpr:
+    numbers = [a for a in arguments if re.fullmatch(r"[0-9][0-9_]*", a)]
+    columns = [column for a in arguments if (column := _column(a))]
+    if len(arguments) != 2 or len(numbers) != 1 or len(columns) != 1:
+        raise PartitionError(f"the partition expression '{text}' needs a number and a column: {transform}(16, col)")
+    number = int(numbers[0])
+    if not 1 <= number <= _MAX_ARGUMENT:
+        raise PartitionError(f"the number in the partition expression '{text}' must be from 1 to {_MAX_ARGUMENT}")
+    return PartitionExpr(transform, columns[0], number)
+
+
+def _split(arguments: str) -> list[str]:
+    """Splits at commas outside of backticks."""
+    return re.findall(r"(?:[^,`]|`[^`]*`)+", arguments)
+
+
+def _column(text: str) -> str | None:
+    text = text.strip()
+    if not _COLUMN.fullmatch(text):
+        return None
+    parts = re.findall(_PART, text)
+    return ".".join(part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts)

@@ -1,0 +1,159 @@
+"""Secrets as references: a settings file names environment variables, which are read only where they are used."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+from jobs.errors import FrazilError
+from jobs.spec.yaml_document import LocatedText
+
+_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_ADVICE = "write ${env:NAME} here and set the environment variable NAME"
+
+# A key holds a secret if one of its words, or its last words, say so: `s3.session-token`, `adls.account-key`.
+_SECRET_WORDS = {"authorization", "credential", "credentials", "passphrase", "passwd", "password", "secret", "token"}
+_SECRET_ENDINGS = (("account", "key"), ("api", "key"), ("access", "key"), ("private", "key"), ("connection", "string"))
+# …unless its last word says that it is about a secret: `token-refresh-enabled`, `oauthTokenFile`.
+_HARMLESS_LAST_WORDS = {"at", "enabled", "file", "id", "in", "ms", "path", "seconds", "ttl", "type", "uri", "url"}
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+")
+# `scheme://user:password@host`. In a database URI SQLAlchemy lets a slash stand in the password, too.
+_USERINFO = re.compile(r"://[^:/@?#\s]*:(?P<secret>[^@/?#\s]+)@")
+_USERINFO_DATABASE = re.compile(r"^(?!https?:)[a-z0-9]+(\+[a-z0-9]+)?://[^:/@]*:(?P<secret>[^@]+)@")
+_QUERY = re.compile(r"[?&;](?P<key>[^=?&;\s]+)=(?P<secret>[^&;\s]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A text with one or more ``${env:NAME}`` in it, kept as it is written; the values are never kept.
+
+    Args:
+        template: The text, such as ``${env:PGPASS}`` or ``postgresql://me:${env:PGPASS}@db/lake``.
+        where: File and line it was written in, for the message about a variable that is not set.
+
+    Raises:
+        ValueError: If the text has no reference, or a malformed one. The message never repeats the text.
+    """
+
+    template: str
+    where: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        rest = _REFERENCE.sub("", self.template)
+        if "${" in rest:
+            raise ValueError("has a reference that cannot be read; write ${env:NAME}, with letters, digits and _")
+        if rest == self.template:
+            raise ValueError(f"a secret must not stand in the file; {_ADVICE}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The environment variables it refers to, in order, each once."""
+        return tuple(dict.fromkeys(_REFERENCE.findall(self.template)))
+
+    def reveal(self) -> str:
+        """Returns the text with the variables' present values. Call it where the value is used, and do not keep it.
+
+        Raises:
+            FrazilError: If a variable is not set or is empty.
+        """
+
+        def value(match: re.Match[str]) -> str:
+            found = os.environ.get(match[1])
+            if found:
+                return found
+            state = "not set" if found is None else "empty"
+            place = f", which {self.where} refers to," if self.where else ""
+            raise FrazilError(
+                f"The environment variable {match[1]}{place} is {state}.",
+                fix=f"read -rs {match[1]} && export {match[1]}",
+            )
+
+        return _REFERENCE.sub(value, self.template)
+
+    def __str__(self) -> str:
+        return self.template
+
+    def __repr__(self) -> str:
+        return f"Secret({self.template!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls._validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(str, return_schema=core_schema.str_schema()),
+        )
+
+    @classmethod
+    def _validate(cls, value: object) -> Secret:
+        if isinstance(value, Secret):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"a secret must not stand in the file; {_ADVICE}")
+        return cls(str(value), value.where if isinstance(value, LocatedText) else None)
+
+
+def reveal(value: str | Secret) -> str:
+    """Returns a plain text as it is, and a secret's present value."""
+    return value.reveal() if isinstance(value, Secret) else value
+
+
+def text_or_secret(value: object) -> str | Secret:
+    """Makes a ``Secret`` of a text with a ``${…}`` in it, and text of any other scalar (``true``, ``4``).
+
+    Raises:
+        ValueError: If it is no scalar, or a reference is malformed.
+    """
+    if isinstance(value, Secret):
+        return value
+    if isinstance(value, str):
+        return Secret._validate(value) if "${" in value else str(value)
+    return scalar_text(value)
+
+
+def scalar_text(value: object) -> str:
+    """Returns the text of a YAML scalar as the properties of Iceberg and Spark want it: ``true``, not ``True``.
+
+    Raises:
+        ValueError: If it is a list, a mapping or nothing.
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    raise ValueError("must be a single value (text, a number, true or false)")
+
+
+def looks_secret(key: str) -> bool:
+    """Says whether a property of this name holds a secret, such as ``s3.secret-access-key`` or ``token``."""
+    words = [word.lower() for word in _WORD.findall(key)]
+    if not words or words[-1] in _HARMLESS_LAST_WORDS:
+        return False
+    return not _SECRET_WORDS.isdisjoint(words) or tuple(words[-2:]) in _SECRET_ENDINGS
+
+
+def literal_secret_problem(key: str, value: str | Secret) -> str | None:
+    """Says what is wrong if a property shows a secret in its own text: by its name, or by a password inside a URI.
+
+    Returns:
+        A sentence that does not repeat the value, or None if the property is in order.
+    """
+    text = str(value)
+    if isinstance(value, str) and value and looks_secret(key):
+        return f"a secret must not stand in the file; {_ADVICE}"
+    patterns = (_USERINFO, _USERINFO_DATABASE) if key.rpartition(".")[2] in ("uri", "url") else (_USERINFO,)
+    # References are taken out first, for they have colons and braces of their own; NUL keeps their place.
+    bare = _REFERENCE.sub("\0", text)
+    for pattern in patterns:
+        if (match := pattern.search(bare)) and match["secret"].strip("\0"):
+            return "a password must not stand in the file; write ${env:NAME} in its place: ://user:${env:NAME}@host"
+    for match in _QUERY.finditer(bare):
+        if looks_secret(match["key"]) and match["secret"].strip("\0"):
+            return f"a secret must not stand in the file; write {match['key']}=${{env:NAME}}"
+    return None

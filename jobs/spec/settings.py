@@ -1,0 +1,246 @@
+"""The settings of a deployment: where Kafka, the catalog, Spark and the state are. One file, ``frazil.yaml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+
+from jobs.errors import FrazilError
+from jobs.spec.base import LocalPath, Location, SpecModel, problems_at
+from jobs.spec.durations import Duration
+from jobs.spec.problems import load_model
+from jobs.spec.secrets import Secret, literal_secret_problem, reveal, text_or_secret
+from jobs.spec.security import KafkaSecurity
+
+SETTINGS_FILE = "frazil.yaml"
+EMBEDDED_FOLDER = ".frazil"
+
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):([0-9]{1,5})")
+
+
+def _properties(value: object) -> Any:
+    """Checks properties one by one; numbers and truth values become text, texts with a reference become secrets."""
+    if not isinstance(value, dict):
+        return value
+    checked: dict[str, str | Secret] = {}
+    problems: list[tuple[Location, str]] = []
+    for key, item in value.items():
+        try:
+            if not isinstance(key, str):
+                raise ValueError("a property's name must be text; put it in quotes")
+            checked[key] = text_or_secret(item)
+        except ValueError as error:
+            problems.append(((key if isinstance(key, int) else str(key),), str(error)))
+            continue
+        if problem := literal_secret_problem(key, checked[key]):
+            problems.append(((key,), problem))
+    if problems:
+        raise problems_at([((str(at[0]),), text) for at, text in problems])
+    return checked
+
+
+Properties = Annotated[
+    dict[str, str | Secret],
+    BeforeValidator(_properties),
+    PlainSerializer(lambda p: {key: str(value) for key, value in p.items()}, return_type=dict[str, str]),
+]
+
+
+def _revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
+    return {key: reveal(value) for key, value in properties.items()}
+
+
+def _bootstrap_servers(value: object) -> Any:
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    if not isinstance(value, str):
+        raise ValueError("must be host:port, or several of them")
+    servers = [server.strip() for server in value.split(",") if server.strip()]
+    for server in servers:
+        match = _HOST_PORT.fullmatch(server)
+        if match is None or not 0 < int(match[1]) < 65536:
+            raise ValueError("must be host:port, or several separated by commas, without a scheme")
+    if not servers:
+        raise ValueError("must name at least one host:port")
+    return ",".join(servers)
+
+
+def _matching(pattern: str, message: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(message)
+        return value
+
+    return AfterValidator(check)
+
+
+class KafkaSettings(SpecModel):
+    """Where Kafka is, and how to speak to it.
+
+    Args:
+        bootstrap_servers: ``host:port``, several separated by commas. None: the local broker, which writes its address
+            to ``address_file``.
+        address_file: Where the local broker of ``frazil up`` notes its address; None if another Kafka is used.
+    """
+
+    bootstrap_servers: Annotated[str, BeforeValidator(_bootstrap_servers)] | None = None
+    security: KafkaSecurity | None = None
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    request_timeout: Duration = timedelta(seconds=20)
+    address_file: LocalPath | None = None
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this is the local broker that ``frazil up`` starts."""
+        return self.address_file is not None
+
+    def require_bootstrap(self) -> str:
+        """Returns the servers to connect to; those of the local broker as they are now.
+
+        Raises:
+            FrazilError: If the local broker is to be used and is not running.
+        """
+        servers = self.bootstrap_servers if self.address_file is None else _noted_address(self.address_file)
+        if servers is None:
+            raise FrazilError("The local broker is not running.", fix="frazil up")
+        return servers
+
+
+class CatalogSettings(SpecModel):
+    """The Iceberg catalog: its name (the first part of every asset key) and PyIceberg's properties of it."""
+
+    name: Annotated[
+        str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,62}", "must be a name of letters, digits and _, such as frazil")
+    ] = "frazil"
+    properties: Properties
+
+    def revealed(self) -> dict[str, str]:
+        """Returns the properties with the secrets' present values: for the catalog client only, never to be kept.
+
+        Raises:
+            FrazilError: If a secret's environment variable is not set.
+        """
+        return _revealed(self.properties)
+
+
+class SparkSettings(SpecModel):
+    """Spark's own settings. ``conf`` may refer to secrets, like the catalog's properties."""
+
+    master: Annotated[str, _matching(r"\S+", "must be a Spark master, such as local[2]")] = "local[2]"
+    driver_memory: Annotated[str, _matching(r"[1-9][0-9]*[kmgtKMGT]", "must be a size, such as 512m or 1g")] = "1g"
+    conf: Properties = Field(default_factory=dict)
+
+    def revealed_conf(self) -> dict[str, str]:
+        """Returns ``conf`` with the secrets' present values: for the Spark session only, never to be kept.
+
+        Raises:
+            FrazilError: If a secret's environment variable is not set.
+        """
+        return _revealed(self.conf)
+
+
+class SettingsFile(SpecModel):
+    """What may stand in ``frazil.yaml``. A section that is left out is the embedded default's."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    catalog: CatalogSettings | None = None
+    spark: SparkSettings = SparkSettings()
+    state: LocalPath | None = None
+    lease_ttl: Duration = timedelta(seconds=30)
+
+    @model_validator(mode="after")
+    def _one_broker(self) -> SettingsFile:
+        if self.kafka.bootstrap_servers is not None and self.kafka.address_file is not None:
+            raise problems_at(
+                [(("kafka", "address_file"), "is for the local broker; leave it out beside bootstrap_servers")]
+            )
+        return self
+
+
+class Settings(SpecModel):
+    """The settings in effect. No form of it (repr, dump, JSON, pickle) holds a secret's value.
+
+    Args:
+        home: The folder of the deployment; ``.frazil/`` and ``streams/`` are in it.
+        state: The folder of checkpoints and leases.
+        lease_ttl: How long a driver's lease holds without being renewed.
+    """
+
+    home: Path
+    kafka: KafkaSettings
+    catalog: CatalogSettings
+    spark: SparkSettings
+    state: Path
+    lease_ttl: Duration
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether both the broker and the catalog are the embedded default's."""
+        return self.kafka.is_embedded and self.catalog == embedded_catalog(self.home)
+
+    @classmethod
+    def embedded(cls, home: Path) -> Settings:
+        """Returns the settings without any file: everything is under ``.frazil/`` of the home folder."""
+        return _in_effect(SettingsFile(), home)
+
+
+def embedded_catalog(home: Path) -> CatalogSettings:
+    """Returns the embedded catalog: SQLite, with its warehouse in a local folder."""
+    folder = home.absolute() / EMBEDDED_FOLDER
+    return CatalogSettings(
+        name="frazil",
+        properties={"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"},
+    )
+
+
+def load_settings(path: Path | None, *, home: Path) -> Settings:
+    """Reads the settings: the file given, else ``frazil.yaml`` in the home folder, else the embedded default.
+
+    Raises:
+        SpecError: If the file is missing or has problems; with all of them, without repeating values.
+    """
+    if path is None:
+        path = home / SETTINGS_FILE
+        if not path.exists():
+            return Settings.embedded(home)
+    file, _ = load_model(path, SettingsFile, show_values=False)
+    return _in_effect(file, home)
+
+
+def _in_effect(file: SettingsFile, home: Path) -> Settings:
+    home = home.absolute()
+    kafka = file.kafka
+    if kafka.bootstrap_servers is None:
+        address_file = kafka.address_file or home / EMBEDDED_FOLDER / "broker" / "address"
+        kafka = kafka.model_copy(
+            update={"address_file": address_file, "bootstrap_servers": _noted_address(address_file)}
+        )
+    return Settings(
+        home=home,
+        kafka=kafka,
+        catalog=file.catalog or embedded_catalog(home),
+        spark=file.spark,
+        state=file.state or home / EMBEDDED_FOLDER / "state",
+        lease_ttl=file.lease_ttl,
+    )
+
+
+def _noted_address(address_file: Path) -> str | None:
+    try:
+        return address_file.read_text(encoding="utf-8").strip() or None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def secret_references(settings: Settings) -> Iterator[Secret]:
+    """Yields every secret of the settings, so that ``frazil validate`` can say which variables are not set."""
+    yield from (
+        v for v in (*settings.catalog.properties.values(), *settings.spark.conf.values()) if isinstance(v, Secret)
+    )
+    if security := settings.kafka.security:
+        yield from (v for v in (security.user, security.password, security.key_password) if isinstance(v, Secret))

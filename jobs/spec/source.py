@@ -1,0 +1,129 @@
+"""What a stream reads: its topics, and where it starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from jobs.spec.base import AnyInt, Location, SpecModel, problems_at
+from jobs.spec.fields import MAX_INT64, PositiveInt
+
+_MAX_PARTITION = 2**31 - 1
+
+
+def _topic(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
+        raise ValueError(
+            "is not the name of a topic: letters, digits, '.', '_' and '-', 249 at most; or use topics_pattern"
+        )
+    return value
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    return value
+
+
+def _instant(value: object) -> Any:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("must be a time such as 2026-01-31T08:00:00Z") from None
+    if not isinstance(value, datetime):
+        raise ValueError("must be a time such as 2026-01-31T08:00:00Z; put it in quotes")
+    if value.tzinfo is None:
+        raise ValueError("must say its zone, such as 2026-01-31T08:00:00Z or 2026-01-31T09:00:00+01:00")
+    return value
+
+
+Topic = Annotated[str, AfterValidator(_topic)]
+Offsets = dict[Annotated[AnyInt, Field(ge=0, le=_MAX_PARTITION)], Annotated[AnyInt, Field(ge=0, le=MAX_INT64)]]
+
+
+class StartTimestamp(SpecModel):
+    """Start at the first record that is not older than this time."""
+
+    timestamp: Annotated[AwareDatetime, BeforeValidator(_instant)]
+
+
+class StartOffsets(SpecModel):
+    """Start at these offsets, by topic and partition; each is the next offset to read."""
+
+    offsets: dict[Topic, Offsets]
+
+
+def _start_kind(value: object) -> str | None:
+    if isinstance(value, str):
+        return "@name"
+    if isinstance(value, StartTimestamp) or (
+        isinstance(value, dict) and "timestamp" in value and "offsets" not in value
+    ):
+        return "@timestamp"
+    if isinstance(value, StartOffsets) or (isinstance(value, dict) and "offsets" in value and "timestamp" not in value):
+        return "@offsets"
+    return None
+
+
+Start = Annotated[
+    Annotated[Literal["earliest", "latest"], Tag("@name")]
+    | Annotated[StartTimestamp, Tag("@timestamp")]
+    | Annotated[StartOffsets, Tag("@offsets")],
+    Discriminator(
+        _start_kind,
+        custom_error_type="frazil_start",
+        custom_error_message="must be earliest, latest, {timestamp: 2026-01-31T08:00:00Z} or "
+        "{offsets: {topic: {0: 17}}}",
+    ),
+]
+
+
+class Source(SpecModel):
+    """What is read. Exactly one of ``topics`` and ``topics_pattern`` is given.
+
+    Args:
+        topics_pattern: A regular expression that the whole name of a topic must match.
+        start: Where a stream without a position starts; a stream that has one goes on from there.
+        max_records_per_batch: The most that one batch reads, over all partitions.
+    """
+
+    topics: tuple[Topic, ...] | None = None
+    topics_pattern: Annotated[str, AfterValidator(_pattern)] | None = None
+    start: Start = "earliest"
+    max_records_per_batch: PositiveInt = 1_000_000
+
+    @model_validator(mode="after")
+    def _names_its_topics(self) -> Source:
+        if problems := list(self._problems()):
+            raise problems_at(problems)
+        return self
+
+    def _problems(self) -> Iterator[tuple[Location, str]]:
+        if self.topics is None and self.topics_pattern is None:
+            yield (), "needs topics, or topics_pattern"
+            return
+        if self.topics is not None and self.topics_pattern is not None:
+            yield ("topics_pattern",), "stands beside topics; give one of them"
+            return
+        if self.topics == ():
+            yield ("topics",), "must name at least one topic"
+        for index, topic in enumerate(self.topics or ()):
+            if topic in (self.topics or ())[:index]:
+                yield ("topics", index), f"the topic '{topic}' stands here twice"
+        if isinstance(self.start, StartOffsets):
+            for topic in self.start.offsets:
+                if not self.reads(topic):
+                    yield ("start", "offsets", topic), "is not a topic of this stream"
+
+    def reads(self, topic: str) -> bool:
+        """Says whether a topic is one of the stream's."""
+        if self.topics is not None:
+            return topic in self.topics
+        return re.fullmatch(self.topics_pattern or "", topic) is not None

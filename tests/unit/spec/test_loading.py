@@ -1,0 +1,342 @@
+# ruff: noqa: E501 (a table reads best with one case a line)
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.spec.loading import load_stream, load_streams, load_streams_tolerant
+from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError
+from jobs.spec.source import StartOffsets, StartTimestamp
+
+REPOSITORY = Path(__file__).parents[3]
+
+GOOD = """\
+# a comment first
+stream: payments
+source:
+  topics: [payments]
+decode:
+  value: json
+  schema: |
+    id string not null,
+    amount decimal(12,2),
+    at timestamptz
+table:
+  name: orders.payments
+  partition_by:
+    - day(at)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder of each test, so that messages show `streams/payments.yaml`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "streams").mkdir()
+    return tmp_path
+
+
+def written(text: str, name: str = "payments.yaml") -> Path:
+    path = Path("streams") / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(SpecError) as error:
+        load_stream(written(text))
+    assert str(error.value).endswith("Next: frazil validate")
+    return list(error.value.problems)
+
+
+def test_defaults() -> None:
+    spec = load_stream(written(GOOD))
+    assert spec.stream == "payments"
+    assert spec.source.topics == ("payments",)
+    assert spec.source.start == "earliest"
+    assert spec.source.max_records_per_batch == 1_000_000
+    assert spec.decode.unknown_fields == "ignore"
+    assert [field.name for field in spec.declared.fields] == ["id", "amount", "at"]
+    assert spec.table.kafka_columns is True
+    assert spec.errors.tolerance == "data"
+    assert spec.errors.stop_above is None
+    assert spec.dead_letter_table == "orders.payments_dead"
+    assert spec.trigger == "available_now"
+    assert spec.freshness is None
+
+
+def test_everything_given() -> None:
+    spec = load_stream(
+        written(
+            """
+stream: p-1
+description: d
+owner: team:x
+source:
+  topics_pattern: 'payments\\.\\d{8}'
+  start: {offsets: {payments.20260131: {0: 17, 1: 0}}}
+  max_records_per_batch: 50_000
+decode: {value: json, schema: [id string not null, 'm map<string, decimal(9,2)>'], unknown_fields: fail}
+table:
+  name: a.b.c
+  partition_by: ['bucket(16, id)', _kafka_topic]
+  kafka_columns: true
+  properties: {write.parquet.compression-level: 3, x.y: true, z: text}
+errors:
+  tolerance: none
+  dead_letters: {table: a.dead}
+  stop_above: {ratio: 0.05, min_records: 10}
+trigger: available_now
+freshness: {warn: 5m, fail: 1d}
+"""
+        )
+    )
+    assert spec.source.start == StartOffsets(offsets={"payments.20260131": {0: 17, 1: 0}})
+    assert spec.source.reads("payments.20260131")
+    assert not spec.source.reads("payments.20260131x")
+    assert [field.name for field in spec.declared.fields] == ["id", "m"]
+    assert spec.table.properties == {"write.parquet.compression-level": "3", "x.y": "true", "z": "text"}
+    assert [str(expression) for expression in spec.table.partition_by] == ["bucket(16, id)", "_kafka_topic"]
+    assert spec.dead_letter_table == "a.dead"
+    assert spec.errors.stop_above is not None
+    assert spec.errors.stop_above.ratio == 0.05
+    assert spec.freshness is not None
+    assert (spec.freshness.warn, spec.freshness.fail) == (timedelta(minutes=5), timedelta(days=1))
+
+
+def test_start_at_a_time() -> None:
+    spec = load_stream(
+        written(GOOD.replace("[payments]", "[payments]\n  start: {timestamp: 2026-01-31T09:00:00+01:00}"))
+    )
+    assert spec.source.start == StartTimestamp(timestamp=datetime(2026, 1, 31, 8, tzinfo=UTC))
+
+
+def test_a_spec_survives_json_and_pickle() -> None:
+    spec = load_stream(written(GOOD + "freshness: {warn: 90s, fail: 2h}\n"))
+    again = StreamSpec.model_validate_json(spec.model_dump_json())
+    assert again == spec
+    assert again.config_hash == spec.config_hash
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+def test_the_stream_in_the_repository_is_in_order() -> None:
+    (spec,) = load_streams(REPOSITORY / "streams")
+    assert spec.stream == "payments"
+    assert spec.table.name == "orders.payments"
+    assert spec.dead_letter_table == "orders.payments_dead"
+    assert [str(expression) for expression in spec.table.partition_by] == ["day(created_at)"]
+    assert {field.name: field.required for field in spec.declared.fields} == {
+        "id": True, "payer": True, "amount": True, "created_at": True, "document": False, "type": False,
+    }  # fmt: skip
+
+
+# What stands in GOOD, what takes its place, the line and the field, and a part of the sentence.
+ONE_PROBLEM = [
+    ("  schema: |", "  shema: |", 7, "decode.shema", "unknown key; did you mean 'schema'?"),
+    ("  schema: |", "  schema_text: |", 7, "decode.schema_text", "unknown key; did you mean 'schema'?"),
+    ("stream: payments", "stream: payments\npartition_by: [a]", 3, "partition_by", "unknown key here; it belongs under 'table'"),
+    ("stream: payments", "stream: payments\nqqq: 1", 3, "qqq", "unknown key; known here: stream, description, owner"),
+    ("stream: payments\n", "", 2, "stream", "is required and missing"),
+    ("  value: json\n", "", 5, "decode.value", "is required and missing"),
+    ("stream: payments", "stream: Payments", 2, "stream", "must start with a small letter"),
+    ("stream: payments", "stream: a" + 63 * "b", 2, "stream", "63 at most"),
+    ("stream: payments", "stream: 17", 2, "stream", "must be text; found 17; put it in quotes"),
+    ("stream: payments", "stream: true", 2, "stream", "must be text; found true; put it in quotes"),
+    ("stream: payments", "stream:", 2, "stream", "must be text; found nothing"),
+    ("stream: payments", "stream: payments\nowner: [a]", 3, "owner", "must be text; found a list"),
+    ("  topics: [payments]", "  topics: payments", 4, "source.topics", "must be a list; found 'payments'"),
+    ("  topics: [payments]", "  topics: []", 4, "source.topics", "must name at least one topic"),
+    ("  topics: [payments]", "  topics:\n    - ok\n    - a b", 6, "source.topics[1]", "is not the name of a topic"),
+    ("  topics: [payments]", "  topics:\n    - ok\n    - ok", 6, "source.topics[1]", "the topic 'ok' stands here twice"),
+    ("  topics: [payments]", "  start: latest", 3, "source", "needs topics, or topics_pattern"),
+    ("  topics: [payments]", "  topics: [a]\n  topics_pattern: b", 5, "source.topics_pattern", "give one of them"),
+    ("  topics: [payments]", "  topics_pattern: 'a('", 4, "source.topics_pattern", "is not a regular expression"),
+    ("source:\n  topics: [payments]", "source:", 3, "source", "must be a mapping of keys to values; found nothing"),
+    ("[payments]", "[payments]\n  start: erliest", 5, "source.start", "must be 'earliest' or 'latest'; found 'erliest'; did you mean 'earliest'?"),
+    ("[payments]", "[payments]\n  start: 17", 5, "source.start", "must be earliest, latest, {timestamp: 2026-01-31T08:00:00Z} or {offsets: {topic: {0: 17}}}"),
+    ("[payments]", "[payments]\n  start:\n    timestamp: 2026-01-31", 6, "source.start.timestamp", "must say its zone"),
+    ("[payments]", "[payments]\n  start:\n    timestamp: soon", 6, "source.start.timestamp", "must be a time such as"),
+    ("[payments]", "[payments]\n  start:\n    timestamp: 1700000000", 6, "source.start.timestamp", "must be a time such as"),
+    ("[payments]", "[payments]\n  start:\n    offsets:\n      other: {0: 1}", 7, "source.start.offsets.other", "is not a topic of this stream"),
+    ("[payments]", "[payments]\n  start:\n    offsets:\n      payments:\n        0: -1", 8, "source.start.offsets.payments[0]", "greater than or equal to 0; found -1"),
+    ("[payments]", "[payments]\n  start:\n    offsets:\n      payments:\n        a: 1", 8, "source.start.offsets.payments.a", "must be a whole number"),
+    ("[payments]", "[payments]\n  max_records_per_batch: 0", 5, "source.max_records_per_batch", "must be greater than 0; found 0"),
+    ("[payments]", "[payments]\n  max_records_per_batch: 1e6", 5, "source.max_records_per_batch", "must be a whole number; found 1000000.0"),
+    ("[payments]", "[payments]\n  max_records_per_batch: '5'", 5, "source.max_records_per_batch", "must be a whole number; found '5'"),
+    ("value: json", "value: jsn", 6, "decode.value", "must be 'json'; found 'jsn'; did you mean 'json'?"),
+    ("value: json", "value: json\n  unknown_fields: fial", 7, "decode.unknown_fields", "did you mean 'fail'?"),
+    ("    amount decimal", "    amount decimel", 9, "decode.schema", "did you mean 'decimal'?"),
+    ("    at timestamptz", "    at timestamptz as epoch", 10, "decode.schema", "at line 3"),
+    ("    at timestamptz", "    at", 10, "decode.schema", "The schema text is wrong at"),
+    ("    at timestamptz", "    at timestamptz, ID string", 10, "decode.schema", "ID"),
+    ("    id string not null", "    _kafka_x string", 8, "decode.schema", "_kafka"),
+    ("name: orders.payments", "name: payments", 12, "table.name", "must be namespace.table"),
+    ("name: orders.payments", "name: orders.pay/ments", 12, "table.name", "must be namespace.table"),
+    ("    - day(at)", "    - day(att)", 14, "table.partition_by[0]", "no column 'att' in decode.schema; did you mean 'at'?"),
+    ("    - day(at)", "    - id\n    - days(at)", 15, "table.partition_by[1]", "unknown transform 'days'"),
+    ("    - day(at)", "    - 17", 14, "table.partition_by[0]", "must be a partition expression such as day(created_at)"),
+    ("    - day(at)", "    - _kafka_topic\n  kafka_columns: false", 14, "table.partition_by[0]", "kafka_columns is false"),
+    ("    - day(at)", "    - id\n  kafka_columns: 'yes'", 15, "table.kafka_columns", "must be true or false; found 'yes'"),
+    ("    - day(at)", "    - id\n  kafka_columns: off", 15, "table.kafka_columns", "must be true or false; found 'off'"),
+    ("    - day(at)", "    - id\n  properties: {a: [1]}", 15, "table.properties.a", "must be a single value"),
+    ("    - day(at)", "    - id\n  properties: {a: '${env:X}'}", 15, "table.properties.a", "secrets belong in frazil.yaml"),
+    ("table:", "errors: {tolerance: all}\ntable:", 11, "errors.tolerance", "must be 'none' or 'data'; found 'all'"),
+    ("table:", "errors: {dead_letters: {table: orders.payments}}\ntable:", 11, "errors.dead_letters.table", "must be another table"),
+    ("table:", "errors: {dead_letters: {table: x}}\ntable:", 11, "errors.dead_letters.table", "must be namespace.table"),
+    ("table:", "errors: {dead_letters: x.y}\ntable:", 11, "errors.dead_letters", "must be a mapping of keys to values; found 'x.y'"),
+    ("table:", "errors: {stop_above: {ratio: 0}}\ntable:", 11, "errors.stop_above.ratio", "must be greater than 0"),
+    ("table:", "errors: {stop_above: {ratio: 5}}\ntable:", 11, "errors.stop_above.ratio", "must be less than or equal to 1; found 5"),
+    ("table:", "errors: {stop_above: {ratio: .nan}}\ntable:", 11, "errors.stop_above.ratio", "must be a finite number"),
+    ("table:", "errors: {stop_above: {}}\ntable:", 11, "errors.stop_above.ratio", "is required and missing"),
+    ("table:", "trigger: {every: 60s}\ntable:", 11, "trigger", "must be 'available_now'; found a mapping"),
+    ("table:", "freshness: {warn: 5, fail: 1h}\ntable:", 11, "freshness.warn", "needs a unit; write 5s, 5m, 5h or 5d"),
+    ("table:", "freshness: {warn: 30s, fail: 1h}\ntable:", 11, "freshness.warn", "must be at least 60s"),
+    ("table:", "freshness: {warn: 2h, fail: 1h}\ntable:", 11, "freshness.warn", "must be shorter than fail"),
+    ("table:", "freshness: {warn: 2h}\ntable:", 11, "freshness.fail", "is required and missing"),
+    ("stream: payments", "stream: payments\nstream: again", 3, "", "the key 'stream' stands here twice (first in line 2)"),
+    ("  value: json", "  value: json\n  value: json", 7, "", "the key 'value' stands here twice (first in line 6)"),
+    ("stream: payments", "stream: [payments", 3, "", "is not YAML"),
+    ("stream: payments", "stream: payments\n\tx: 1", 3, "", "is not YAML"),
+    ("stream: payments", "stream: *missing", 2, "", "is not YAML"),
+    ("stream: payments", "stream: a\x07b", 2, "", "is not YAML: the character U+0007 is not allowed"),
+    ("stream: payments", "? [a]\n: b\nstream: payments", 2, "", "is not YAML"),
+    ("table:", "---\ntable:", 11, "", "is not YAML: expected a single document"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "line", "field", "told"), ONE_PROBLEM, ids=lambda value: str(value)[:30])
+def test_a_problem_names_file_line_and_field(old: str, new: str, line: int, field: str, told: str) -> None:
+    assert GOOD.count(old) >= 1
+    (problem,) = problems_of(GOOD.replace(old, new, 1))
+    place = f"streams/payments.yaml:{line}: {field}: " if field else f"streams/payments.yaml:{line}: "
+    assert problem.startswith(place)
+    assert told in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "streams/payments.yaml:1: the file is empty"),
+        ("# nothing\n", "streams/payments.yaml:1: the file is empty"),
+        ("- a\n", "streams/payments.yaml:1: must be a mapping of keys to values; found a list"),
+        ("just text\n", "streams/payments.yaml:1: must be a mapping of keys to values; found 'just text'"),
+        ("a: &a [*a]\n", "streams/payments.yaml:1: a: unknown key"),
+        ("[" * 5000, "streams/payments.yaml: is nested too deeply"),
+    ],
+)
+def test_files_that_are_no_stream_at_all(text: str, told: str) -> None:
+    assert any(problem.startswith(told) for problem in problems_of(text))
+
+
+def test_a_file_that_cannot_be_read() -> None:
+    with pytest.raises(SpecError, match=r"^streams/none.yaml: cannot be read: No such file or directory"):
+        load_stream(Path("streams/none.yaml"))
+    Path("streams/latin.yaml").write_bytes(b"stream: caf\xe9\n")
+    with pytest.raises(SpecError, match=r"^streams/latin.yaml: is not UTF-8 text \(at byte 11\)"):
+        load_stream(Path("streams/latin.yaml"))
+
+
+def test_all_problems_of_a_file_are_told_in_the_order_of_its_lines() -> None:
+    text = GOOD.replace("stream: payments", "stream: Payments").replace(
+        "  value: json", "  valeu: json\n  unknown_fields: x"
+    )
+    text = text.replace("- day(at)", "- days(at)") + "errors: {tolerance: all, stop_above: {ratio: 2}}\n"
+    assert [problem.split(": ")[0:2] for problem in problems_of(text)] == [
+        ["streams/payments.yaml:2", "stream"],
+        ["streams/payments.yaml:6", "decode.valeu"],
+        ["streams/payments.yaml:7", "decode.unknown_fields"],
+        ["streams/payments.yaml:15", "table.partition_by[0]"],
+        ["streams/payments.yaml:16", "errors.tolerance"],
+        ["streams/payments.yaml:16", "errors.stop_above.ratio"],
+    ]
+
+
+def test_columns_are_checked_although_another_part_is_wrong() -> None:
+    problems = problems_of(GOOD.replace("topics:", "topcs:").replace("day(at)", "day(att)"))
+    assert [problem.split(": ")[1] for problem in problems] == ["source.topcs", "source", "table.partition_by[0]"][::2]
+
+
+def test_a_problem_in_a_list_of_columns_is_placed_at_the_column() -> None:
+    schema = "  schema:\n    - id string not null,\n    - amount decimal(12,2)\n    - at timestampt\n"
+    text = GOOD[: GOOD.index("  schema")] + schema + GOOD[GOOD.index("table:") :]
+    (problem,) = problems_of(text)
+    assert problem.startswith("streams/payments.yaml:10: decode.schema[2]: ")
+    assert "timestamptz" in problem
+
+
+def test_yaml_of_1_2_keeps_texts_as_they_are_written() -> None:
+    spec = load_stream(
+        written(GOOD + "  properties: {a: no, b: 0123, c: 12:30, d: 2026-01-31, e: 0x1F, f: 1_0, g: 'a'}\n")
+    )
+    assert spec.table.properties == {
+        "a": "no", "b": "0123", "c": "12:30", "d": "2026-01-31", "e": "0x1F", "f": "10", "g": "a"
+    }  # fmt: skip
+
+
+def test_merged_keys_are_found_on_their_own_lines() -> None:
+    text = "base: &b {warn: 1h, fail: 2h}\n" + GOOD + "freshness:\n  <<: *b\n  warn: 3h\n"
+    problems = problems_of(text)
+    assert problems[0].startswith("streams/payments.yaml:1: base: unknown key")
+    (problem,) = problems_of(GOOD + "freshness:\n  <<: {fail: 2h}\n  warn: 3h\n")
+    assert problem.startswith("streams/payments.yaml:17: freshness.warn: must be shorter")
+
+
+def other(stream: str, table: str, more: str = "") -> str:
+    return (
+        GOOD.replace("stream: payments", f"stream: {stream}").replace("name: orders.payments", f"name: {table}") + more
+    )
+
+
+def test_a_folder_of_streams_in_the_order_of_names() -> None:
+    written(other("b", "x.b"), "b.yml")
+    written(other("a", "x.a"), "a.yaml")
+    written("not a stream", "notes.txt")
+    assert [spec.stream for spec in load_streams(Path("streams"))] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (other("payments", "x.b"), "streams/b.yaml:2: stream: the stream 'payments' is claimed by streams/a.yaml, too"),
+        (other("b", "orders.payments", "errors: {dead_letters: {table: x.d}}\n"),
+         "streams/b.yaml:12: table.name: the table 'orders.payments' is claimed by streams/a.yaml, too"),
+        (other("b", "orders.payments_dead"), "streams/b.yaml:12: table.name: the table 'orders.payments_dead' is claimed"),
+        (other("b", "x.b", "errors:\n  dead_letters:\n    table: orders.payments\n"),
+         "streams/b.yaml:17: errors.dead_letters.table: the table 'orders.payments' is claimed"),
+    ],
+)  # fmt: skip
+def test_what_two_files_claim_is_refused_in_both(second: str, told: str) -> None:
+    written(GOOD, "a.yaml")
+    written(second, "b.yaml")
+    written(other("c", "x.c"), "c.yaml")
+    specs, errors = load_streams_tolerant(Path("streams"))
+    assert [spec.stream for spec in specs] == ["c"]
+    assert len(errors) == 2
+    assert errors[0].problems[0].startswith("streams/a.yaml:")
+    assert any(problem.startswith(told) for problem in errors[1].problems)
+    with pytest.raises(SpecError) as error:
+        load_streams(Path("streams"))
+    assert set(error.value.problems) == {problem for each in errors for problem in each.problems}
+
+
+def test_one_bad_file_does_not_stop_the_others() -> None:
+    written(GOOD, "a.yaml")
+    written("stream: X\n", "b.yaml")
+    specs, errors = load_streams_tolerant(Path("streams"))
+    assert [spec.stream for spec in specs] == ["payments"]
+    (error,) = errors
+    assert all(problem.startswith("streams/b.yaml:1: ") for problem in error.problems)
+
+
+def test_a_missing_folder_is_told() -> None:
+    with pytest.raises(SpecError, match=r"^nowhere: the folder cannot be read: No such file"):
+        load_streams(Path("nowhere"))
+
+
+def test_errors_survive_pickle() -> None:
+    error = SpecError(["a:1: b", "c:2: d"])
+    again = pickle.loads(pickle.dumps(error))
+    assert again.problems == error.problems
+    assert str(again) == str(error) == "a:1: b\nc:2: d\n  Next: frazil validate"
