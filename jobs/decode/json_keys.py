@@ -1,0 +1,139 @@
+"""The keys of a JSON record: those that are not declared, and those that come twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from jobs.decode.problems import KEY_CASE, TOO_DEEP, ValueProblem
+from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
+
+MAX_DEPTH = 200
+"""How deep a record may be nested in what it carries beside the declared fields."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NESTING = re.compile(rb"[\[{\]}]")
+
+UnknownKey = tuple[str, str]
+"""The JSON path of the struct, with `[]` for the elements of a list and `{}` for the values of a map, and the key."""
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def check_depth(record: bytes) -> None:
+    """Refuses a record nested deeper than MAX_DEPTH, whatever the depth of the caller's own stack.
+
+    Raises:
+        ValueProblem: too_deep.
+    """
+    if record.count(b"[") + record.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for mark in _NESTING.finditer(_STRING.sub(b"", record)):
+        depth += 1 if mark.group() in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise ValueProblem(TOO_DEEP, f"needs JSON nested at most {MAX_DEPTH} deep, found more")
+
+
+class KeyWalker:
+    """Finds the keys that a declared record does not have, at every level, without looking into their values."""
+
+    def __init__(self, declared: StructType) -> None:
+        self._declared = declared
+        self._levels: dict[int, tuple[dict[str, DeclaredType], dict[str, str]]] = {}
+        self._learn(declared)
+
+    def unknown(self, record: bytes) -> list[UnknownKey]:
+        """The unknown keys in order, each once.
+
+        Raises:
+            ValueProblem: key_case, when a key differs only by case from a declared one that is not there.
+            msgspec.DecodeError: The JSON is not valid.
+        """
+        return list(dict.fromkeys(self._walk(self._declared, record.lstrip(), "$")))
+
+    def _learn(self, declared: DeclaredType) -> bool:
+        """Notes the structs; returns whether there is any."""
+        match declared:
+            case StructType(fields):
+                nested = {field.name: field.type for field in fields if self._learn(field.type)}
+                self._levels[id(declared)] = (nested, {field.name.casefold(): field.name for field in fields})
+                return True
+            case ListType(element):
+                return self._learn(element)
+            case MapType(_, value):
+                return self._learn(value)
+            case _:
+                return False
+
+    def _walk(self, declared: DeclaredType, token: Any, path: str) -> Iterator[UnknownKey]:
+        """Where the JSON has another shape than declared there is nothing to say: the typed decoder says it."""
+        initial = bytes(memoryview(token)[:1])
+        match declared:
+            case StructType() if initial == b"{":
+                nested, by_case = self._levels[id(declared)]
+                members = _object(token)
+                for key in members:
+                    name = by_case.get(key.casefold())
+                    if name is None or (name != key and name in members):
+                        yield path, key
+                    elif name != key:
+                        message = f"needs the key '{name}', found '{key}', which differs by case"
+                        raise ValueProblem(KEY_CASE, message, f"{path}.{key}")
+                for name, inner in nested.items():
+                    if name in members:
+                        yield from self._walk(inner, members[name], f"{path}.{name}")
+            case ListType(element) if initial == b"[":
+                for one in _array(token):
+                    yield from self._walk(element, one, path + "[]")
+            case MapType(_, value) if initial == b"{":
+                for one in _object(token).values():
+                    yield from self._walk(value, one, path + "{}")
+            case _:
+                return
+
+
+class _Repeated(Exception):
+    pass
+
+
+def last_wins(record: bytes) -> bytes | None:
+    """The record without the earlier ones of keys that come twice, at every level.
+
+    The typed decoder checks every occurrence; only the last one counts.
+
+    Returns:
+        None if no key comes twice, or the JSON is not valid.
+    """
+    try:
+        json.loads(record.decode(), object_pairs_hook=_refuse_repeated, parse_float=str, parse_int=str)
+    except _Repeated:
+        try:
+            return _rewritten(record)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+    except (ValueError, RecursionError):
+        return None
+    return None
+
+
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise _Repeated
+
+
+def _rewritten(token: Any) -> bytes:
+    raw = bytes(token).strip()
+    match raw[:1]:
+        case b"{":
+            members = (msgspec.json.encode(key) + b":" + _rewritten(value) for key, value in _object(raw).items())
+            return b"{" + b",".join(members) + b"}"
+        case b"[":
+            return b"[" + b",".join(map(_rewritten, _array(raw))) + b"]"
+        case _:
+            return raw
