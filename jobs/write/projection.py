@@ -1,0 +1,230 @@
+"""Record batches in the columns and types of a table, as its data files want them.
+
+Only what keeps every value is converted: a wider integer, float or decimal, a coarser or equal unit of time that loses
+nothing, another layout of the same values. Anything else is refused, never cast.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from jobs.errors import FrazilError
+from jobs.write.pyiceberg_files import arrow_schema_in_files, schema_in_files
+
+# bool, True where the row is null because something around it is
+Mask: TypeAlias = np.ndarray
+
+
+class ProjectionError(FrazilError):
+    """Rows that a table cannot hold as they are: a column it lacks, another type, a null where none may be."""
+
+
+class Projection:
+    """Turns batches whose columns are named as the table's into batches that its data files hold as they are.
+
+    Args:
+        schema: The table's schema.
+
+    Attributes:
+        file_schema: The schema with the names used in files.
+        target: Its Arrow schema, with Iceberg's field ids.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.file_schema: Schema = schema_in_files(schema)
+        self.target: pa.Schema = arrow_schema_in_files(self.file_schema)
+        self._columns: tuple[NestedField, ...] = schema.fields
+        self._known: frozenset[str] = frozenset(column.name for column in schema.fields)
+        self._checked: pa.Schema | None = None
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in the table's columns; optional ones that it lacks are null. Copies nothing that fits already.
+
+        Raises:
+            ProjectionError: A column that the table does not have or that it cannot hold, or a null in a required one.
+        """
+        self._check_names(batch.schema)
+        arrays: list[pa.Array] = []
+        for column, target in zip(self._columns, self.target, strict=True):
+            index = batch.schema.get_field_index(column.name)
+            values = batch.column(index) if index >= 0 else None
+            arrays.append(_project(values, column.field_type, target, column.name, batch.num_rows, None))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+    def _check_names(self, schema: pa.Schema) -> None:
+        if schema is self._checked or (self._checked is not None and schema.equals(self._checked)):
+            return
+        names = schema.names
+        if unknown := sorted(set(names) - self._known):
+            raise ProjectionError(f"the table has no column {', '.join(f'`{name}`' for name in unknown)}")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ProjectionError(f"the rows have the column {', '.join(f'`{name}`' for name in twice)} twice")
+        self._checked = schema
+
+
+def _project(
+    values: pa.Array | None, kind: IcebergType, target: pa.Field, path: str, rows: int, above: Mask | None
+) -> pa.Array:
+    if values is None or pa.types.is_null(values.type):
+        return _missing(rows, target, path, above)
+    if isinstance(values, pa.DictionaryArray):
+        return _project(values.dictionary_decode(), kind, target, path, rows, above)
+    nulls_allowed = target.nullable or not values.null_count
+    if nulls_allowed and values.type == target.type and not _has_required(target.type):
+        return values
+    if isinstance(kind, StructType):
+        return _project_struct(values, kind, target, path, above)
+    if isinstance(kind, ListType):
+        return _project_list(values, kind, target, path, above)
+    if isinstance(kind, MapType):
+        return _project_map(values, kind, target, path, above)
+    fitting = _cast(values, target.type, path)
+    if nulls_allowed:
+        return fitting
+    _refuse_nulls(fitting, path, above)
+    # Arrow's Parquet writer refuses nulls in a required field even where the struct around it is null, and JSON decoded
+    # into such a struct has them there. Without the bitmap they hold what is in the buffer, which nobody reads.
+    return pa.Array.from_buffers(fitting.type, len(fitting), [None, *fitting.buffers()[1:]], 0, fitting.offset)
+
+
+def _missing(rows: int, target: pa.Field, path: str, above: Mask | None) -> pa.Array:
+    """A column that the rows lack: nulls, or fillers if it is required and everything around it is null."""
+    kind = target.type
+    if target.nullable and not (pa.types.is_struct(kind) and _has_required(kind)):
+        return pa.nulls(rows, kind)
+    if not target.nullable and rows and (above is None or not above.all()):
+        raise _required(path)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        children = [_missing(rows, field, path, np.ones(rows, dtype=bool)) for field in fields]
+        mask = pa.array(np.full(rows, target.nullable))
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    no_offsets = pa.array(np.zeros(rows + 1, dtype=np.int32))
+    if pa.types.is_map(kind):
+        empty = pa.array([], kind)
+        return pa.MapArray.from_arrays(no_offsets, empty.keys, empty.items, type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(no_offsets, pa.array([], kind.value_type), type=kind)
+    nulls = pa.nulls(rows, kind)
+    return pa.Array.from_buffers(kind, rows, [None, *nulls.buffers()[1:]], 0)
+
+
+def _project_struct(values: pa.Array, kind: StructType, target: pa.Field, path: str, above: Mask | None) -> pa.Array:
+    if not isinstance(values, pa.StructArray):
+        raise _misfit(values.type, target.type, path)
+    names = [values.type.field(i).name for i in range(values.type.num_fields)]
+    if unknown := sorted(set(names) - {child.name for child in kind.fields}):
+        raise ProjectionError(f"the table has no column {', '.join(f'`{path}.{name}`' for name in unknown)}")
+    mask = _null_mask(values)
+    around = mask if above is None else above if mask is None else above | mask
+    children = [
+        _project(
+            values.field(names.index(child.name)) if child.name in names else None,
+            child.field_type,
+            target.type.field(i),
+            f"{path}.{child.name}",
+            len(values),
+            around,
+        )
+        for i, child in enumerate(kind.fields)
+    ]
+    mask = _own_mask(values, target, path, above)
+    fields = [target.type.field(i) for i in range(target.type.num_fields)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _project_list(values: pa.Array, kind: ListType, target: pa.Field, path: str, above: Mask | None) -> pa.Array:
+    if not isinstance(values, pa.ListArray | pa.LargeListArray):
+        raise _misfit(values.type, target.type, path)
+    offsets, start, end = _offsets(values)
+    items = values.values.slice(start, end - start)
+    element = _project(items, kind.element_type, target.type.value_field, f"{path}[]", len(items), None)
+    mask = _own_mask(values, target, path, above)
+    return pa.ListArray.from_arrays(offsets, element, type=target.type, mask=mask)
+
+
+def _project_map(values: pa.Array, kind: MapType, target: pa.Field, path: str, above: Mask | None) -> pa.Array:
+    if not isinstance(values, pa.MapArray):
+        raise _misfit(values.type, target.type, path)
+    offsets, start, end = _offsets(values)
+    keys, items = values.keys.slice(start, end - start), values.items.slice(start, end - start)
+    return pa.MapArray.from_arrays(
+        offsets,
+        _project(keys, kind.key_type, target.type.key_field, f"{path}.key", len(keys), None),
+        _project(items, kind.value_type, target.type.item_field, f"{path}.value", len(items), None),
+        type=target.type,
+        mask=_own_mask(values, target, path, above),
+    )
+
+
+def _offsets(values: pa.ListArray | pa.LargeListArray | pa.MapArray) -> tuple[pa.Array, int, int]:
+    """Offsets of a list, which may be a slice of another, counted from its own first element."""
+    offsets = values.offsets.to_numpy(zero_copy_only=False)
+    start, end = int(offsets[0]), int(offsets[-1])
+    return pa.array((offsets - start).astype(np.int32)), start, end
+
+
+def _null_mask(values: pa.Array) -> Mask | None:
+    return values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+
+
+def _own_mask(values: pa.Array, target: pa.Field, path: str, above: Mask | None) -> pa.Array | None:
+    """The nulls to give a rebuilt array; none for a required one, which lies inside what is null itself."""
+    if not values.null_count:
+        return None
+    if target.nullable:
+        return values.is_null()
+    _refuse_nulls(values, path, above)
+    return None
+
+
+def _refuse_nulls(values: pa.Array, path: str, above: Mask | None) -> None:
+    if above is None or bool((values.is_null().to_numpy(zero_copy_only=False) & ~above).any()):
+        raise _required(path)
+
+
+def _required(path: str) -> ProjectionError:
+    return ProjectionError(f"the column `{path}` is required and a row has none")
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    """Whether a required field lies inside a type; keys of maps cannot be null in Arrow and do not count."""
+    if pa.types.is_map(kind):
+        return not kind.item_field.nullable or _has_required(kind.item_type) or _has_required(kind.key_type)
+    return any(not kind.field(i).nullable or _has_required(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _cast(values: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    if values.type == target:
+        return values
+    if not _keeps_values(values.type, target):
+        raise _misfit(values.type, target, path)
+    try:
+        return values.cast(target)
+    except pa.ArrowInvalid as problem:
+        raise ProjectionError(f"the column `{path}` does not fit {target}: {problem}") from problem
+
+
+def _keeps_values(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a cast either keeps every value or fails."""
+    kinds = pa.types
+    if kinds.is_signed_integer(source) and kinds.is_signed_integer(target):
+        return source.bit_width <= target.bit_width
+    if kinds.is_floating(source) and kinds.is_floating(target):
+        return source.bit_width <= target.bit_width
+    if kinds.is_decimal(source) and kinds.is_decimal(target):
+        return source.scale == target.scale and source.precision <= target.precision
+    if kinds.is_timestamp(source) and kinds.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    text = (pa.string(), pa.large_string(), pa.string_view())
+    octets = (pa.binary(), pa.large_binary(), pa.binary_view())
+    return (source in text and target in text) or (source in octets and target in octets)
+
+
+def _misfit(source: pa.DataType, target: pa.DataType, path: str) -> ProjectionError:
+    return ProjectionError(f"the column `{path}` of the rows is {source}, that of the table is {target}")

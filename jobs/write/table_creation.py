@@ -1,0 +1,94 @@
+"""Creates a stream's tables, once, whoever else tries at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.errors import FrazilError
+
+FORMAT_VERSION = "2"
+
+# Commit retries are left alone: frazil's own commits never use them, and Spark's jobs on the table need them.
+_PROPERTIES = {
+    "write.parquet.compression-codec": "zstd",
+    # A quarter less time than level 3, for files that differ by a few per cent and that compaction rewrites anyway.
+    "write.parquet.compression-level": "1",
+    # Compaction takes it as its aim as well. Up to some 50 GB per table it gives a scan enough files to spread over; a
+    # table that grows larger may set more.
+    "write.target-file-size-bytes": str(128 * 1024 * 1024),
+    # A stream makes a manifest per batch; unmerged, planning a scan reads all of them.
+    "commit.manifest-merge.enabled": "true",
+    # Each commit writes the table's metadata anew; without these every version would stay for ever.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+
+
+def create_table_properties(extra: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a new table: frazil's, and over them the spec's.
+
+    Raises:
+        FrazilError: The spec asks for another format version.
+    """
+    wanted = extra.get("format-version", FORMAT_VERSION)
+    if str(wanted) != FORMAT_VERSION:
+        raise FrazilError(
+            f"table.properties: format-version {wanted} cannot be written; frazil writes version {FORMAT_VERSION}",
+            fix="remove format-version from table.properties",
+        )
+    return {"format-version": FORMAT_VERSION, **_PROPERTIES, **{key: str(value) for key, value in extra.items()}}
+
+
+def ensure_table(
+    catalog: Catalog, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]
+) -> Table:
+    """Load a table, or create it and its namespace. Of several that try at once, all get the same table.
+
+    Args:
+        catalog: The catalog.
+        name: Full name, such as `orders.payments`.
+        schema: Of a new table; the catalog gives it new field ids.
+        spec: Of a new table, by the field ids of `schema`.
+        properties: Of a new table, such as `create_table_properties` makes.
+
+    Returns:
+        The table as it is; one that was there already may differ from what is asked for.
+
+    Raises:
+        FrazilError: The name has no namespace.
+    """
+    identifier = Catalog.identifier_to_tuple(name)
+    if len(identifier) < 2:
+        raise FrazilError(f"the table name '{name}' has no namespace", fix=f"write it as namespace.{name}")
+    with contextlib.suppress(NoSuchTableError):
+        return catalog.load_table(identifier)
+    for length in range(1, len(identifier)):
+        _ensure_namespace(catalog, identifier[:length])
+    try:
+        return catalog.create_table(identifier, schema=schema, partition_spec=spec, properties=dict(properties))
+    except TableAlreadyExistsError:
+        return catalog.load_table(identifier)
+
+
+def _ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+    if catalog.namespace_exists(namespace):
+        return
+    try:
+        catalog.create_namespace(namespace)
+    except NamespaceAlreadyExistsError:
+        return
+    except Exception:
+        # A SQL catalog answers the loser of a race with its database's own error.
+        if not catalog.namespace_exists(namespace):
+            raise
