@@ -1,0 +1,39 @@
+"""Small files that must survive a crash whole: written beside, synced, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`, so that a reader sees the old or the new, and the new survives a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def remove_durably(path: Path) -> None:
+    """Remove `path`, if it is there, so that it stays removed after a power cut."""
+    path.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some file systems cannot sync a folder; the file itself is synced either way.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

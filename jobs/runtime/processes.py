@@ -1,0 +1,98 @@
+"""Other processes, told apart by pid *and* start time: a pid alone may belong to somebody else by now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+_POLL_SECONDS = 0.02
+_KILL_DEADLINE_SECONDS = 10.0
+
+
+def start_time(pid: int) -> str | None:
+    """Return when the process started, in the system's own notation, or None if it is dead.
+
+    A zombie is dead once its last thread is: until then a killed JVM still holds its ports and locks.
+
+    The text is good for nothing but comparing: clock ticks since boot on Linux, a local time elsewhere.
+    """
+    if Path("/proc/self/stat").exists():
+        return _start_time_from_proc(pid)
+    return _start_time_from_ps(pid)
+
+
+def is_alive(pid: int, started: str | None) -> bool:
+    """True if the process `pid` runs and is the one that started at `started`, as `start_time` told it."""
+    return started is not None and start_time(pid) == started
+
+
+def stop_process(pid: int, started: str | None, grace_seconds: float) -> bool:
+    """End a process with SIGTERM, and with SIGKILL if it is still there after the grace.
+
+    If it leads a process group, the signals go to the group, and what is left of the group goes with it.
+
+    Args:
+        pid: The process.
+        started: What `start_time` said when the pid was noted; if it says something else by now, nothing is done.
+        grace_seconds: How long it may take to end by itself.
+
+    Returns:
+        Whether it was alive.
+    """
+    if not is_alive(pid, started):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        leads = os.getpgid(pid) == pid != os.getpgrp()
+        _send(pid, signal.SIGTERM, group=leads)
+        if not wait_until_dead(pid, started, grace_seconds):
+            _send(pid, signal.SIGKILL, group=leads)
+            wait_until_dead(pid, started, _KILL_DEADLINE_SECONDS)
+        elif leads:
+            _send(pid, signal.SIGKILL, group=True)
+    return True
+
+
+def wait_until_dead(pid: int, started: str | None, seconds: float) -> bool:
+    """Wait for a process to end; False if it still runs after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while is_alive(pid, started):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _send(pid: int, which: signal.Signals, *, group: bool) -> None:
+    if group:
+        os.killpg(pid, which)
+    else:
+        os.kill(pid, which)
+
+
+def _start_time_from_proc(pid: int) -> str | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the command's name in brackets, which may hold anything, brackets too; `man 5 proc` counts
+    # from 1, so after it the state (3), the number of threads (20) and the start time (22) are at these places.
+    fields = text.rpartition(")")[2].split()
+    state, threads, started = fields[0], int(fields[17]), fields[19]
+    return None if state in "ZXx" and threads <= 1 else started
+
+
+def _start_time_from_ps(pid: int) -> str | None:
+    answer = subprocess.run(
+        ["ps", "-o", "state=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    state, _, started = answer.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else started.strip()

@@ -1,0 +1,70 @@
+"""Who may import whom: jobs ← resources ← assets ← orchestration, and kernels without Spark or Kafka."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS = ["jobs", "resources", "assets", "orchestration"]
+# Tables are created and rows written without them; a kernel must start in milliseconds wherever it is called.
+PURE_PACKAGES = ["decode", "transform", "route", "schema", "spec"]
+NOT_IN_PURE = ["pyspark", "py4j", "confluent_kafka", "pyiceberg.catalog"]
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imported_names(text: str) -> Iterator[str]:
+    """Every imported name with its dots, wherever in the file it is imported, `TYPE_CHECKING` included."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "." * node.level
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def wrong_imports(path: Path, forbidden: list[str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for name in imported_names(path.read_text())
+        if any(f"{name}.".startswith(f"{each}.") for each in forbidden)
+    ]
+
+
+def test_the_finder_sees_every_form_of_import() -> None:
+    text = "import a.b\nfrom c import d\nfrom . import e\nif x:\n    def f():\n        from g.h import i as j\n"
+    assert set(imported_names(text)) == {"a.b", "c.d", ".", "g.h.i"}
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_layers_import_only_what_is_below_them(package: str) -> None:
+    above = LAYERS[LAYERS.index(package) + 1 :]
+    files = modules(package)
+    assert files, f"{package} has no modules; is this the right folder?"
+    assert [wrong for path in files for wrong in wrong_imports(path, [*above, "tests"])] == []
+
+
+def test_jobs_never_import_dagster() -> None:
+    dagster = ["dagster", "dagster_pyspark", "dagster_graphql", "dagster_webserver", "dagster_shared"]
+    assert [wrong for path in modules("jobs") for wrong in wrong_imports(path, dagster)] == []
+
+
+@pytest.mark.parametrize("package", PURE_PACKAGES)
+def test_kernels_import_neither_spark_nor_kafka(package: str) -> None:
+    assert [wrong for path in modules(f"jobs/{package}") for wrong in wrong_imports(path, NOT_IN_PURE)] == []
+
+
+def test_imports_are_absolute() -> None:
+    relative = [str(path) for package in LAYERS for path in modules(package) if "." in imported_names_of(path)]
+    assert relative == []
+
+
+def imported_names_of(path: Path) -> set[str]:
+    return {"." if name.startswith(".") else name for name in imported_names(path.read_text())}
