@@ -1,0 +1,59 @@
+"""The ways in which a commit is refused, and the stops of a stream."""
+
+from __future__ import annotations
+
+from jobs.errors import FrazilError, StreamStopped
+
+
+class HeadMovedError(Exception):
+    """Somebody committed to the table since its head was read; nothing of ours landed."""
+
+
+class FencedError(FrazilError):
+    """Another driver has taken the stream over; this one must not commit any more."""
+
+    def __init__(self, stream: str, ours: int, theirs: int, where: str) -> None:
+        super().__init__(
+            f"stream {stream}: another driver took over (epoch {theirs} on {where}; this one has {ours}). "
+            "Nothing more is committed from here."
+        )
+
+
+class CommitUnknownError(FrazilError):
+    """The catalog did not say whether a commit landed, and could not be asked again in time; files are kept."""
+
+
+class CommitRefusedError(FrazilError):
+    """The catalog refused a commit again and again; nothing of it landed."""
+
+
+class GapError(StreamStopped):
+    """Records would be passed over."""
+
+
+class RolledBackError(StreamStopped):
+    """Somebody rolled a target back to before the stream's last commit."""
+
+
+class TargetRecreatedError(StreamStopped):
+    """A target is not the table that the stream wrote before."""
+
+
+class TopicRecreatedError(StreamStopped):
+    """A topic was deleted and created again: its offsets begin anew."""
+
+
+class TopicLostError(StreamStopped):
+    """A topic is gone before it was read to its end."""
+
+
+class OffsetsLostError(StreamStopped):
+    """Kafka's retention removed records before they were read."""
+
+
+class HalfCommittedError(StreamStopped):
+    """A batch is on some targets only, its pending record is lost, and the configuration has changed since."""
+
+
+class ToleranceError(StreamStopped):
+    """A record failed, and the stream tolerates none; or too many did."""

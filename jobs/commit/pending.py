@@ -1,0 +1,105 @@
+"""The pending record: what a batch is about to commit, durably noted before its first commit.
+
+A restart that finds one commits the targets that lack the batch from it and runs no tasks, so a batch never lands half
+under one configuration and half under another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.decide import Ranges
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Seen
+from jobs.errors import FrazilError
+from jobs.write.datafile_json import from_json, to_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTarget:
+    """What one target is about to receive.
+
+    Attributes:
+        position: Where it stood when the tasks were planned, of the batch's partitions.
+        stamp: Its stamp, the totals still to be carried forward.
+        files: What the tasks wrote for it.
+        seen: The table as they saw it.
+    """
+
+    position: Positions
+    stamp: Stamp
+    files: tuple[DataFile, ...]
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a batch is about to commit, by target, the anchor first."""
+
+    batch: Ranges
+    targets: Mapping[str, PendingTarget]
+
+    def encode(self, metadata: Mapping[str, TableMetadata]) -> bytes:
+        """As JSON; `metadata` gives each target's schemas and partition specs."""
+        document = {
+            "v": FORMAT,
+            "batch": [[p.topic, p.partition, r.start, r.end] for p, r in sorted(self.batch.items())],
+            "targets": {
+                name: {
+                    "position": [[p.topic, p.partition, at] for p, at in sorted(target.position.items())],
+                    "stamp": target.stamp.to_json(),
+                    "files": [to_json(file, metadata[name]) for file in target.files],
+                    "uuid": target.seen.uuid,
+                    "schema": target.seen.schema.model_dump_json(),
+                    "schema_id": target.seen.schema_id,
+                    "spec_id": target.seen.spec_id,
+                }
+                for name, target in self.targets.items()
+            },
+        }
+        return msgspec.json.encode(document)
+
+    @staticmethod
+    def names(content: bytes) -> list[str]:
+        """The targets that an encoded record names, so that their metadata can be loaded to decode it."""
+        return list(msgspec.json.decode(content)["targets"])
+
+    @staticmethod
+    def decode(content: bytes, metadata: Mapping[str, TableMetadata]) -> Pending:
+        """The inverse of `encode`.
+
+        Raises:
+            FrazilError: The record was written by a version with another format.
+        """
+        document = msgspec.json.decode(content)
+        if document["v"] != FORMAT:
+            raise FrazilError(
+                f"the pending record has format {document['v']}, this version of frazil reads {FORMAT}",
+                fix="start the stream once with the version that wrote it",
+            )
+        return Pending(
+            {TopicPartition(t, p): OffsetRange(start, end) for t, p, start, end in document["batch"]},
+            {
+                name: PendingTarget(
+                    {TopicPartition(t, p): at for t, p, at in target["position"]},
+                    Stamp.from_json(target["stamp"]),
+                    tuple(from_json(file, metadata[name]) for file in target["files"]),
+                    Seen(
+                        target["uuid"],
+                        Schema.model_validate_json(target["schema"]),
+                        target["schema_id"],
+                        target["spec_id"],
+                    ),
+                )
+                for name, target in document["targets"].items()
+            },
+        )

@@ -1,0 +1,123 @@
+"""One compare-and-swap append through PyIceberg: the only module that touches the private parts of its commit path.
+
+PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that nobody
+committed in between. So the updates and requirements are taken from its snapshot producer and handed to the catalog once.
+
+Relied upon, and pinned by `tests/unit/commit/test_producer.py`: `_MergeAppendFiles(operation=, transaction=, io=,
+snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
+`_clean_all_uncommitted()`; `Catalog.commit_table(table, requirements, updates)`; `Catalog._delete_old_metadata`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Mapping
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
+
+from jobs.commit.errors import CommitUnknownError, HeadMovedError
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_DEADLINE_SECONDS = 60.0
+
+
+def append_once(
+    table: Table,
+    files: Iterable[DataFile],
+    *,
+    summary: Mapping[str, str],
+    properties: Mapping[str, str],
+) -> int:
+    """Append `files` on exactly the head, schema and partition spec that `table` has in memory.
+
+    Args:
+        table: The table as loaded; its metadata is replaced by the new one on success.
+        files: Data files of the table's current partition spec; none makes an empty snapshot.
+        summary: Entries of the snapshot's summary.
+        properties: Table properties set in the same commit.
+
+    Returns:
+        The new snapshot's id.
+
+    Raises:
+        HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
+        CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
+    """
+    transaction = Transaction(table)
+    producer = _MergeAppendFiles(
+        operation=Operation.APPEND, transaction=transaction, io=table.io, snapshot_properties=dict(summary)
+    )
+    for file in files:
+        producer.append_data_file(file)
+    updates, requirements = producer._commit()
+    metadata = table.metadata
+    all_updates: tuple[TableUpdate, ...] = (*updates, SetPropertiesUpdate(updates=dict(properties)))
+    all_requirements: tuple[TableRequirement, ...] = (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        *requirements,
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )
+    try:
+        response = table.catalog.commit_table(table, all_requirements, all_updates)
+    except Exception as problem:
+        if _landed(table, producer.snapshot_id, summary, problem):
+            return producer.snapshot_id
+        if isinstance(problem, CommitFailedException):
+            # Only a refusal is final: after any other answer a slow server may still carry the commit out, and would
+            # then point at manifests that are gone.
+            producer._clean_all_uncommitted()
+        raise HeadMovedError(str(problem)) from problem
+    with contextlib.suppress(Exception):
+        table.catalog._delete_old_metadata(table.io, metadata, response.metadata)
+    table.metadata = response.metadata
+    table.metadata_location = response.metadata_location
+    return producer.snapshot_id
+
+
+def _landed(table: Table, snapshot_id: int, summary: Mapping[str, str], problem: Exception) -> bool:
+    """Ask the catalog whether the snapshot is there, however the commit was answered.
+
+    Also a plain refusal is looked up: a client or a proxy that repeats a request by itself reports the conflict of the
+    repetition with the commit of the first.
+    """
+    deadline = time.monotonic() + UNKNOWN_DEADLINE_SECONDS
+    pause = 0.05
+    while True:
+        try:
+            fresh = table.catalog.load_table(table.name())
+            break
+        except NoSuchTableError:
+            return False
+        except Exception as again:
+            if time.monotonic() > deadline:
+                raise CommitUnknownError(
+                    f"table {'.'.join(table.name())}: the catalog did not say whether a commit landed ({problem}), "
+                    f"and cannot be asked ({again}). Its files are kept; the next start looks for them.",
+                    fix="frazil status, once the catalog answers",
+                ) from problem
+            time.sleep(pause)
+            pause = min(pause * 2, 2.0)
+    landed = fresh.metadata.snapshot_by_id(snapshot_id) is not None
+    if landed:
+        log.warning("commit on %s was answered with %r but had landed", ".".join(table.name()), problem)
+    elif not isinstance(problem, CommitFailedException):
+        log.warning("commit on %s failed with %r and had not landed", ".".join(table.name()), problem)
+    table.metadata = fresh.metadata
+    table.metadata_location = fresh.metadata_location
+    return landed

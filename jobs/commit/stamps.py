@@ -1,0 +1,207 @@
+"""Stamps: what every snapshot that frazil commits says about the records behind it.
+
+A stamp travels in the snapshot's summary under `SUMMARY_KEY`, and the newest one of a stream also as the table property
+`property_key(stream)`, set in the same commit, so that it survives the expiry of its snapshot.
+
+A stamp's `start` is a promise about *all* targets of the stream: Spark begins a batch only when every target of the one
+before is committed, so `start` on any target proves that every target is complete up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import msgspec
+
+from jobs.commit.offsets import Positions, TopicPartition
+
+SUMMARY_KEY = "frazil.stamp"
+PROPERTY_PREFIX = "frazil.stamp."
+FORMAT = 1
+
+
+def property_key(stream: str) -> str:
+    """The table property that holds the newest stamp of `stream`."""
+    return PROPERTY_PREFIX + stream
+
+
+class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Records by what became of them; `read = landed + dead + tombstones + filtered`."""
+
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+    tombstones: int = 0
+    filtered: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.read + other.read,
+            self.landed + other.landed,
+            self.dead + other.dead,
+            self.tombstones + other.tombstones,
+            self.filtered + other.filtered,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """One commit of one stream on one target.
+
+    Attributes:
+        kind: `batch` for records, `claim` for a driver that takes the target over, `accept` for an operator's decision.
+        batch: Spark's batch number; it starts again at 0 with every epoch.
+        epoch: Grows with every driver that takes the stream over.
+        start: Per partition, where the batch began; every target is complete up to here.
+        position: Per partition, where this target stands.
+        ends: The known end of the log, of partitions that were not read to their end.
+        valid_through_ms: Every record with an older timestamp is in; milliseconds since 1970, UTC.
+        rows: Rows of this batch per target; tells a recovery which targets had to be committed.
+        counts: Records of this batch, counted where this target had not yet read them.
+        totals: The sum of `counts` over the life of the target.
+        targets: On the anchor: the table uuid of each target.
+        topics: On the anchor: Kafka's id of each topic.
+        note: Who accepted something, and why; only with `accept`.
+        sequence: Iceberg's sequence number of the stamped snapshot; set by the commit.
+    """
+
+    stream: str
+    kind: Literal["batch", "claim", "accept"]
+    batch: int
+    epoch: int
+    config: str
+    start: Positions
+    position: Positions
+    ends: Positions = field(default_factory=dict)
+    valid_through_ms: int | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    totals: Counts = field(default_factory=Counts)
+    targets: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+    note: str | None = None
+    sequence: int = 0
+
+    def claimed(self, epoch: int) -> Self:
+        """This stamp as the next driver's claim: the same positions under a new epoch.
+
+        `rows` and `config` stay: they tell whether the batch before was committed on every target.
+        """
+        return replace(self, kind="claim", epoch=epoch, counts=Counts(), note=None)
+
+    def of_topics(self, topics: Container[str]) -> Self:
+        """Without what it says of other topics.
+
+        The anchor forgets a retired topic with its next batch; a target that rarely receives rows would take a later topic
+        of the same name for the one it knew.
+        """
+
+        def kept(positions: Positions) -> dict[TopicPartition, int]:
+            return {partition: at for partition, at in positions.items() if partition.topic in topics}
+
+        return replace(self, start=kept(self.start), position=kept(self.position), ends=kept(self.ends))
+
+    def under(self, epoch: int) -> Self:
+        """The same batch, committed by a later driver from the pending record."""
+        return replace(self, epoch=epoch)
+
+    def anchored(self, targets: Mapping[str, str], topics: Mapping[str, str]) -> Self:
+        """With what only the anchor carries: the tables' uuids and Kafka's topic ids."""
+        return replace(self, targets=dict(targets), topics=dict(topics))
+
+    def to_json(self) -> str:
+        """The compact text that snapshots and properties carry."""
+        document: dict[str, Any] = {
+            "v": FORMAT,
+            "stream": self.stream,
+            "kind": self.kind,
+            "batch": self.batch,
+            "epoch": self.epoch,
+            "config": self.config,
+            "at": _pack(self.start, self.position),
+        }
+        optional = {
+            "ends": {str(k): v for k, v in _by_topic(self.ends).items()},
+            "through": self.valid_through_ms,
+            "rows": dict(self.rows),
+            "counts": _counts_list(self.counts),
+            "totals": _counts_list(self.totals),
+            "targets": dict(self.targets),
+            "topics": dict(self.topics),
+            "note": self.note,
+            "seq": self.sequence,
+        }
+        document |= {key: value for key, value in optional.items() if value}
+        return msgspec.json.encode(document).decode()
+
+    @staticmethod
+    def from_json(text: str) -> Stamp:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: The text is no stamp of a format this version reads.
+        """
+        document: dict[str, Any] = msgspec.json.decode(text)
+        if document.get("v") != FORMAT:
+            raise ValueError(f"stamp format {document.get('v')!r} is not {FORMAT}: it was written by another version")
+        start, position = _unpack(document["at"])
+        return Stamp(
+            stream=document["stream"],
+            kind=document["kind"],
+            batch=document["batch"],
+            epoch=document["epoch"],
+            config=document["config"],
+            start=start,
+            position=position,
+            ends={
+                TopicPartition(topic, int(partition)): end
+                for topic, ends in document.get("ends", {}).items()
+                for partition, end in ends.items()
+            },
+            valid_through_ms=document.get("through"),
+            rows=document.get("rows", {}),
+            counts=Counts(*document.get("counts", ())),
+            totals=Counts(*document.get("totals", ())),
+            targets=document.get("targets", {}),
+            topics=document.get("topics", {}),
+            note=document.get("note"),
+            sequence=document.get("seq", 0),
+        )
+
+
+def _counts_list(counts: Counts) -> list[int]:
+    values = [counts.read, counts.landed, counts.dead, counts.tombstones, counts.filtered]
+    return values if any(values) else []
+
+
+def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(positions.items()):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return topics
+
+
+def _pack(start: Positions, position: Positions) -> dict[str, list[list[int] | None]]:
+    """`{topic: [[start, position], …]}` with the partition as index, -1 for an offset that is not known."""
+    packed: dict[str, list[list[int] | None]] = {}
+    for partition in sorted(set(start) | set(position)):
+        entries = packed.setdefault(partition.topic, [])
+        entries.extend([None] * (partition.partition - len(entries)))
+        entries.append([start.get(partition, -1), position.get(partition, -1)])
+    return packed
+
+
+def _unpack(packed: dict[str, list[list[int] | None]]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    start: dict[TopicPartition, int] = {}
+    position: dict[TopicPartition, int] = {}
+    for topic, entries in packed.items():
+        for partition, entry in enumerate(entries):
+            if entry is None:
+                continue
+            if entry[0] >= 0:
+                start[TopicPartition(topic, partition)] = entry[0]
+            if entry[1] >= 0:
+                position[TopicPartition(topic, partition)] = entry[1]
+    return start, position

@@ -1,0 +1,126 @@
+"""Where a stream begins to read, and why it may not: pure decisions on stamps and the state of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from jobs.commit.errors import OffsetsLostError, TopicLostError, TopicRecreatedError
+from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe
+from jobs.commit.stamps import Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The subscribed topics as Kafka has them now.
+
+    Attributes:
+        topics: Kafka's id of each topic that exists and is subscribed.
+        earliest: The first offset still kept, per partition.
+        latest: The end of the log, per partition.
+    """
+
+    topics: dict[str, str]
+    earliest: Positions
+    latest: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """Where each partition begins.
+
+    Attributes:
+        offsets: The first offset to read, of every partition there is.
+        retired: Topics that were read to their end and are gone.
+        dropped: Topics that the spec no longer names.
+    """
+
+    offsets: dict[TopicPartition, int]
+    retired: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def starting_point(
+    stream: str,
+    known: Positions,
+    anchor: Stamp | None,
+    log: LogState,
+    first_start: Positions,
+    subscribed: Callable[[str], bool],
+) -> StartingPoint:
+    """Decide where to begin.
+
+    Args:
+        stream: The stream's id, for messages.
+        known: The stream's positions by its stamps.
+        anchor: The anchor's newest stamp: Kafka's topic ids and the log's known ends then.
+        log: The subscribed topics now.
+        first_start: Where the spec's `start` points to; used when there is no stamp at all.
+        subscribed: Whether the spec names a topic.
+
+    Raises:
+        TopicRecreatedError: A topic has another id than when it was read, or ends before the stream's position.
+        TopicLostError: A topic is gone and was not read to its known end.
+        OffsetsLostError: Retention removed records that were not read.
+    """
+    if anchor is None:
+        return StartingPoint(dict(first_start))
+    topics = dict.fromkeys(partition.topic for partition in sorted(known))
+    dropped = tuple(topic for topic in topics if not subscribed(topic))
+    gone = [topic for topic in topics if topic not in log.topics and topic not in dropped]
+    retired = tuple(topic for topic in gone if not unread(topic, known, anchor))
+    for topic in gone:
+        if topic not in retired:
+            raise TopicLostError(
+                f"stream {stream}: topic {topic} is gone, and the records "
+                f"{describe(unread(topic, known, anchor))} were not read.",
+                fix=f"`frazil accept {stream} --lost-topic {topic}` to go on without them",
+            )
+    check_identity(stream, anchor.topics, log.topics)
+    _check_offsets(stream, known, log)
+    offsets = {partition: known.get(partition, log.earliest[partition]) for partition in log.earliest}
+    return StartingPoint(offsets, retired, dropped)
+
+
+def unread(topic: str, known: Positions, anchor: Stamp) -> dict[TopicPartition, OffsetRange]:
+    """The records of `topic` between the stream's position and the log's last known end."""
+    return {
+        partition: OffsetRange(offset, anchor.ends[partition])
+        for partition, offset in known.items()
+        if partition.topic == topic and anchor.ends.get(partition, offset) > offset
+    }
+
+
+def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Refuse to go on when a topic of the same name is another topic.
+
+    Raises:
+        TopicRecreatedError: Naming the first such topic.
+    """
+    for topic, identity in before.items():
+        if topic in now and now[topic] != identity:
+            raise TopicRecreatedError(
+                f"stream {stream}: topic {topic} was deleted and created again (id {identity} became {now[topic]}); "
+                "its offsets begin anew, so the stream's position means nothing for it.",
+                fix=f"`frazil accept {stream} --recreated-topic {topic}` to read the new topic from its beginning",
+            )
+
+
+def _check_offsets(stream: str, known: Positions, log: LogState) -> None:
+    lost = [
+        Gap(partition, OffsetRange(offset, log.earliest[partition]))
+        for partition, offset in sorted(known.items())
+        if partition in log.earliest and log.earliest[partition] > offset
+    ]
+    if lost:
+        raise OffsetsLostError(
+            f"stream {stream}: Kafka no longer keeps records that were not read: {'; '.join(map(str, lost))}.",
+            fix=f"`frazil accept {stream} --lost-offsets` to go on behind them",
+        )
+    for partition, offset in sorted(known.items()):
+        if partition in log.latest and log.latest[partition] < offset:
+            raise TopicRecreatedError(
+                f"stream {stream}: topic {partition.topic}, partition {partition.partition} ends at "
+                f"{log.latest[partition]}, before the stream's position {offset}: its log was cut or begun anew.",
+                fix=f"`frazil accept {stream} --recreated-topic {partition.topic}` to read it from its beginning",
+            )

@@ -1,0 +1,242 @@
+"""A target of a stream, the sink table or its dead letters: read its stamps, claim it, commit on it."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.commit import history
+from jobs.commit.decide import Ranges, need
+from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, RolledBackError, TargetRecreatedError
+from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.producer import append_once
+from jobs.commit.schema_fit import still_fits
+from jobs.commit.stamps import SUMMARY_KEY, Counts, Stamp, property_key
+
+log = logging.getLogger(__name__)
+
+MAX_REFUSALS = 50
+
+
+class Outcome(enum.Enum):
+    """What became of a commit."""
+
+    LANDED = "landed"
+    RUN_AGAIN = "run again"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the tasks saw of a table when they wrote their files."""
+
+    uuid: str
+    schema: Schema
+    schema_id: int
+    spec_id: int
+
+
+class Target:
+    """One table that a stream commits to.
+
+    Args:
+        catalog: Where the table is; loaded anew only when somebody else has committed.
+        name: Its full name, such as `orders.payments`.
+        stream: The stream's id.
+    """
+
+    def __init__(self, catalog: Catalog, name: str, stream: str) -> None:
+        self.name: str = name
+        self.stream: str = stream
+        self.refusals: int = 0
+        self._catalog: Catalog = catalog
+        self.table: Table = catalog.load_table(name)
+        # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
+        self._first_uuid: str = self.uuid
+        self.newest: Stamp | None = None
+
+    @property
+    def uuid(self) -> str:
+        """Iceberg's identity of the table, which a table of the same name created later does not share."""
+        return str(self.table.metadata.table_uuid)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The head of main, as last loaded."""
+        snapshot = self.table.metadata.current_snapshot()
+        return snapshot.snapshot_id if snapshot else None
+
+    def seen(self) -> Seen:
+        """The table as a task is about to see it."""
+        metadata = self.table.metadata
+        return Seen(self.uuid, metadata.schema(), metadata.current_schema_id, metadata.default_spec_id)
+
+    def read(self) -> Stamp | None:
+        """Load the table and its newest stamp.
+
+        Raises:
+            RolledBackError: An operator rolled the table back to before the stream's last commit.
+            TargetRecreatedError: The table is gone, or another one has its name.
+        """
+        before = self._first_uuid
+        try:
+            self.table = self._catalog.load_table(self.name)
+        except NoSuchTableError:
+            raise gone(self.stream, self.name) from None
+        if self.uuid != before:
+            raise recreated(self.stream, self.name, before, self.uuid)
+        past = history.history(self.table.metadata, self.stream)
+        if past.rolled_back:
+            raise RolledBackError(
+                f"stream {self.stream}: table {self.name} was rolled back to before the stream's last commit; "
+                f"the records {describe(past.removed)} are no longer in it.",
+                fix=f"`frazil accept {self.stream} --rollback keep` to leave them out, or "
+                f"`frazil accept {self.stream} --rollback reland` to land them again",
+            )
+        self.newest = past.newest
+        return self.newest
+
+    def restamp(self, stamp: Stamp) -> None:
+        """Commit an empty snapshot with an operator's decision on exactly the head that was read.
+
+        Raises:
+            HeadMovedError: Somebody committed meanwhile.
+        """
+        self._append(stamp, ())
+
+    def past(self) -> history.History:
+        """What the table says of the stream, also after a rollback, which `read` refuses."""
+        self.table = self._catalog.load_table(self.name)
+        return history.history(self.table.metadata, self.stream)
+
+    def greatest_epoch(self) -> int:
+        """The greatest epoch that any stamp of the stream on this table carries."""
+        return history.greatest_epoch(self.table.metadata, self.stream)
+
+    def claim(self, epoch: int, make: Callable[[Stamp | None], Stamp]) -> Stamp:
+        """Commit an empty snapshot under `epoch`, so that no driver of an older epoch can commit after it.
+
+        Args:
+            epoch: This driver's epoch.
+            make: Makes the claim from the newest stamp; called again when the head moved.
+
+        Raises:
+            FencedError: A driver of the same or a later epoch was here.
+        """
+        refusal: HeadMovedError | None = None
+        for _ in range(MAX_REFUSALS):
+            newest = self.read()
+            if newest and newest.epoch >= epoch:
+                raise FencedError(self.stream, epoch, newest.epoch, self.name)
+            stamp = make(newest)
+            try:
+                self._append(stamp, ())
+            except HeadMovedError as moved:
+                self.refusals += 1
+                refusal = moved
+                continue
+            return stamp
+        raise self._crowded(refusal)
+
+    def commit(
+        self,
+        stamp: Stamp,
+        files: Sequence[DataFile],
+        *,
+        seen: Seen,
+        batch: Ranges,
+        position: Positions,
+    ) -> Outcome:
+        """Commit a batch's files with its stamp, or find out why not.
+
+        Args:
+            stamp: The batch's stamp; its position is raised to what this target already has.
+            files: The data files that the tasks wrote for this target.
+            seen: The table as the tasks saw it.
+            batch: The batch's ranges.
+            position: Where the target stood when the tasks were planned.
+
+        Returns:
+            LANDED, also when an earlier attempt of the same batch had; RUN_AGAIN if the files no longer fit.
+
+        Raises:
+            FencedError: A later epoch has been here.
+        """
+        wanted = need(batch, position)
+        refusal: HeadMovedError | None = None
+        for attempt in range(MAX_REFUSALS):
+            newest = self.read() if attempt else self.newest
+            if newest and newest.epoch > stamp.epoch:
+                raise FencedError(self.stream, stamp.epoch, newest.epoch, self.name)
+            again = need(batch, pointwise_max([newest.position if newest else {}, position]))
+            if again.nothing:
+                return Outcome.LANDED
+            if not wanted.same_part(again):
+                return Outcome.RUN_AGAIN
+            if not self._fits(seen, bool(files)):
+                return Outcome.RUN_AGAIN
+            carried = self.newest.totals if self.newest else Counts()
+            reached = pointwise_max([self.newest.position if self.newest else {}, stamp.position])
+            full = replace(stamp, position=_known_to(reached, stamp), totals=carried + stamp.counts)
+            try:
+                self._append(full, files)
+            except HeadMovedError as moved:
+                self.refusals += 1
+                refusal = moved
+                log.info("commit on %s refused, reading it again: %s", self.name, moved)
+                continue
+            return Outcome.LANDED
+        raise self._crowded(refusal)
+
+    def _append(self, stamp: Stamp, files: Sequence[DataFile]) -> None:
+        # The next number on exactly this metadata: another commit in between, and this one is refused.
+        stamp = replace(stamp, sequence=self.table.metadata.next_sequence_number())
+        text = stamp.to_json()
+        append_once(self.table, files, summary={SUMMARY_KEY: text}, properties={property_key(self.stream): text})
+        self.newest = stamp
+
+    def _fits(self, seen: Seen, has_files: bool) -> bool:
+        metadata = self.table.metadata
+        if self.uuid != seen.uuid:
+            raise recreated(self.stream, self.name, seen.uuid, self.uuid)
+        if not has_files:
+            return True
+        if metadata.default_spec_id != seen.spec_id:
+            return False
+        return metadata.current_schema_id == seen.schema_id or still_fits(seen.schema, metadata.schema())
+
+    def _crowded(self, refusal: HeadMovedError | None) -> CommitRefusedError:
+        return CommitRefusedError(
+            f"stream {self.stream}: the catalog refused {MAX_REFUSALS} commits in a row on table {self.name}, "
+            f"the last with: {refusal}",
+            fix="if others write to the table, let them finish; then start the stream again",
+        )
+
+
+def gone(stream: str, table: str) -> TargetRecreatedError:
+    """The stop for a table that the stream wrote before and that is no more."""
+    return TargetRecreatedError(
+        f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
+        fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew",
+    )
+
+
+def recreated(stream: str, table: str, before: str, now: str) -> TargetRecreatedError:
+    """The stop for a table that is not the one the stream wrote before."""
+    return TargetRecreatedError(
+        f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}); "
+        "what the stream had landed in it is gone.",
+        fix=f"`frazil accept {stream} --recreated {table}` to begin it anew from the stream's `start`",
+    )
+
+
+def _known_to(position: Positions, stamp: Stamp) -> Positions:
+    """Positions of the partitions that the stream still reads: retired topics leave the stamps."""
+    return {partition: offset for partition, offset in position.items() if partition in stamp.start}

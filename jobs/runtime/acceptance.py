@@ -1,0 +1,106 @@
+"""Recording an operator's answer to a stop, so that the stream goes on and the answer can be seen in the stamps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit import accept
+from jobs.commit.errors import HeadMovedError
+from jobs.commit.history import History
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.lease import Lease
+from jobs.runtime.opening import connect_catalog, stream_folder
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Which stop is answered, and how; exactly one of the fields is given.
+
+    Attributes:
+        rollback: `keep` leaves the records of a rollback out, `reland` lands them again.
+        lost_offsets: Go on behind the records that retention removed.
+        lost_topic: Go on without what a deleted topic still held.
+        recreated_topic: Read the topic of that name from its beginning.
+        recreated_table: Begin the table of that name anew.
+    """
+
+    rollback: str | None = None
+    lost_offsets: bool = False
+    lost_topic: str | None = None
+    recreated_topic: str | None = None
+    recreated_table: str | None = None
+
+
+def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> list[str]:
+    """Stamp an operator's answer on the tables that it concerns.
+
+    Args:
+        spec: The stream, which must not be running.
+        note: Who answers, and why.
+
+    Returns:
+        The tables that were stamped.
+
+    Raises:
+        LeaseHeldError: The stream is running.
+        NothingToAcceptError: It is not stopped for that reason.
+    """
+    with connect_catalog(settings) as catalog:
+        return _record(spec, settings, catalog, answer, note)
+
+
+def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> list[str]:
+    names = [spec.table.name, spec.dead_letter_table]
+    targets = {name: Target(catalog, name, spec.stream) for name in names if catalog.table_exists(name)}
+    lease = Lease(stream_folder(settings, spec.stream).root, spec.stream, settings.lease_ttl.total_seconds())
+    epoch = lease.acquire(above=max((target.greatest_epoch() for target in targets.values()), default=0))
+    try:
+        histories = {name: target.past() for name, target in targets.items()}
+        new = _decision(spec, settings, answer, targets, histories)
+        for name, stamp in new.items():
+            try:
+                targets[name].restamp(accept.signed(stamp, epoch, note))
+            except HeadMovedError:
+                raise FrazilError(
+                    f"table {name} was committed to by somebody else at the same moment.", fix="run the command again"
+                ) from None
+        if answer.recreated_table:
+            lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
+        return list(new)
+    finally:
+        lease.release()
+
+
+def _decision(
+    spec: StreamSpec,
+    settings: Settings,
+    answer: Answer,
+    targets: dict[str, Target],
+    histories: dict[str, History],
+) -> accept.NewStamps:
+    anchor = spec.table.name
+    stamps = {name: past.newest for name, past in histories.items()}
+    if answer.rollback == "keep" or answer.rollback == "reland":
+        return accept.rollback(histories, anchor, answer.rollback, spec.config_hash)
+    if answer.recreated_table:
+        if answer.recreated_table not in (anchor, spec.dead_letter_table):
+            raise FrazilError(
+                f"{answer.recreated_table} is no table of stream {spec.stream}",
+                fix=f"name {anchor} or {spec.dead_letter_table}",
+            )
+        return accept.recreated_table(stamps, anchor, answer.recreated_table, spec.config_hash)
+    if answer.lost_topic:
+        return accept.lost_topic(stamps, anchor, answer.lost_topic)
+    kafka = KafkaLog(settings.kafka)
+    if answer.recreated_topic:
+        identity = kafka.identities([answer.recreated_topic]).get(answer.recreated_topic)
+        if identity is None:
+            raise FrazilError(f"topic {answer.recreated_topic} does not exist", fix="frazil validate")
+        return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity)
+    return accept.lost_offsets(stamps, anchor, kafka.state(spec.source).earliest)

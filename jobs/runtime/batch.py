@@ -1,0 +1,320 @@
+"""One batch of a stream: plan it, run its tasks, decide on the counts, commit it on every target."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyiceberg.manifest import DataFile
+
+from jobs.commit.decide import Need, Ranges, need
+from jobs.commit.errors import GapError
+from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max, spark_offsets
+from jobs.commit.pending import Pending, PendingTarget
+from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.start import check_identity
+from jobs.commit.target import Outcome, Seen, Target
+from jobs.errors import FrazilError
+from jobs.runtime.durable import remove_durably, write_durably
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.opening import OpenStream
+from jobs.runtime.slice_task import RESULT_SCHEMA, SlicePlan, Tally, TargetPlan, run_slice, task_metadata
+from jobs.runtime.steps import step
+from jobs.runtime.task_results import TaskResults, valid_through
+from jobs.runtime.tolerance import check_tolerance
+from jobs.write.datafile_json import from_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+MAX_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """What one batch did.
+
+    Attributes:
+        counts: Its records; zero if the targets had them all.
+        task_seconds: Reading, decoding and writing files.
+        commit_seconds: From the pending record to the last commit.
+        lag: Records per partition between the new position and the log's end.
+        files: Data files committed.
+    """
+
+    batch: int
+    counts: Counts
+    seconds: float
+    task_seconds: float
+    commit_seconds: float
+    lag: dict[TopicPartition, int]
+    valid_through_ms: int | None
+    reasons: dict[str, int] = field(default_factory=dict)
+    unknown_fields: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+
+
+class BatchRunner:
+    """Runs the batches of one open stream, one after another.
+
+    Args:
+        stream: The stream, whose positions follow every commit.
+        kafka: For identities and log ends.
+    """
+
+    def __init__(self, stream: OpenStream, kafka: KafkaLog) -> None:
+        self._stream: OpenStream = stream
+        self._kafka: KafkaLog = kafka
+        self._complete: dict[TopicPartition, int] = dict(stream.begin.offsets)
+
+    def run(self, frame: DataFrame, batch: int, end: dict[TopicPartition, int]) -> BatchDone:
+        """Land one batch on every target that lacks it.
+
+        Args:
+            frame: The batch's rows, as Spark's Kafka source gives them.
+            batch: Spark's number of it.
+            end: The next offsets after it, of every partition.
+
+        Raises:
+            StreamStopped, FencedError: Nothing of the batch is committed, unless the message says so.
+        """
+        began = time.monotonic()
+        ranges = self._ranges(end)
+        done = BatchDone(batch, Counts(), 0.0, 0.0, 0.0, {}, None)
+        for _ in range(MAX_RUNS):
+            needs = {name: need(ranges, self._stream.positions[name]) for name in self._stream.targets}
+            self._refuse_gaps(needs)
+            if all(each.nothing for each in needs.values()):
+                break
+            finished = self._attempt(frame, batch, ranges, end, needs)
+            if finished is not None:
+                done = finished
+                break
+        else:
+            raise FrazilError(
+                f"stream {self._stream.spec.stream}: batch {batch} was run {MAX_RUNS} times and each time the table "
+                "had changed meanwhile.",
+                fix="let the other writer finish, then start the stream again",
+            )
+        self._complete = dict(end)
+        for name in self._stream.targets:
+            self._stream.positions[name] = pointwise_max([self._stream.positions[name], end])
+        return replace(done, seconds=time.monotonic() - began)
+
+    def _ranges(self, end: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
+        fresh = [partition for partition in end if partition not in self._complete]
+        starts = self._complete | (self._kafka.earliest(fresh) if fresh else {})
+        return {partition: OffsetRange(min(starts[partition], offset), offset) for partition, offset in end.items()}
+
+    def _refuse_gaps(self, needs: dict[str, Need]) -> None:
+        for name, each in needs.items():
+            if each.gaps:
+                raise GapError(
+                    f"stream {self._stream.spec.stream}: table {name} stands before the batch, so records would be "
+                    f"passed over: {'; '.join(map(str, each.gaps))}. Spark's checkpoint says "
+                    f"{spark_offsets(self._complete)}, the table {spark_offsets(self._stream.positions[name])}.",
+                    fix=f"frazil run {self._stream.spec.stream}, which begins again where the tables stand",
+                )
+
+    def _attempt(
+        self,
+        frame: DataFrame,
+        batch: int,
+        ranges: Ranges,
+        end: dict[TopicPartition, int],
+        needs: dict[str, Need],
+    ) -> BatchDone | None:
+        """Run the tasks once and commit what they wrote; None if a table changed so that they have to run again."""
+        stream = self._stream
+        seen = {name: target.seen() for name, target in stream.targets.items()}
+        started = time.monotonic()
+        results = self._run_tasks(frame, batch, ranges, needs)
+        tasks_ended = time.monotonic()
+        step("after_tasks")
+        try:
+            check_tolerance(stream.spec, results.counts(), results.tallies)
+            self._check_topics(end)
+            # The clock before the log's end: what arrives between the two is not counted as in.
+            now_ms = time.time_ns() // 1_000_000
+            latest = self._kafka.latest(end)
+        except FrazilError:
+            # Nothing is noted or committed yet, so nobody can ever reference these.
+            self._drop_files(results, keep=frozenset())
+            raise
+        stamp = self._stamp(batch, ranges, end, results, latest, now_ms)
+        landed = self._commit(self._pending(stamp, ranges, results, needs, seen), results, end)
+        if not landed:
+            return None
+        return BatchDone(
+            batch,
+            results.counts(),
+            seconds=0.0,
+            task_seconds=tasks_ended - started,
+            commit_seconds=time.monotonic() - tasks_ended,
+            lag={p: max(0, latest.get(p, at) - at) for p, at in end.items()},
+            valid_through_ms=stamp.valid_through_ms,
+            reasons=results.summed(lambda tally: tally.reasons),
+            unknown_fields=results.summed(lambda tally: tally.unknown_fields),
+            files=sum(len(files) for files in results.files.values()),
+        )
+
+    def _check_topics(self, end: dict[TopicPartition, int]) -> None:
+        now = self._kafka.identities({partition.topic for partition in end})
+        check_identity(self._stream.spec.stream, self._stream.log.topics, now)
+        self._stream.log.topics.update(now)
+
+    def _pending(
+        self, stamp: Stamp, ranges: Ranges, results: TaskResults, needs: dict[str, Need], seen: dict[str, Seen]
+    ) -> Pending:
+        stream = self._stream
+        receiving = [
+            name
+            for name in stream.targets
+            if not needs[name].nothing and (name == stream.anchor.name or results.files[name])
+        ]
+        return Pending(
+            ranges,
+            {
+                name: PendingTarget(
+                    {p: at for p, at in stream.positions[name].items() if p in ranges},
+                    self._for_target(stamp, name),
+                    tuple(results.files[name]),
+                    seen[name],
+                )
+                for name in receiving
+            },
+        )
+
+    def _commit(self, pending: Pending, results: TaskResults, end: dict[TopicPartition, int]) -> bool:
+        """Commit on every target; False if a table changed so that the tasks have to run again.
+
+        An error leaves the pending record and the files as they are: what has landed is then a matter for the next start.
+        """
+        stream = self._stream
+        note = stream.folder.pending(stream.epoch)
+        stream.lease.verify()
+        write_durably(note, pending.encode({name: target.table.metadata for name, target in stream.targets.items()}))
+        step("before_commit")
+        stream.lease.verify()
+        step("after_lease_check")
+        committed: set[str] = set()
+        for name, planned in pending.targets.items():
+            target = stream.targets[name]
+            outcome = target.commit(
+                planned.stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position
+            )
+            if outcome is Outcome.RUN_AGAIN:
+                log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
+                reached = target.newest.position if target.newest else {}
+                stream.positions[name] = pointwise_max([stream.positions[name], reached])
+                # The record first, so that nobody commits files that are being deleted.
+                remove_durably(note)
+                self._drop_files(results, keep=committed)
+                return False
+            committed.add(name)
+            stream.positions[name] = pointwise_max([stream.positions[name], end])
+            if target is stream.anchor:
+                step("after_anchor_commit")
+        step("after_commits")
+        remove_durably(note)
+        return True
+
+    def _run_tasks(self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
+        plan = self._plan(batch, ranges, needs)
+
+        def run(batches: Any) -> Any:
+            return run_slice(plan, batches)
+
+        columns = ["key", "value", "headers", "partition", "offset", "timestamp", "timestampType"]
+        if plan.topic is None:
+            columns.append("topic")
+        rows = frame.select(*columns).mapInArrow(run, RESULT_SCHEMA).collect()
+        files: dict[str, list[DataFile]] = {name: [] for name in self._stream.targets}
+        tallies: list[Tally] = []
+        names = {"anchor": self._stream.anchor.name, "dead_letters": self._stream.dead_letters.name}
+        for row in rows:
+            if row.kind == "tally":
+                tallies.append(msgspec.json.decode(row.payload, type=Tally))
+            else:
+                name = names[row.target]
+                metadata = self._stream.targets[name].table.metadata
+                files[name].append(from_json(msgspec.json.decode(row.payload), metadata))
+        return TaskResults(files, tallies)
+
+    def _plan(self, batch: int, ranges: Ranges, needs: dict[str, Need]) -> SlicePlan:
+        stream = self._stream
+        spec = stream.spec
+        topics = {partition.topic for partition, range_ in ranges.items() if range_.end > range_.start}
+
+        def of(target: Target) -> TargetPlan:
+            wanted = needs[target.name]
+            return TargetPlan(task_metadata(target.table.metadata), wanted.skip, wanted.floors)
+
+        return SlicePlan(
+            stream=spec.stream,
+            config=spec.config_hash,
+            batch=batch,
+            epoch=stream.epoch,
+            first_seen=datetime.now(UTC),
+            schema_text=spec.decode.schema_text,
+            unknown_fields=spec.decode.unknown_fields,
+            kafka_columns=spec.table.kafka_columns,
+            anchor=of(stream.anchor),
+            dead_letters=of(stream.dead_letters),
+            file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
+            topic=next(iter(topics)) if len(topics) == 1 else None,
+            io_properties=dict(stream.anchor.table.io.properties),
+        )
+
+    def _stamp(
+        self,
+        batch: int,
+        ranges: Ranges,
+        end: dict[TopicPartition, int],
+        results: TaskResults,
+        latest: dict[TopicPartition, int],
+        now_ms: int,
+    ) -> Stamp:
+        stream = self._stream
+        newest = stream.anchor.newest
+        return Stamp(
+            stream.spec.stream,
+            "batch",
+            batch,
+            stream.epoch,
+            stream.spec.config_hash,
+            start={partition: range_.start for partition, range_ in ranges.items()},
+            position=end,
+            ends={p: at for p, at in latest.items() if at > end[p]},
+            valid_through_ms=valid_through(
+                end, latest, results.tallies, newest.valid_through_ms if newest else None, now_ms
+            ),
+            rows=results.rows(),
+            counts=results.counts(),
+        )
+
+    def _for_target(self, stamp: Stamp, name: str) -> Stamp:
+        if name != self._stream.anchor.name:
+            return stamp
+        uuids = {each: target.uuid for each, target in self._stream.targets.items()}
+        return stamp.anchored(uuids, self._stream.log.topics)
+
+    def _drop_files(self, results: TaskResults, *, keep: AbstractSet[str]) -> None:
+        """Delete files that no snapshot references, of all targets but those in `keep`."""
+        for name, files in results.files.items():
+            if name in keep:
+                continue
+            io = self._stream.targets[name].table.io
+            for file in files:
+                try:
+                    io.delete(file.file_path)
+                except OSError as problem:
+                    log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)

@@ -1,0 +1,62 @@
+"""CPU time of a process and everything it started: the Spark JVM and its Python workers included."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+# Fields of /proc/<pid>/stat that follow the command's closing parenthesis, by proc(5).
+_PARENT, _UTIME, _CHILDREN_STIME = 1, 11, 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    ticks: int
+
+
+def tree_cpu_seconds(root: int | None = None) -> float | None:
+    """User and system time of a process, its living descendants, and those of them that ended and were waited for.
+
+    A descendant whose parent ended before it is not found, since it belongs to nobody any more.
+
+    Args:
+        root: The process's id; this process if None.
+
+    Returns:
+        Seconds, to the system's clock tick (usually 10 ms); None where there is no /proc, or the process is gone.
+    """
+    processes = _processes()
+    at = os.getpid() if root is None else root
+    if at not in processes:
+        return None
+    children: dict[int, list[int]] = {}
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
+    ticks = 0
+    waiting = [at]
+    while waiting:
+        pid = waiting.pop()
+        ticks += processes[pid].ticks
+        waiting.extend(children.get(pid, ()))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _processes() -> dict[int, _Process]:
+    found: dict[int, _Process] = {}
+    try:
+        folders = [folder for folder in _PROC.iterdir() if folder.name.isdigit()]
+    except OSError:
+        return found
+    for folder in folders:
+        try:
+            text = (folder / "stat").read_text()
+        except OSError:
+            # It ended meanwhile.
+            continue
+        fields = text[text.rindex(")") + 2 :].split()
+        ticks = sum(int(field) for field in fields[_UTIME : _CHILDREN_STIME + 1])
+        found[int(folder.name)] = _Process(int(fields[_PARENT]), ticks)
+    return found

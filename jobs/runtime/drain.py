@@ -1,0 +1,198 @@
+"""Draining a stream: land everything its topics hold when it starts, then end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.commit.offsets import TopicPartition, from_spark_offsets
+from jobs.commit.stamps import Counts
+from jobs.errors import FrazilError
+from jobs.runtime.batch import BatchDone, BatchRunner
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.kafka_source import source_options
+from jobs.runtime.opening import OpenStream, connect_catalog, decide_start, opened
+from jobs.runtime.steps import step
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Drained:
+    """What a drain did.
+
+    Attributes:
+        counts: Records of this drain.
+        batches: The batches that committed something, in order.
+        positions: Where the stream stands.
+        lag: Records per partition that came after the drain had begun.
+        seconds: From the start of the query to its end.
+        refusals: Commits that were refused because somebody else committed first.
+    """
+
+    stream: str
+    epoch: int
+    counts: Counts = field(default_factory=Counts)
+    batches: list[BatchDone] = field(default_factory=list)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    lag: dict[TopicPartition, int] = field(default_factory=dict)
+    snapshot_id: int | None = None
+    dead_letter_snapshot_id: int | None = None
+    valid_through_ms: int | None = None
+    seconds: float = 0.0
+    refusals: int = 0
+    retired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a drain is.
+
+    Attributes:
+        total: Records between the stream's position and the log's end when it began.
+    """
+
+    batch: BatchDone
+    counts: Counts
+    total: int
+
+
+def drain(
+    spec: StreamSpec,
+    settings: Settings,
+    get_spark: Callable[[], SparkSession],
+    *,
+    on_open: Callable[[OpenStream, int], None] = lambda stream, total: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Drained:
+    """Land everything that the stream's topics hold now, exactly once, and return.
+
+    Args:
+        spec: The stream.
+        settings: Where things are.
+        get_spark: Called once the stream is open, so that a refusal costs no JVM.
+        on_open: Told the opened stream and how many records wait.
+        on_progress: Told after every batch.
+
+    Raises:
+        FrazilError: What stands in the way, and the next command.
+    """
+    kafka = KafkaLog(settings.kafka)
+    with connect_catalog(settings) as catalog, opened(spec, settings, catalog, kafka) as stream:
+        total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
+        on_open(stream, total)
+        result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
+        if stream.begin.offsets:
+            _run_queries(stream, kafka, get_spark(), result, total, on_progress)
+        result.positions = dict(stream.begin.offsets) | result.positions
+        result.snapshot_id = stream.anchor.snapshot_id
+        result.dead_letter_snapshot_id = stream.dead_letters.snapshot_id
+        result.refusals = sum(target.refusals for target in stream.targets.values())
+        newest = stream.anchor.newest
+        result.valid_through_ms = newest.valid_through_ms if newest else None
+        return result
+
+
+def _run_queries(
+    stream: OpenStream,
+    kafka: KafkaLog,
+    spark: SparkSession,
+    result: Drained,
+    total: int,
+    on_progress: Callable[[Progress], None],
+) -> None:
+    """Run the query; when topics change under it, look again where to begin, and begin again."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    started = time.monotonic()
+    while True:
+        before = len(result.batches)
+        try:
+            _run_query(stream, kafka, spark, result, total, on_progress)
+            break
+        except (PySparkException, Py4JError) as problem:
+            begin = stream.begin
+            # The topics' own state says more than the query's error: lost offsets and lost topics stop here.
+            decide_start(stream, kafka)
+            if len(result.batches) == before and stream.begin == begin:
+                raise FrazilError(
+                    f"stream {stream.spec.stream}: the Spark query failed: {_first_lines(problem)}",
+                    fix=f"look at the Spark log, then `frazil run {stream.spec.stream}`",
+                ) from problem
+            log.warning("stream %s: begins again after %s", stream.spec.stream, _first_lines(problem))
+    result.seconds = time.monotonic() - started
+
+
+def _run_query(
+    stream: OpenStream,
+    kafka: KafkaLog,
+    spark: SparkSession,
+    result: Drained,
+    total: int,
+    on_progress: Callable[[Progress], None],
+) -> None:
+    spec = stream.spec
+    runner = BatchRunner(stream, kafka)
+    checkpoint = stream.folder.new_checkpoint()
+    failure: list[BaseException] = []
+
+    def land(frame: DataFrame, batch: int) -> None:
+        try:
+            end = _end_of(checkpoint, batch)
+            done = runner.run(frame, batch, end)
+            result.positions = end
+            if done.counts.read:
+                result.counts += done.counts
+                result.lag = done.lag
+                result.batches.append(done)
+                on_progress(Progress(done, result.counts, total))
+            step("before_spark_notes")
+        except BaseException as problem:
+            # Spark keeps only the text of what is raised here.
+            failure.append(problem)
+            raise
+
+    source = spark.readStream.format("kafka").options(
+        **source_options(spec, stream.settings.kafka, stream.begin.offsets, sorted(stream.log.topics))
+    )
+    query = (
+        source.load()
+        .writeStream.queryName(spec.stream)
+        .foreachBatch(land)
+        .option("checkpointLocation", checkpoint.as_uri())
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except Exception as problem:
+        raise failure[0] if failure else problem from None
+    finally:
+        if query.isActive:
+            query.stop()
+
+
+def _end_of(checkpoint: Path, batch: int) -> dict[TopicPartition, int]:
+    """The end of a batch's range, from Spark's offset log: version, metadata, one line per source."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    if lines[0] != "v1" or len(lines) != 3:
+        raise FrazilError(
+            f"Spark's offset log has version {lines[0]!r} and {len(lines) - 2} sources; frazil reads v1 with one.",
+            fix="install the pyspark that requirements.lock names",
+        )
+    return from_spark_offsets(lines[2])
+
+
+def _first_lines(problem: BaseException, limit: int = 600) -> str:
+    text = str(problem).split("JVM stacktrace")[0].strip()
+    return text[:limit] + ("…" if len(text) > limit else "")

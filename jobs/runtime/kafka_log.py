@@ -1,0 +1,155 @@
+"""What Kafka itself says of topics: identities, partitions, first and last offsets. Every call has a time-out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.start import LogState
+from jobs.errors import FrazilError
+from jobs.spec.security import librdkafka_options
+from jobs.spec.settings import KafkaSettings
+from jobs.spec.source import Source, StartTimestamp
+
+T = TypeVar("T")
+
+
+class KafkaUnavailableError(FrazilError):
+    """The brokers cannot be reached, or refuse us."""
+
+
+class KafkaLog:
+    """A connection that only looks: it joins no group and reads no record.
+
+    Args:
+        settings: Brokers, security, isolation and time-out.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._bootstrap: str = settings.require_bootstrap()
+        self._timeout: float = settings.request_timeout.total_seconds()
+        committed = settings.isolation == "read_committed"
+        self._isolation: IsolationLevel = (
+            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._last_error: KafkaError | None = None
+        options: dict[str, Any] = {
+            "bootstrap.servers": self._bootstrap,
+            "error_cb": self._note,
+            "log_level": 0,
+            "socket.timeout.ms": int(self._timeout * 1000),
+            **librdkafka_options(settings.security),
+        }
+        self._admin: AdminClient = AdminClient(options)
+
+    def topics(self, source: Source) -> dict[str, list[int]]:
+        """The partitions of every subscribed topic that exists, by topic.
+
+        Raises:
+            KafkaUnavailableError: With the client's own last word, such as a wrong password.
+        """
+        found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).topics
+        wanted = subscription(source)
+        return {name: sorted(meta.partitions) for name, meta in sorted(found.items()) if wanted(name)}
+
+    def identities(self, topics: Iterable[str]) -> dict[str, str]:
+        """Kafka's id of each of `topics` that exists."""
+        names = list(topics)
+        if not names:
+            return {}
+        futures = self._ask(lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout))
+        identities: dict[str, str] = {}
+        for name, future in futures.items():
+            try:
+                identities[name] = str(self._ask(future.result).topic_id)
+            except KafkaUnavailableError as problem:
+                cause = problem.__cause__
+                code = cause.args[0].code() if isinstance(cause, KafkaException) else None
+                if code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return identities
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that is still kept, per partition."""
+        return self._offsets({p: OffsetSpec.earliest() for p in partitions})
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of the log, per partition; with read_committed the end of what is decided."""
+        return self._offsets({p: OffsetSpec.latest() for p in partitions})
+
+    def at_time(self, partitions: Iterable[TopicPartition], millis: int) -> dict[TopicPartition, int]:
+        """The first offset with a timestamp of at least `millis` (since 1970, UTC), or the end where there is none."""
+        wanted = list(partitions)
+        found = self._offsets({p: OffsetSpec.for_timestamp(millis) for p in wanted})
+        none = [partition for partition, offset in found.items() if offset < 0]
+        return found | (self.latest(none) if none else {})
+
+    def state(self, source: Source) -> LogState:
+        """Identities, first and last offsets of everything that `source` subscribes to."""
+        topics = self.topics(source)
+        partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+        return LogState(self.identities(topics), self.earliest(partitions), self.latest(partitions))
+
+    def first_start(self, source: Source, log: LogState) -> Positions:
+        """Where `source.start` points to, for a stream that has no stamp yet."""
+        start = source.start
+        if start == "earliest":
+            return log.earliest
+        if start == "latest":
+            return log.latest
+        if isinstance(start, StartTimestamp):
+            return self.at_time(log.earliest, int(start.timestamp.timestamp() * 1000))
+        named = {TopicPartition(topic, p): at for topic, ps in start.offsets.items() for p, at in ps.items()}
+        unknown = sorted(str(partition) for partition in named if partition not in log.earliest)
+        if unknown:
+            raise FrazilError(
+                f"source.start names partitions that do not exist: {', '.join(unknown)}",
+                fix="correct source.start.offsets in the stream's file",
+            )
+        return {partition: named.get(partition, earliest) for partition, earliest in log.earliest.items()}
+
+    def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        if not wanted:
+            return {}
+        request = {ClientPartition(p.topic, p.partition): spec for p, spec in wanted.items()}
+        futures = self._ask(
+            lambda: self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._timeout)
+        )
+        return {
+            TopicPartition(asked.topic, asked.partition): self._ask(future.result).offset
+            for asked, future in futures.items()
+        }
+
+    def _note(self, error: KafkaError) -> None:
+        # "All brokers down" follows the real reason and says less.
+        if self._last_error is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last_error = error
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            return question()
+        except KafkaException as problem:
+            error: Any = problem.args[0]
+            # The callback that carries the reason, such as a refused password, is served by a poll.
+            self._admin.poll(0.2)
+            reason = self._last_error if self._last_error is not None else error
+            hint = (
+                "check kafka.security in frazil.yaml"
+                if reason.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+                else "check that the brokers run and kafka.bootstrap_servers in frazil.yaml names them"
+            )
+            raise KafkaUnavailableError(f"Kafka at {self._bootstrap}: {reason.str()}", fix=hint) from problem
+
+
+def subscription(source: Source) -> Callable[[str], bool]:
+    """Whether a stream's source takes a topic of a given name; a pattern has to match the whole name."""
+    if source.topics_pattern is None:
+        return set(source.topics or ()).__contains__
+    pattern = re.compile(source.topics_pattern)
+    return lambda topic: pattern.fullmatch(topic) is not None

@@ -1,0 +1,34 @@
+"""The options of Spark's Kafka source for a stream."""
+
+from __future__ import annotations
+
+from jobs.commit.offsets import Positions, spark_offsets
+from jobs.spec.models import StreamSpec
+from jobs.spec.security import java_options
+from jobs.spec.settings import KafkaSettings
+
+
+def source_options(spec: StreamSpec, kafka: KafkaSettings, begin: Positions, topics: list[str]) -> dict[str, str]:
+    """Options for `spark.readStream.format("kafka")`; they hold the password, so they are never logged.
+
+    Args:
+        begin: The first offset of every partition of every subscribed topic; Spark accepts no less.
+        topics: The subscribed topics that exist.
+    """
+    subscription = (
+        {"subscribePattern": spec.source.topics_pattern}
+        if spec.source.topics_pattern is not None
+        else {"subscribe": ",".join(topics)}
+    )
+    security = {f"kafka.{key}": value for key, value in java_options(kafka.security).items()}
+    return {
+        "kafka.bootstrap.servers": kafka.require_bootstrap(),
+        "kafka.isolation.level": kafka.isolation,
+        **subscription,
+        "startingOffsets": spark_offsets(begin),
+        "maxOffsetsPerTrigger": str(spec.source.max_records_per_batch),
+        "includeHeaders": "true",
+        # Spark then fails where records are missing, and the stream's own rules say what it means.
+        "failOnDataLoss": "true",
+        **security,
+    }

@@ -1,0 +1,75 @@
+"""The Spark session of a driver: its settings, and nothing secret among them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.runtime.artifacts import resolve_jars
+from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def spark_conf(settings: Settings, app: str) -> dict[str, str]:
+    """Spark's static settings for a driver; `spark.conf` of the settings wins over all but the jars.
+
+    The whole map ends up on the JVM's command line, so what is secret is left to `apply_secrets`.
+    """
+    scratch = settings.state / "spark"
+    jars = ",".join(str(jar) for jar in resolve_jars("spark"))
+    return {
+        "spark.master": settings.spark.master,
+        "spark.app.name": app,
+        "spark.driver.memory": settings.spark.driver_memory,
+        # Stopping a query in the middle of a Python batch can overflow a smaller stack.
+        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.checkpoint.renamedFileCheck.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "10",
+        # What a task holds at once: the rows of one Arrow batch.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.python.worker.reuse": "true",
+        **{key: value for key, value in settings.spark.conf.items() if isinstance(value, str)},
+        "spark.jars": jars,
+    }
+
+
+def start_session(settings: Settings, app: str) -> SparkSession:
+    """Start Spark for a driver process, with the Python workers on this very interpreter."""
+    use_this_python()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in spark_conf(settings, app).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    apply_secrets(session, settings)
+    return session
+
+
+def apply_secrets(session: SparkSession, settings: Settings) -> None:
+    """Set what is secret in `spark.conf` on a session that runs, where no command line shows it."""
+    revealed = settings.spark.revealed_conf()
+    for key, value in settings.spark.conf.items():
+        if not isinstance(value, str):
+            session.conf.set(key, revealed[key])
+
+
+def use_this_python() -> None:
+    """Make Spark start its Python workers on the interpreter and the packages of this process."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])

@@ -1,0 +1,51 @@
+"""Ending Spark for good: the session, and the JVM that PySpark would leave to end some time after this process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import subprocess
+import sys
+
+_GRACE_SECONDS = 10.0
+
+
+def end_spark() -> None:
+    """Stop the Spark session of this process, if there is one, and wait until its JVM is gone.
+
+    A later session starts a JVM of its own.
+    """
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    # What is cut off here complains on its way out.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    gateway = SparkContext._gateway
+    session = SparkSession._instantiatedSession
+    if session is not None:
+        with contextlib.suppress(Exception):
+            session.stop()
+    SparkSession._instantiatedSession = None
+    if gateway is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None:
+        _wait_for_end(process)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    # The JVM ends by itself when its standard input does.
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    for nudge in (lambda: None, process.terminate, process.kill):
+        nudge()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+            return

@@ -1,0 +1,74 @@
+"""What the tasks of a batch wrote and counted, and what follows from it for the stamp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile
+
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.stamps import Counts
+from jobs.runtime.slice_task import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResults:
+    """What the tasks of a batch wrote, by target, and counted, by slice."""
+
+    files: dict[str, list[DataFile]]
+    tallies: list[Tally]
+
+    def counts(self) -> Counts:
+        """The sum over all slices."""
+        return Counts(
+            read=sum(tally.read for tally in self.tallies),
+            landed=sum(tally.landed for tally in self.tallies),
+            dead=sum(tally.dead for tally in self.tallies),
+            tombstones=sum(tally.tombstones for tally in self.tallies),
+        )
+
+    def rows(self) -> dict[str, int]:
+        """Rows written per target that received any."""
+        return {name: sum(file.record_count for file in files) for name, files in self.files.items() if files}
+
+    def summed(self, of: Callable[[Tally], dict[str, int]]) -> dict[str, int]:
+        """A map of counts, summed over all slices."""
+        total: dict[str, int] = {}
+        for tally in self.tallies:
+            for key, count in of(tally).items():
+                total[key] = total.get(key, 0) + count
+        return total
+
+
+def valid_through(
+    end: Positions,
+    latest: Positions,
+    tallies: Sequence[Tally],
+    before_ms: int | None,
+    now_ms: int,
+) -> int | None:
+    """The time through which the stream is complete: every record with an older timestamp is in.
+
+    A partition that was read to the end of its log is complete through now; one that was not, through its newest record of
+    this batch; one that this batch did not touch, through what was said before. The stream is as complete as its least
+    complete partition, and never less than it was.
+
+    Returns:
+        Milliseconds since 1970, UTC, or None if nothing can be said.
+    """
+    newest: dict[TopicPartition, int] = {}
+    for tally in tallies:
+        partition = TopicPartition(tally.topic, tally.partition)
+        if tally.newest_ms is not None:
+            newest[partition] = max(tally.newest_ms, newest.get(partition, tally.newest_ms))
+    through: list[int] = []
+    for partition, at in end.items():
+        if at >= latest.get(partition, at):
+            through.append(now_ms)
+            continue
+        known = newest.get(partition, before_ms)
+        if known is None:
+            return before_ms
+        through.append(min(known, now_ms))
+    return max(min(through), before_ms or 0) if through else before_ms

@@ -1,0 +1,316 @@
+"""A small world in memory for the commit protocol: a Kafka log, two tables, and drivers that run the project's own code.
+
+Of the protocol only the outermost calls are replaced: Kafka, the catalog, the append and Spark's tasks. Each driver runs
+in a thread that stops at every point where a crash or a sleep can matter, and goes on when the script says so; only one
+runs at a time, so a script always gives the same story.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
+
+from jobs.commit.decide import Need, Ranges
+from jobs.commit.errors import HeadMovedError
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.start import LogState
+from jobs.commit.target import Target
+from jobs.runtime import opening
+from jobs.runtime.batch import BatchRunner
+from jobs.runtime.opening import OpenStream, StreamFolder
+from jobs.runtime.slice_task import Tally
+from jobs.runtime.task_results import TaskResults
+
+TABLE, DEAD = "orders.payments", "orders.payments_dead"
+TOPIC = "payments"
+SCHEMAS = (
+    Schema(NestedField(1, "id", StringType()), schema_id=0),
+    Schema(NestedField(2, "id", LongType()), schema_id=1),
+)
+DEADLINE_SECONDS = 30.0
+
+
+class Killed(BaseException):
+    """The driver's process was killed here."""
+
+
+def fate(partition: TopicPartition, offset: int, config: str) -> str:
+    """What becomes of a record: some are tombstones, some fail under one configuration and not under the other."""
+    kind = (offset * 7 + partition.partition * 3) % 10
+    if kind == 0:
+        return "tombstone"
+    if kind == 1:
+        return DEAD
+    if kind in (2, 3):
+        return DEAD if config == "one" else TABLE
+    if kind in (4, 5):
+        return TABLE if config == "one" else DEAD
+    return TABLE
+
+
+@dataclass
+class FakeTable:
+    """A table: its chain of snapshots, the newest stamps as properties, and which files are in it."""
+
+    uuid: str
+    snapshots: list[SimpleNamespace] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    schema: int = 0
+
+    @property
+    def head(self) -> int | None:
+        return self.snapshots[-1].snapshot_id if self.snapshots else None
+
+    def add(self, summary: Mapping[str, str]) -> None:
+        self.snapshots.append(
+            SimpleNamespace(
+                snapshot_id=len(self.snapshots) + 1,
+                parent_snapshot_id=self.head,
+                summary=SimpleNamespace(additional_properties=dict(summary)),
+            )
+        )
+
+    def metadata(self) -> Any:
+        head, schema = self.head, SCHEMAS[self.schema]
+        return SimpleNamespace(
+            table_uuid=self.uuid,
+            snapshots=list(self.snapshots),
+            refs={"main": SimpleNamespace(snapshot_id=head)} if head else {},
+            properties=dict(self.properties),
+            schema=lambda: schema,
+            current_schema_id=self.schema,
+            default_spec_id=0,
+            specs=lambda: {0: SimpleNamespace(fields=[])},
+            location="mem://",
+            current_snapshot=lambda: self.snapshots[head - 1] if head else None,
+        )
+
+
+class World:
+    """Everything that outlives a driver."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tables: dict[str, FakeTable] = {TABLE: FakeTable("uuid-t"), DEAD: FakeTable("uuid-d")}
+        self.files: dict[str, list[tuple[TopicPartition, int]]] = {}
+        self.log: dict[TopicPartition, int] = {TopicPartition(TOPIC, 0): 3}
+        self.folder = folder
+        self.lease_epoch = 0
+        self.pending_was_lost = False
+        self.configs: set[str] = set()
+        self.drivers: list[Driver] = []
+
+    # What the project's code asks of Kafka.
+    def state(self, source: Any) -> LogState:
+        return LogState({TOPIC: "topic-id"}, self.earliest(self.log), dict(self.log))
+
+    def first_start(self, source: Any, log: LogState) -> Mapping[TopicPartition, int]:
+        return log.earliest
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        pause("asks for the log's end")
+        return {partition: self.log[partition] for partition in partitions}
+
+    def identities(self, topics: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "topic-id")
+
+    # What it asks of the catalog.
+    def table_exists(self, name: str) -> bool:
+        return name in self.tables
+
+    def load_table(self, name: str) -> Any:
+        pause(f"loads {name}")
+        return SimpleNamespace(
+            name=lambda: name,
+            metadata=self.tables[name].metadata(),
+            io=SimpleNamespace(
+                delete=lambda path: self.files.pop(path, None),
+                new_input=lambda path: SimpleNamespace(exists=lambda: path in self.files),
+            ),
+        )
+
+    def append_once(
+        self, table: Any, files: Iterable[DataFile], *, summary: Mapping[str, str], properties: Mapping[str, str]
+    ) -> int:
+        """As `jobs.commit.producer.append_once` promises: on exactly the head, schema and spec in memory, or not at all."""
+        pause("before an append")
+        now, seen = self.tables[table.name()], table.metadata
+        if now.metadata().refs != seen.refs or now.schema != seen.current_schema_id:
+            raise HeadMovedError("head or schema moved")
+        paths = [file.file_path for file in files]
+        assert all(path in self.files for path in paths), "a file was committed that had been deleted"
+        now.add(summary)
+        now.properties |= properties
+        now.files += paths
+        table.metadata = now.metadata()
+        pause("after an append")
+        return now.head or 0
+
+    # What happens around the drivers.
+    def lose_state(self) -> None:
+        """Somebody deletes the stream's folder: lease, pending records, checkpoints."""
+        if list(self.folder.glob("pending-*.json")):
+            self.pending_was_lost = True
+        for path in self.folder.glob("pending-*.json"):
+            path.unlink()
+        self.lease_epoch = 0
+
+    def alter(self, name: str) -> None:
+        """Somebody changes a table so that files written before no longer fit: a pending record may be of no use."""
+        self.tables[name].schema ^= 1
+        self.pending_was_lost = True
+
+    def counted(self, name: str) -> Counter[tuple[TopicPartition, int]]:
+        return Counter(record for path in self.tables[name].files for record in self.files[path])
+
+
+class Driver:
+    """One driver process, as a thread that moves from pause to pause."""
+
+    def __init__(self, world: World, config: str, batch_sizes: list[int]) -> None:
+        self.world = world
+        self.config = config
+        self.sizes = batch_sizes
+        self.at = "not started"
+        self.error: Exception | None = None
+        self.ended = False
+        self._kill = False
+        self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._main, daemon=True)
+        self._thread.driver = self  # type: ignore[attr-defined]
+        self._thread.start()
+
+    def advance(self) -> None:
+        """Let it run to its next pause, or to its end."""
+        if not self.ended:
+            self._go.release()
+            assert self._paused.acquire(timeout=DEADLINE_SECONDS), f"driver hangs after: {self.at}"
+
+    def kill(self) -> None:
+        self._kill = True
+        while not self.ended:
+            self.advance()
+
+    def finish(self) -> None:
+        while not self.ended:
+            self.advance()
+
+    def pause(self, at: str) -> None:
+        self.at = at
+        self._paused.release()
+        self._go.acquire()
+        if self._kill:
+            raise Killed
+
+    def _main(self) -> None:
+        self._go.acquire()
+        try:
+            if not self._kill:
+                self._run()
+        except Killed:
+            pass
+        except Exception as problem:
+            self.error = problem
+        finally:
+            self.ended = True
+            self._paused.release()
+
+    def _run(self) -> None:
+        """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
+        world: Any = self.world
+        spec: Any = SimpleNamespace(
+            stream="payments",
+            config_hash=self.config,
+            table=SimpleNamespace(name=TABLE),
+            dead_letter_table=DEAD,
+            source=SimpleNamespace(topics=[TOPIC], topics_pattern=None),
+            errors=SimpleNamespace(tolerance="data", stop_above=None),
+        )
+        targets = {name: Target(world, name, "payments") for name in (TABLE, DEAD)}
+        for target in targets.values():
+            target.read()
+        above = max(world.lease_epoch, *(target.greatest_epoch() for target in targets.values()))
+        epoch = world.lease_epoch = 1 + above
+        pause("has the lease")
+        lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={})
+        stream = OpenStream(
+            spec, SimpleNamespace(), StreamFolder(world.folder), lease, epoch, targets, world.state(None)  # type: ignore[arg-type]
+        )
+        opening._claim(stream, world)
+        opening._recover(stream, world)
+        opening.decide_start(stream, world)
+        runner = Tasks(stream, world, self.config)
+        at, batch = dict(stream.begin.offsets), 0
+        while any(world.log[partition] > at.get(partition, 0) for partition in world.log):
+            size = self.sizes[batch % len(self.sizes)]
+            at = {partition: min(end, at.get(partition, 0) + size) for partition, end in world.log.items()}
+            runner.run(None, batch, at)  # type: ignore[arg-type]
+            pause("before Spark notes the batch")
+            batch += 1
+
+
+class Tasks(BatchRunner):
+    """A batch runner whose tasks put the records' coordinates into files in memory."""
+
+    def __init__(self, stream: OpenStream, world: World, config: str) -> None:
+        super().__init__(stream, world)  # type: ignore[arg-type]
+        self._world, self._config = world, config
+
+    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
+        files: dict[str, list[DataFile]] = {}
+        for name in (TABLE, DEAD):
+            rows = [
+                (partition, offset)
+                for partition, (start, end) in ranges.items()
+                if partition not in needs[name].skip
+                for offset in range(max(start, needs[name].floors.get(partition, start)), end)
+                if fate(partition, offset, self._config) == name
+            ]
+            files[name] = [self._written(rows)] if rows else []
+        return TaskResults(files, [Tally(p.topic, p.partition, read=1) for p in ranges])
+
+    def _written(self, rows: list[tuple[TopicPartition, int]]) -> DataFile:
+        path = f"mem://{len(self._world.files)}-{id(rows)}"
+        self._world.files[path] = rows
+        file = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=len(rows),
+            file_size_in_bytes=1,
+        )
+        file.spec_id = 0
+        return file
+
+
+def pause(at: str) -> None:
+    """Stop here until the script lets the driver of this thread go on; nothing for the script's own thread."""
+    driver: Driver | None = getattr(threading.current_thread(), "driver", None)
+    if driver is not None:
+        driver.pause(at)
+
+
+def paused_around(function: Callable[..., Any], at: str) -> Callable[..., Any]:
+    """`function` with a pause before and after it."""
+
+    def around(*args: Any, **kwargs: Any) -> Any:
+        pause(f"before {at}")
+        result = function(*args, **kwargs)
+        pause(f"after {at}")
+        return result
+
+    return around
