@@ -1,0 +1,53 @@
+"""The real parts that integration tests share: one broker for the whole run, one Spark session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jobs.runtime.broker import LocalBroker
+from tests.integration.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker of this test run's own."""
+    with LocalBroker(tmp_path_factory.mktemp("broker")) as running:
+        address = running.status().address
+        assert address is not None
+        yield address
+
+
+@pytest.fixture
+def pipeline(broker: str, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Pipeline]:
+    """Makes a pipeline of the test's own, with its topic."""
+
+    def make(*, topic: bool = True, **options: Any) -> Pipeline:
+        name = re.sub(r"[^a-z0-9_]", "_", request.node.name.removeprefix("test_").lower())[:60]
+        made = Pipeline(tmp_path / "deployment", broker, name, **options)
+        if topic:
+            made.create_topic()
+        return made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small Spark session in this process, for the tests that kill nothing."""
+    from jobs.runtime.session import start_session
+    from jobs.runtime.spark_end import end_spark
+    from jobs.spec.settings import Settings
+
+    settings = Settings.embedded(tmp_path_factory.mktemp("spark"))
+    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    small = settings.spark.model_copy(update={"driver_memory": "600m", "conf": conf})
+    yield start_session(settings.model_copy(update={"spark": small}), "frazil tests")
+    end_spark()

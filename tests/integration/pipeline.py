@@ -1,0 +1,251 @@
+"""A deployment of its own in a temporary folder, against the real broker: produce, run, kill, and count what arrived."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.commit.history import stamps_along_main
+from jobs.runtime.acceptance import Answer, record
+from jobs.runtime.drain import Drained, drain
+from jobs.runtime.opening import StreamFolder, connect_catalog, stream_folder
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+Coordinates = tuple[str, int, int]
+
+SCHEMA = "id string not null, amount decimal(12,2) not null, created_at timestamptz not null, note string"
+GOOD = "good"
+NULL_AMOUNT = "amount is null: an optional column would take it"
+TRUNCATED = "truncated"
+TOMBSTONE = "tombstone"
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
+    """Wait until `condition` holds, or fail naming what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:.0f} s for {what}")
+        time.sleep(0.05)
+
+
+def payment(number: int, kind: str) -> bytes | None:
+    """A record's value."""
+    if kind == TOMBSTONE:
+        return None
+    amount = None if kind == NULL_AMOUNT else number / 100
+    text = json.dumps({"id": f"p-{number}", "amount": amount, "created_at": "2026-11-01T10:00:00Z", "note": "x" * 20})
+    return text[:30].encode() if kind == TRUNCATED else text.encode()
+
+
+@dataclass
+class Pipeline:
+    """One stream of its own: topic, tables, state."""
+
+    home: Path
+    address: str
+    stream: str
+    partitions: int = 2
+    lease_ttl: str = "30s"
+    numbers: int = 0
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "kafka": {"bootstrap_servers": self.address},
+            "spark": {"master": "local[2]", "driver_memory": "600m", "conf": {"spark.ui.enabled": "false"}},
+            "lease_ttl": self.lease_ttl,
+        }
+        (self.home / "frazil.yaml").write_text(yaml.safe_dump(settings))
+        self.write_spec()
+
+    @property
+    def table_name(self) -> str:
+        return f"tests.{self.stream}"
+
+    @property
+    def dead_name(self) -> str:
+        return f"tests.{self.stream}_dead"
+
+    @property
+    def spec_file(self) -> Path:
+        return self.home / "streams" / f"{self.stream}.yaml"
+
+    def write_spec(self, schema: str = SCHEMA, **changes: Any) -> None:
+        """Write the stream's file; `changes` replace whole top-level keys."""
+        document: dict[str, Any] = {
+            "stream": self.stream,
+            "source": {"topics": [self.stream]},
+            "decode": {"value": "json", "schema": schema},
+            "table": {"name": self.table_name, "partition_by": ["day(created_at)"]},
+        } | changes
+        self.spec_file.parent.mkdir(exist_ok=True)
+        self.spec_file.write_text(yaml.safe_dump(document))
+
+    def spec(self) -> StreamSpec:
+        return load_stream(self.spec_file)
+
+    def settings(self) -> Settings:
+        return load_settings(None, home=self.home)
+
+    def catalog(self) -> Catalog:
+        return connect_catalog(self.settings())
+
+    def table(self) -> Table:
+        return self.catalog().load_table(self.table_name)
+
+    def dead_table(self) -> Table:
+        return self.catalog().load_table(self.dead_name)
+
+    def folder(self) -> StreamFolder:
+        return stream_folder(self.settings(), self.stream)
+
+    def create_topic(self, topic: str | None = None, config: Mapping[str, str] | None = None) -> None:
+        create_topic(self.address, topic or self.stream, self.partitions, config)
+
+    def produce(self, kinds: Mapping[str, int], topic: str | None = None) -> None:
+        """Produce records of each kind, in turn over the partitions, transactions and headers left aside."""
+        producer = Producer({"bootstrap.servers": self.address, "acks": "all", "enable.idempotence": True})
+        order = [kind for kind, count in kinds.items() for _ in range(count)]
+        for kind in order:
+            self.numbers += 1
+            producer.produce(
+                topic or self.stream,
+                key=f"k{self.numbers}".encode(),
+                value=payment(self.numbers, kind),
+                partition=self.numbers % self.partitions,
+            )
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def drain(self, spark: SparkSession) -> Drained:
+        """Drain in this process, on a session that is there already."""
+        return drain(self.spec(), self.settings(), lambda: spark)
+
+    def accept(self, **answer: Any) -> list[str]:
+        """Record an operator's answer."""
+        return record(self.spec(), self.settings(), Answer(**answer), "tester: trying it")
+
+    def start(self, steps: str = "", env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start `frazil run` as a process of its own, with the named steps armed."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestration.cli", "--home", str(self.home), "run", self.stream],
+            cwd=ROOT,
+            env={**os.environ, **(env or {}), "FRAZIL_STEPS": steps, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, steps: str = "", expect: int = 0) -> str:
+        """Run to the end, or to the death that `steps` asks for; returns what it printed."""
+        process = self.start(steps)
+        output, _ = process.communicate(timeout=150)
+        assert process.returncode == expect, f"exit {process.returncode}, expected {expect}:\n{output}"
+        return output
+
+    def run_and_die(self, step: str) -> str:
+        """Run until the step, where the process is killed with SIGKILL."""
+        output = self.run(f"{step}=kill", expect=-signal.SIGKILL)
+        assert f"step {step}: SIGKILL" in output
+        return output
+
+    def landed(self) -> Counter[Coordinates]:
+        """How often each record stands in the table."""
+        rows = self.table().scan(selected_fields=("_kafka_topic", "_kafka_partition", "_kafka_offset")).to_arrow()
+        return Counter(zip(*(rows.column(name).to_pylist() for name in rows.column_names), strict=True))
+
+    def dead(self) -> Counter[Coordinates]:
+        """How often each record stands in the dead letters."""
+        rows = self.dead_table().scan(selected_fields=("topic", "partition", "offset")).to_arrow()
+        return Counter(zip(*(rows.column(name).to_pylist() for name in rows.column_names), strict=True))
+
+    def assert_exactly_once(self, topics: Sequence[str] = ()) -> None:
+        """Every record of the topics is in exactly one place, once; tombstones are nowhere; the stamps are contiguous."""
+        records = {
+            (topic, partition, offset): value
+            for topic in topics or (self.stream,)
+            for partition, offset, value in read_topic(self.address, topic)
+        }
+        landed, dead = self.landed(), self.dead()
+        assert [c for c, n in landed.items() if n != 1] == [], "doubled rows"
+        assert [c for c, n in dead.items() if n != 1] == [], "doubled dead letters"
+        assert landed.keys() & dead.keys() == set(), "landed and dead"
+        tombstones = {at for at, value in records.items() if value is None}
+        missing = records.keys() - landed.keys() - dead.keys() - tombstones
+        assert missing == set(), f"lost: {sorted(missing)[:5]} of {len(missing)}"
+        assert landed.keys() | dead.keys() == records.keys() - tombstones
+        self.assert_contiguous()
+
+    def assert_contiguous(self) -> None:
+        """Each batch stamp of the table begins where the one before ended, and the totals are the sums."""
+        stamps = [stamp for _, stamp in reversed(stamps_along_main(self.table().metadata, self.stream))]
+        for before, after in zip(stamps[:-1], stamps[1:], strict=True):
+            assert after.epoch >= before.epoch
+            for partition, start in after.start.items():
+                assert start <= before.position.get(partition, start) <= after.position[partition]
+        newest = stamps[-1]
+        counts = newest.totals
+        assert counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered
+
+
+def create_topic(address: str, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    """Create a topic and wait until the broker knows it."""
+    admin = AdminClient({"bootstrap.servers": address})
+    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))]).values():
+        future.result(30)
+    wait_for(lambda: topic in admin.list_topics(timeout=10).topics, f"topic {topic}")
+
+
+def delete_topic(address: str, topic: str) -> None:
+    """Delete a topic and wait until it is gone."""
+    admin = AdminClient({"bootstrap.servers": address})
+    for future in admin.delete_topics([topic]).values():
+        future.result(30)
+    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics, f"the end of topic {topic}")
+
+
+def read_topic(address: str, topic: str) -> list[tuple[int, int, bytes | None]]:
+    """Every record that the topic holds: partition, offset, value."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": f"count-{os.getpid()}", "enable.auto.commit": False})
+    try:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        records: list[tuple[int, int, bytes | None]] = []
+        for number in partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+            consumer.assign([TopicPartition(topic, number, low)])
+            position = low
+            deadline = time.monotonic() + 60
+            while position < high:
+                assert time.monotonic() < deadline, f"reading {topic}-{number} stands at {position} of {high}"
+                for message in consumer.consume(10_000, timeout=1.0):
+                    assert message.error() is None, message.error()
+                    value = message.value()
+                    records.append((number, message.offset(), value if value is None else bytes(value)))
+                    position = message.offset() + 1
+        return records
+    finally:
+        consumer.close()
