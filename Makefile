@@ -6,31 +6,34 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+NEW_ENOUGH := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null
 PYTHON_CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# `dg` asks for it, and it makes no difference to the others.
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup jars demo dev test lint format type check lock clean
 
 help: ## list the verbs
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) jars ## make .venv from requirements.lock and fetch the checked JVM artifacts
 
-# Everything that is run from source is built by the setuptools of the lock, so nothing unlocked takes part.
+# What comes as source is built by the setuptools of the lock, so nothing unlocked takes part. The lock is whole, so
+# nothing is left to resolve; and Python compiles what it imports, which is a fraction of what is installed.
 $(INSTALLED): requirements.lock pyproject.toml
 	@set -e; found=; \
 	for each in $(PYTHON_CANDIDATES); do \
-	  if "$$each" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then \
-	    found="$$each"; break; fi; \
+	  if "$$each" $(NEW_ENOUGH); then found="$$each"; break; fi; \
 	done; \
 	if [ -z "$$found" ]; then \
 	  echo "error: frazil needs Python 3.11 to 3.13; none of these is one: $(PYTHON_CANDIDATES)" >&2; \
 	  echo "  Next: install one, or make setup PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
 	"$$found" -m jobs.runtime.preflight; \
-	if ! "$(BIN)/python" -c '' 2>/dev/null; then \
+	if ! "$(BIN)/python" $(NEW_ENOUGH); then \
 	  echo "making $(VENV) with $$found"; rm -rf $(VENV); "$$found" -m venv $(VENV) || { \
 	    echo "error: $$found cannot make a virtual environment" >&2; \
 	    echo "  Next: install its venv module (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }; \
@@ -38,7 +41,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@echo "installing the locked Python packages (the first time this takes a minute or two)"
 	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > $(VENV)/setuptools.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes -r $(VENV)/setuptools.lock
-	@$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-compile --no-build-isolation \
+	  -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 

@@ -28,8 +28,8 @@ def rollback(
 ) -> NewStamps:
     """Answer to a table that was rolled back: leave the removed records out, or land them again.
 
-    Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own positions, so
-    they receive nothing twice.
+    Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own
+    positions, so they receive nothing twice.
 
     Args:
         config: The present configuration, under which the records are landed again.
@@ -98,9 +98,7 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
     """Answer to a table that was dropped: the sink begins again where the spec's `start` says, dead letters go on."""
     if table == anchor:
         return {
-            name: replace(stamp, start={}, config=config)
-            for name, stamp in stamps.items()
-            if stamp and name != anchor
+            name: replace(stamp, start={}, config=config) for name, stamp in stamps.items() if stamp and name != anchor
         }
     stamp = _anchored(stamps, anchor)
     others = {name: uuid for name, uuid in stamp.targets.items() if name != table}
@@ -113,7 +111,10 @@ def signed(stamp: Stamp, epoch: int, note: str) -> Stamp:
 
 
 def _position_kept(past: History) -> Positions:
-    return past.stamped_ancestor.position if past.stamped_ancestor else {}
+    """Where a rolled back table stands. Of partitions that it does not name, at 0: named nowhere, they would be taken
+    to stand where the other targets do."""
+    kept = past.stamped_ancestor.position if past.stamped_ancestor else {}
+    return {partition: kept.get(partition, 0) for partition in (past.newest.position if past.newest else {})}
 
 
 def _anchored(stamps: NewestStamps, anchor: str) -> Stamp:

@@ -30,10 +30,11 @@ class History:
 def history(metadata: TableMetadata, stream: str) -> History:
     """Read the stamps of `stream` along the ancestors of main, and the property.
 
-    Snapshots that are no ancestors (rolled back, or on other branches) do not count. Where no ancestor carries a stamp, the
-    sequence numbers tell why: if all that are left come after the stamped commit, its snapshot has expired and the property
-    decides; if one comes before it, or none is left at all, somebody moved the branch to before the stream's first commit.
-    (Parents do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the table's first.)
+    Snapshots that are no ancestors (rolled back, or on other branches) do not count. Where no ancestor carries a stamp,
+    the sequence numbers tell why: if all that are left come after the stamped commit, its snapshot has expired and the
+    property decides; if one comes before it, or none is left at all, somebody moved the branch to before the stream's
+    first commit. (Parents do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the table's
+    first.)
     """
     recorded = _property_stamp(metadata, stream)
     found, oldest_sequence = _newest_ancestor(metadata, stream)
@@ -91,7 +92,7 @@ def _summary_stamp(snapshot, stream: str) -> Stamp | None:
 
 
 def _newest_ancestor(metadata: TableMetadata, stream: str) -> tuple[Stamp | None, int | None]:
-    """The newest stamp among the ancestors of main's head, and the least sequence number that was met on the way to it."""
+    """The newest stamp among the ancestors of main's head, and the least sequence number met on the way to it."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     snapshot = by_id.get(_head_id(metadata) or -1)
     oldest: int | None = None

@@ -1,6 +1,7 @@
 """Offsets, positions and ranges per (topic, partition): the arithmetic everything exact rests on.
 
-Every offset here is a *next* offset (last read + 1), as in Kafka's own committed offsets. A range is half open: `[start, end)`.
+Every offset here is a *next* offset (last read + 1), as in Kafka's own committed offsets. A range is half open:
+`[start, end)`.
 """
 
 from __future__ import annotations

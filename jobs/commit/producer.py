@@ -1,7 +1,8 @@
 """One compare-and-swap append through PyIceberg: the only module that touches the private parts of its commit path.
 
-PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that nobody
-committed in between. So the updates and requirements are taken from its snapshot producer and handed to the catalog once.
+PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that
+nobody committed in between. So the updates and requirements are taken from its snapshot producer and handed to the
+catalog once.
 
 Relied upon, and pinned by `tests/unit/commit/test_producer.py`: `_MergeAppendFiles(operation=, transaction=, io=,
 snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and

@@ -47,7 +47,7 @@ def lacking(batch: Ranges, planned: Mapping[str, Planned], stamps: NewestStamps,
         then = need(batch, target.position)
         now = need(batch, pointwise_max([target.position, positions[name]]))
         if now.nothing:
-            if name == anchor and not _is_newest(batch, target.stamp, stamps.get(anchor)):
+            if name == anchor and not _is_newest(batch, target, stamps.get(anchor)):
                 return None
         elif now.gaps or not then.same_part(now):
             return None
@@ -56,12 +56,14 @@ def lacking(batch: Ranges, planned: Mapping[str, Planned], stamps: NewestStamps,
     return tuple(names)
 
 
-def _is_newest(batch: Ranges, stamp: Stamp, newest: Stamp | None) -> bool:
-    """True if `newest` is the commit of `stamp`, or a later driver's claim on top of it."""
+def _is_newest(batch: Ranges, planned: Planned, newest: Stamp | None) -> bool:
+    """True if `newest` is the commit of what was planned, or a later driver's claim on top of it."""
+    stamp = planned.stamp
+    reached = pointwise_max([planned.position, {each: range_.end for each, range_ in batch.items()}])
     return (
         newest is not None
         and (newest.batch, newest.config) == (stamp.batch, stamp.config)
         and newest.start == stamp.start
-        and newest.rows == stamp.rows
-        and all(newest.position.get(each) == range_.end for each, range_ in batch.items() if range_.end > range_.start)
+        and all(newest.rows.get(name) == rows for name, rows in stamp.rows.items())
+        and all(newest.position.get(each) == reached[each] for each in batch)
     )

@@ -94,8 +94,8 @@ class Stamp:
     def of_topics(self, topics: Container[str]) -> Self:
         """Without what it says of other topics.
 
-        The anchor forgets a retired topic with its next batch; a target that rarely receives rows would take a later topic
-        of the same name for the one it knew.
+        The anchor forgets a retired topic with its next batch; a target that rarely receives rows would take a later
+        topic of the same name for the one it knew.
         """
 
         def kept(positions: Positions) -> dict[TopicPartition, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jobs.commit.errors import OffsetsLostError, TopicLostError, TopicRecreatedError
 from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe
@@ -33,11 +33,13 @@ class StartingPoint:
         offsets: The first offset to read, of every partition there is.
         retired: Topics that were read to their end and are gone.
         dropped: Topics that the spec no longer names.
+        kept: Where the dropped ones stand; stamped on, so that a topic that is named again is not landed again.
     """
 
     offsets: dict[TopicPartition, int]
     retired: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    kept: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 def starting_point(
@@ -79,7 +81,8 @@ def starting_point(
     check_identity(stream, anchor.topics, log.topics)
     _check_offsets(stream, known, log)
     offsets = {partition: known.get(partition, log.earliest[partition]) for partition in log.earliest}
-    return StartingPoint(offsets, retired, dropped)
+    kept = {partition: offset for partition, offset in known.items() if partition.topic in dropped}
+    return StartingPoint(offsets, retired, dropped, kept)
 
 
 def unread(topic: str, known: Positions, anchor: Stamp) -> dict[TopicPartition, OffsetRange]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
@@ -184,7 +184,12 @@ class Target:
                 return Outcome.RUN_AGAIN
             carried = self.newest.totals if self.newest else Counts()
             reached = pointwise_max([self.newest.position if self.newest else {}, stamp.position])
-            full = replace(stamp, position=_known_to(reached, stamp), totals=carried + stamp.counts)
+            full = replace(
+                stamp,
+                position=_known_to(reached, stamp),
+                totals=carried + stamp.counts,
+                rows=_still_named(self.newest, stamp),
+            )
             try:
                 self._append(full, files)
             except HeadMovedError as moved:
@@ -235,6 +240,16 @@ def recreated(stream: str, table: str, before: str, now: str) -> TargetRecreated
         "what the stream had landed in it is gone.",
         fix=f"`frazil accept {stream} --recreated {table}` to begin it anew from the stream's `start`",
     )
+
+
+def _still_named(newest: Stamp | None, stamp: Stamp) -> Mapping[str, int]:
+    """The rows of a batch per target, and of the batch before while that one may still be missing somewhere.
+
+    A target that is ahead of the batch has committed a later range, which others may lack: that is why the batch runs.
+    """
+    if newest and any(newest.position.get(partition, 0) > end for partition, end in stamp.position.items()):
+        return {**newest.rows, **stamp.rows}
+    return stamp.rows
 
 
 def _known_to(position: Positions, stamp: Stamp) -> Positions:

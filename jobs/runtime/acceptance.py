@@ -13,7 +13,8 @@ from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease
-from jobs.runtime.opening import connect_catalog, stream_folder
+from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.opening import connect_catalog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,12 @@ from jobs.commit.target import Outcome, Seen, Target
 from jobs.errors import FrazilError
 from jobs.runtime.durable import remove_durably, write_durably
 from jobs.runtime.kafka_log import KafkaLog
-from jobs.runtime.opening import OpenStream
-from jobs.runtime.slice_task import RESULT_SCHEMA, SlicePlan, Tally, TargetPlan, run_slice, task_metadata
+from jobs.runtime.kafka_rows import COLUMNS
+from jobs.runtime.open_stream import OpenStream
+from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
+from jobs.runtime.slice_task import RESULT_SCHEMA, run_slice
 from jobs.runtime.steps import step
-from jobs.runtime.task_results import TaskResults, valid_through
+from jobs.runtime.task_results import BatchDone, TaskResults, drop_files, valid_through
 from jobs.runtime.tolerance import check_tolerance
 from jobs.write.datafile_json import from_json
 
@@ -36,30 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_RUNS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class BatchDone:
-    """What one batch did.
-
-    Attributes:
-        counts: Its records; zero if the targets had them all.
-        task_seconds: Reading, decoding and writing files.
-        commit_seconds: From the pending record to the last commit.
-        lag: Records per partition between the new position and the log's end.
-        files: Data files committed.
-    """
-
-    batch: int
-    counts: Counts
-    seconds: float
-    task_seconds: float
-    commit_seconds: float
-    lag: dict[TopicPartition, int]
-    valid_through_ms: int | None
-    reasons: dict[str, int] = field(default_factory=dict)
-    unknown_fields: dict[str, int] = field(default_factory=dict)
-    files: int = 0
 
 
 class BatchRunner:
@@ -74,6 +51,8 @@ class BatchRunner:
         self._stream: OpenStream = stream
         self._kafka: KafkaLog = kafka
         self._complete: dict[TopicPartition, int] = dict(stream.begin.offsets)
+        # Of the batch at hand: what an attempt counted whose anchor landed and whose tasks ran again for the others.
+        self._counted: Counts = Counts()
 
     def run(self, frame: DataFrame, batch: int, end: dict[TopicPartition, int]) -> BatchDone:
         """Land one batch on every target that lacks it.
@@ -87,6 +66,7 @@ class BatchRunner:
             StreamStopped, FencedError: Nothing of the batch is committed, unless the message says so.
         """
         began = time.monotonic()
+        self._counted = Counts()
         ranges = self._ranges(end)
         done = BatchDone(batch, Counts(), 0.0, 0.0, 0.0, {}, None)
         for _ in range(MAX_RUNS):
@@ -107,7 +87,7 @@ class BatchRunner:
         self._complete = dict(end)
         for name in self._stream.targets:
             self._stream.positions[name] = pointwise_max([self._stream.positions[name], end])
-        return replace(done, seconds=time.monotonic() - began)
+        return replace(done, counts=done.counts + self._counted, seconds=time.monotonic() - began)
 
     def _ranges(self, end: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
         fresh = [partition for partition in end if partition not in self._complete]
@@ -147,7 +127,7 @@ class BatchRunner:
             latest = self._kafka.latest(end)
         except FrazilError:
             # Nothing is noted or committed yet, so nobody can ever reference these.
-            self._drop_files(results, keep=frozenset())
+            drop_files(results, stream.targets, keep=frozenset())
             raise
         stamp = self._stamp(batch, ranges, end, results, latest, now_ms)
         landed = self._commit(self._pending(stamp, ranges, results, needs, seen), results, end)
@@ -196,7 +176,7 @@ class BatchRunner:
     def _commit(self, pending: Pending, results: TaskResults, end: dict[TopicPartition, int]) -> bool:
         """Commit on every target; False if a table changed so that the tasks have to run again.
 
-        An error leaves the pending record and the files as they are: what has landed is then a matter for the next start.
+        An error leaves the pending record and the files as they are: what has landed is a matter for the next start.
         """
         stream = self._stream
         note = stream.folder.pending(stream.epoch)
@@ -217,7 +197,9 @@ class BatchRunner:
                 stream.positions[name] = pointwise_max([stream.positions[name], reached])
                 # The record first, so that nobody commits files that are being deleted.
                 remove_durably(note)
-                self._drop_files(results, keep=committed)
+                drop_files(results, stream.targets, keep=committed)
+                if stream.anchor.name in committed:
+                    self._counted += results.counts()
                 return False
             committed.add(name)
             stream.positions[name] = pointwise_max([stream.positions[name], end])
@@ -233,10 +215,10 @@ class BatchRunner:
         def run(batches: Any) -> Any:
             return run_slice(plan, batches)
 
-        columns = ["key", "value", "headers", "partition", "offset", "timestamp", "timestampType"]
+        columns: list[str] = list(COLUMNS)
         if plan.topic is None:
             columns.append("topic")
-        rows = frame.select(*columns).mapInArrow(run, RESULT_SCHEMA).collect()
+        rows = frame.selectExpr(*columns).mapInArrow(run, RESULT_SCHEMA).collect()
         files: dict[str, list[DataFile]] = {name: [] for name in self._stream.targets}
         tallies: list[Tally] = []
         names = {"anchor": self._stream.anchor.name, "dead_letters": self._stream.dead_letters.name}
@@ -291,8 +273,8 @@ class BatchRunner:
             batch,
             stream.epoch,
             stream.spec.config_hash,
-            start={partition: range_.start for partition, range_ in ranges.items()},
-            position=end,
+            start=stream.begin.kept | {partition: range_.start for partition, range_ in ranges.items()},
+            position=stream.begin.kept | end,
             ends={p: at for p, at in latest.items() if at > end[p]},
             valid_through_ms=valid_through(
                 end, latest, results.tallies, newest.valid_through_ms if newest else None, now_ms
@@ -304,17 +286,8 @@ class BatchRunner:
     def _for_target(self, stamp: Stamp, name: str) -> Stamp:
         if name != self._stream.anchor.name:
             return stamp
-        uuids = {each: target.uuid for each, target in self._stream.targets.items()}
-        return stamp.anchored(uuids, self._stream.log.topics)
-
-    def _drop_files(self, results: TaskResults, *, keep: AbstractSet[str]) -> None:
-        """Delete files that no snapshot references, of all targets but those in `keep`."""
-        for name, files in results.files.items():
-            if name in keep:
-                continue
-            io = self._stream.targets[name].table.io
-            for file in files:
-                try:
-                    io.delete(file.file_path)
-                except OSError as problem:
-                    log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
+        stream = self._stream
+        uuids = {each: target.uuid for each, target in stream.targets.items()}
+        before = stream.anchor.newest.topics if stream.anchor.newest else {}
+        kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
+        return stamp.anchored(uuids, kept | stream.log.topics)

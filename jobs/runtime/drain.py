@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.commit.stamps import Counts
 from jobs.errors import FrazilError
-from jobs.runtime.batch import BatchDone, BatchRunner
+from jobs.runtime.batch import BatchRunner
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.kafka_source import source_options
-from jobs.runtime.opening import OpenStream, connect_catalog, decide_start, opened
+from jobs.runtime.open_stream import OpenStream
+from jobs.runtime.opening import connect_catalog, decide_start, opened
 from jobs.runtime.steps import step
+from jobs.runtime.task_results import BatchDone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 

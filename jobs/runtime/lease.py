@@ -103,17 +103,27 @@ class Lease:
             LeaseHeldError: A live driver holds it.
         """
         with self._locked():
-            current = self.read()
-            if current and current.held():
-                raise LeaseHeldError(
-                    f"stream {self._stream} is run by process {current.pid} on {current.host} (epoch {current.epoch}).",
-                    fix=f"wait for it to end, or stop process {current.pid} and run this again",
-                )
+            current = self.refuse_if_held()
             self.epoch = 1 + max(above, current.epoch if current else 0)
             self._write(current.targets if current else {})
+        self._stop.clear()
         self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
         self._thread.start()
         return self.epoch
+
+    def refuse_if_held(self) -> LeaseRecord | None:
+        """Say who runs the stream, if anybody does; returns the lease as it stands.
+
+        Raises:
+            LeaseHeldError: A live driver holds it.
+        """
+        current = self.read()
+        if current and current.held():
+            raise LeaseHeldError(
+                f"stream {self._stream} is run by process {current.pid} on {current.host} (epoch {current.epoch}).",
+                fix=f"wait for it to end, or stop process {current.pid} and run this again",
+            )
+        return current
 
     def verify(self) -> None:
         """Raise unless the lease is still this driver's; renews it.

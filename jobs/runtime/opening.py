@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
 
 from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.errors import HalfCommittedError, TargetRecreatedError
-from jobs.commit.history import history
-from jobs.commit.offsets import Positions, TopicPartition, describe
-from jobs.commit.pending import Pending
-from jobs.commit.recovery import lacking
-from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState, StartingPoint, starting_point
-from jobs.commit.target import Outcome, Target, gone, recreated
+from jobs.commit.offsets import Positions, describe
+from jobs.commit.start import LogState, starting_point
+from jobs.commit.target import Target, gone, recreated
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
-from jobs.runtime.durable import remove_durably
 from jobs.runtime.kafka_log import KafkaLog, subscription
 from jobs.runtime.lease import Lease
-from jobs.runtime.steps import step
+from jobs.runtime.open_stream import OpenStream, stream_folder
+from jobs.runtime.takeover import claim, former_stamps, recover
 from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
@@ -34,63 +26,6 @@ from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamFolder:
-    """Where a stream keeps what is not in its tables: the lease, the pending record, and Spark's scratch checkpoint."""
-
-    root: Path
-
-    def pending(self, epoch: int) -> Path:
-        """The pending record of the driver with this epoch, while it commits a batch.
-
-        Each epoch has its own, so that a driver that wakes up after a take-over cannot overwrite its successor's.
-        """
-        return self.root / f"pending-{epoch:08d}.json"
-
-    def pending_records(self) -> list[Path]:
-        """The pending records that earlier drivers left, oldest first."""
-        return sorted(self.root.glob("pending-*.json"))
-
-    def new_checkpoint(self) -> Path:
-        """An empty checkpoint for a query; those of earlier queries go, since the position is in the tables."""
-        folder = self.root / "checkpoints"
-        shutil.rmtree(folder, ignore_errors=True)
-        return folder / uuid.uuid4().hex[:8]
-
-
-@dataclass(slots=True)
-class OpenStream:
-    """A stream that this process may commit to.
-
-    Attributes:
-        targets: By table name, the anchor first.
-        positions: Where each target stands; follows every commit.
-        begin: Where reading begins.
-        former: The newest stamps of tables that the stream wrote under an earlier configuration.
-    """
-
-    spec: StreamSpec
-    settings: Settings
-    folder: StreamFolder
-    lease: Lease
-    epoch: int
-    targets: dict[str, Target]
-    log: LogState
-    former: dict[str, Stamp | None] = field(default_factory=dict)
-    positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
-
-    @property
-    def anchor(self) -> Target:
-        """The stream's table: stamped in every batch."""
-        return self.targets[self.spec.table.name]
-
-    @property
-    def dead_letters(self) -> Target:
-        """The table of the records that failed."""
-        return self.targets[self.spec.dead_letter_table]
 
 
 def connect_catalog(settings: Settings) -> Catalog:
@@ -112,11 +47,6 @@ def connect_catalog(settings: Settings) -> Catalog:
         ) from problem
 
 
-def stream_folder(settings: Settings, stream: str) -> StreamFolder:
-    """The state folder of a stream."""
-    return StreamFolder(settings.state / "streams" / stream)
-
-
 @contextlib.contextmanager
 def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog) -> Iterator[OpenStream]:
     """Hold the stream's lease for the length of the block, with its targets claimed and recovered.
@@ -130,16 +60,15 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
     folder = stream_folder(settings, spec.stream)
     lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
     known = lease.read()
-    if known is not None and known.held():
-        lease.acquire(above=0)  # Says who holds it, before anything is touched.
+    lease.refuse_if_held()
     targets = _targets(spec, catalog, known.targets if known else {})
     epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
     try:
         stream = OpenStream(spec, settings, folder, lease, epoch, targets, state)
-        _claim(stream, kafka)
+        claim(stream, kafka)
         lease.remember({name: target.uuid for name, target in targets.items()})
-        _recover(stream, catalog)
-        stream.former = _former_stamps(stream, catalog)
+        recover(stream, catalog)
+        stream.former = former_stamps(stream, catalog)
         decide_start(stream, kafka)
         yield stream
     finally:
@@ -161,6 +90,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
         )
     positions = target_positions(stamps, spec.table.name)
     known = restart_positions(positions)
+    _refuse_half_seen(stream, known, kafka)
     stream.begin = starting_point(
         spec.stream, known, stream.anchor.newest, stream.log, known, subscription(spec.source)
     )
@@ -169,6 +99,18 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     stream.positions = {
         name: {p: offset for p, offset in at.items() if p in stream.begin.offsets} for name, at in positions.items()
     }
+
+
+def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> None:
+    """A topic that the list of topics lacks may still be there: its retirement would mean to land it again later."""
+    subscribed = subscription(stream.spec.source)
+    missing = {partition.topic for partition in known} - set(stream.log.topics)
+    still_there = kafka.identities(sorted(topic for topic in missing if subscribed(topic)))
+    if still_there:
+        raise FrazilError(
+            f"stream {stream.spec.stream}: Kafka lists no topic {', '.join(still_there)}, but knows it when asked.",
+            fix="check that the user may describe the topic, and run this again",
+        )
 
 
 def _require_topics(spec: StreamSpec, state: LogState) -> None:
@@ -218,96 +160,3 @@ def _targets(spec: StreamSpec, catalog: Catalog, remembered: dict[str, str]) -> 
             fix="put the former table back, or give the stream another id and other dead letters to begin anew",
         )
     return targets
-
-
-def _claim(stream: OpenStream, kafka: KafkaLog) -> None:
-    spec = stream.spec
-    step("before_claim")
-    fresh_start: Positions = {}
-    if stream.anchor.newest is None:
-        fresh_start = kafka.first_start(spec.source, stream.log)
-
-    def claim_anchor(newest: Stamp | None) -> Stamp:
-        if newest is not None:
-            return newest.claimed(stream.epoch)
-        return Stamp(
-            spec.stream,
-            "claim",
-            -1,
-            stream.epoch,
-            spec.config_hash,
-            start=fresh_start,
-            position=fresh_start,
-            targets={name: target.uuid for name, target in stream.targets.items()},
-            topics=stream.log.topics,
-        )
-
-    def claim_other(newest: Stamp | None) -> Stamp:
-        if newest is not None:
-            anchored = stream.anchor.newest
-            return newest.claimed(stream.epoch).of_topics(anchored.topics if anchored else stream.log.topics)
-        return Stamp(spec.stream, "claim", -1, stream.epoch, spec.config_hash, start={}, position={})
-
-    for target in stream.targets.values():
-        target.claim(stream.epoch, claim_anchor if target is stream.anchor else claim_other)
-    step("after_claims")
-
-
-def _former_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
-    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
-    newest = stream.anchor.newest
-    former: dict[str, Stamp | None] = {}
-    for name in newest.rows if newest else ():
-        if name in stream.targets:
-            continue
-        if catalog.table_exists(name):
-            former[name] = history(catalog.load_table(name).metadata, stream.spec.stream).newest
-        else:
-            # Whoever dropped it took the batch out of it; it counts as committed.
-            former[name] = newest
-    return former
-
-
-def _recover(stream: OpenStream, catalog: Catalog) -> None:
-    """Commit what the pending records of earlier drivers say is missing.
-
-    Whatever cannot be committed from them is recognised by the stamps: the batch runs again, or the stream stops.
-    """
-    for record in stream.folder.pending_records():
-        _recover_from(record.read_bytes(), stream, catalog)
-        remove_durably(record)
-
-
-def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
-    stream_id = stream.spec.stream
-    targets = dict(stream.targets)
-    for name in Pending.names(content):
-        if name in targets:
-            continue
-        # The spec was changed since: what was decided under the old one goes where the old one said.
-        if not catalog.table_exists(name):
-            log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, name)
-            return
-        targets[name] = Target(catalog, name, stream_id)
-        targets[name].read()
-    pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
-    anchor = next((name for name, planned in pending.targets.items() if planned.stamp.targets), stream.anchor.name)
-    stamps = {name: targets[name].newest for name in {anchor, *pending.targets}}
-    names = lacking(pending.batch, pending.targets, stamps, anchor)
-    if names is None:
-        log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
-        return
-    for name in names:
-        target, planned = targets[name], pending.targets[name]
-        io = target.table.io
-        lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
-        if lost:
-            log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
-            return
-        stream.lease.verify()
-        stamp = planned.stamp.under(stream.epoch)
-        outcome = target.commit(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
-        if outcome is Outcome.RUN_AGAIN:
-            log.warning("stream %s: the files of the pending record no longer fit table %s", stream_id, name)
-            return
-        log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)

@@ -7,10 +7,8 @@ committed here, so whatever a failed or repeated attempt has written is referenc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -22,100 +20,14 @@ from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.table import dead_letter_rows
 from jobs.decode.json_reference import JsonReferenceDecoder
 from jobs.decode.outcome import Decoded, Failure
+from jobs.runtime.kafka_rows import with_headers
+from jobs.runtime.slice_plan import Example, SlicePlan, Tally, TargetPlan
 from jobs.schema.declared import parse_schema
 from jobs.write.datafile_json import to_json
 from jobs.write.target_writer import TargetWriter
 
 RESULT_SCHEMA = "kind string, target string, payload string"
 _RESULT_ARROW = pa.schema([("kind", pa.string()), ("target", pa.string()), ("payload", pa.string())])
-
-
-@dataclass(frozen=True, slots=True)
-class TargetPlan:
-    """What a task writes for one target.
-
-    Attributes:
-        metadata: The table's metadata as JSON, without its history.
-        skip: Partitions that the target has entirely.
-        floors: Of partitions it has in part, the first offset it needs.
-    """
-
-    metadata: str
-    skip: frozenset[TopicPartition] = frozenset()
-    floors: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SlicePlan:
-    """All that a task needs to know; travels to it pickled.
-
-    Attributes:
-        io_properties: For the tables' files. May hold credentials: never logged, and left out of the repr.
-        topic: The topic, if the batch has only one: it then does not travel with every row.
-        first_seen: When the batch was planned, UTC.
-    """
-
-    stream: str
-    config: str
-    batch: int
-    epoch: int
-    first_seen: datetime
-    schema_text: str
-    unknown_fields: Literal["ignore", "fail"]
-    kafka_columns: bool
-    anchor: TargetPlan
-    dead_letters: TargetPlan
-    file_prefix: str
-    topic: str | None = None
-    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-class Example(msgspec.Struct, frozen=True):
-    """A failed record, as an example of its kind."""
-
-    topic: str
-    partition: int
-    offset: int
-    stage: str
-    error_class: str
-    message: str
-
-
-class Tally(msgspec.Struct):
-    """What a task counted in one (topic, partition), of the records that the anchor had not yet read.
-
-    Attributes:
-        newest_ms: The greatest record timestamp, milliseconds since 1970, UTC; of all records of the slice.
-        reasons: Failed records by class.
-        examples: One failed record of each class.
-        unknown_fields: Records by the path of a key that the schema does not name.
-    """
-
-    topic: str
-    partition: int
-    read: int = 0
-    landed: int = 0
-    dead: int = 0
-    tombstones: int = 0
-    newest_ms: int | None = None
-    reasons: dict[str, int] = {}
-    examples: dict[str, Example] = {}
-    unknown_fields: dict[str, int] = {}
-
-
-def task_metadata(metadata: TableMetadata) -> str:
-    """A table's metadata as a task needs it: schemas, partition specs and properties, without its history."""
-    slim = metadata.model_copy(
-        update={
-            "snapshots": [],
-            "snapshot_log": [],
-            "metadata_log": [],
-            "refs": {},
-            "current_snapshot_id": None,
-            "properties": {k: v for k, v in metadata.properties.items() if not k.startswith("frazil.")},
-        }
-    )
-    return slim.model_dump_json()
 
 
 def run_slice(plan: SlicePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -163,10 +75,11 @@ class _Slice:
         self._land(records, decoded, for_anchor)
         failures = [failure for failure in decoded.failures if for_dead[failure.row]]
         if failures:
+            failed = with_headers(records.take(pa.array([failure.row for failure in failures])))
             self._dead.writer.write(
                 dead_letter_rows(
-                    records,
-                    failures,
+                    failed,
+                    [replace(failure, row=row) for row, failure in enumerate(failures)],
                     stream=self._plan.stream,
                     config_hash=self._plan.config,
                     batch_id=self._plan.batch,

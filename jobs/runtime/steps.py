@@ -1,7 +1,8 @@
 """Named points of the commit protocol at which a test can kill or stop the process, to prove what holds there.
 
-They cost a dictionary look-up when `FRAZIL_STEPS` is not set. `FRAZIL_STEPS='after_anchor_commit=kill'` sends SIGKILL to
-the process the first time it comes there, `=stop` sends SIGSTOP, and `@3` after the action waits for the third time.
+They cost a look at an empty dictionary when `FRAZIL_STEPS` is not set. `FRAZIL_STEPS='after_anchor_commit=kill'` sends
+SIGKILL to the process the first time it comes there, `=stop` sends SIGSTOP, and `@3` after the action waits for the
+third time.
 """
 
 from __future__ import annotations

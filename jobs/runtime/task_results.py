@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamps import Counts
-from jobs.runtime.slice_task import Tally
+from jobs.commit.target import Target
+from jobs.runtime.slice_plan import Tally
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,43 @@ class TaskResults:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """What one batch did.
+
+    Attributes:
+        counts: Its records; zero if the targets had them all.
+        task_seconds: Reading, decoding and writing files.
+        commit_seconds: From the pending record to the last commit.
+        lag: Records per partition between the new position and the log's end.
+        files: Data files committed.
+    """
+
+    batch: int
+    counts: Counts
+    seconds: float
+    task_seconds: float
+    commit_seconds: float
+    lag: dict[TopicPartition, int]
+    valid_through_ms: int | None
+    reasons: dict[str, int] = field(default_factory=dict)
+    unknown_fields: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+
+
+def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:
+    """Delete files that no snapshot references, of all targets but those in `keep`."""
+    for name, files in results.files.items():
+        if name in keep:
+            continue
+        io = targets[name].table.io
+        for file in files:
+            try:
+                io.delete(file.file_path)
+            except OSError as problem:
+                log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
+
+
 def valid_through(
     end: Positions,
     latest: Positions,
@@ -50,9 +92,9 @@ def valid_through(
 ) -> int | None:
     """The time through which the stream is complete: every record with an older timestamp is in.
 
-    A partition that was read to the end of its log is complete through now; one that was not, through its newest record of
-    this batch; one that this batch did not touch, through what was said before. The stream is as complete as its least
-    complete partition, and never less than it was.
+    A partition that was read to the end of its log is complete through now; one that was not, through its newest record
+    of this batch; one that this batch did not touch, through what was said before. The stream is as complete as its
+    least complete partition, and never less than it was.
 
     Returns:
         Milliseconds since 1970, UTC, or None if nothing can be said.

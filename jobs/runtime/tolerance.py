@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamps import Counts
-from jobs.runtime.slice_task import Example, Tally
+from jobs.runtime.slice_plan import Example, Tally
 from jobs.spec.models import StreamSpec
 
 
@@ -14,7 +14,7 @@ def check_tolerance(spec: StreamSpec, counts: Counts, tallies: Sequence[Tally]) 
     """Stop the stream if its spec does not allow this many failed records.
 
     Raises:
-        ToleranceError: Naming a failed record by its coordinates, or the three most frequent reasons with an example each.
+        ToleranceError: Naming a failed record by its coordinates, or the three most frequent reasons with examples.
     """
     if not counts.dead:
         return

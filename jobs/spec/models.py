@@ -84,9 +84,8 @@ class Freshness(SpecModel):
     @model_validator(mode="after")
     def _in_order(self) -> Freshness:
         problems: list[tuple[Location, str]] = []
-        for name in ("warn", "fail"):
-            if getattr(self, name) < timedelta(seconds=60):
-                problems.append(((name,), "must be at least 60s"))
+        short = [name for name in ("warn", "fail") if getattr(self, name) < timedelta(seconds=60)]
+        problems.extend(((name,), "must be at least 60s") for name in short)
         if self.warn >= self.fail:
             problems.append((("warn",), "must be shorter than fail"))
         if problems:

@@ -1,7 +1,8 @@
-"""A deployment of its own in a temporary folder, against the real broker: produce, run, kill, and count what arrived."""
+"""A deployment of its own in a temporary folder, on the real broker: produce, run, kill, and count what arrived."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -23,7 +24,8 @@ from pyiceberg.table import Table
 from jobs.commit.history import stamps_along_main
 from jobs.runtime.acceptance import Answer, record
 from jobs.runtime.drain import Drained, drain
-from jobs.runtime.opening import StreamFolder, connect_catalog, stream_folder
+from jobs.runtime.open_stream import StreamFolder, stream_folder
+from jobs.runtime.opening import connect_catalog
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
@@ -184,7 +186,7 @@ class Pipeline:
         return Counter(zip(*(rows.column(name).to_pylist() for name in rows.column_names), strict=True))
 
     def assert_exactly_once(self, topics: Sequence[str] = ()) -> None:
-        """Every record of the topics is in exactly one place, once; tombstones are nowhere; the stamps are contiguous."""
+        """Every record of the topics is in one place, once; tombstones are nowhere; the stamps are contiguous."""
         records = {
             (topic, partition, offset): value
             for topic in topics or (self.stream,)
@@ -203,7 +205,7 @@ class Pipeline:
     def assert_contiguous(self) -> None:
         """Each batch stamp of the table begins where the one before ended, and the totals are the sums."""
         stamps = [stamp for _, stamp in reversed(stamps_along_main(self.table().metadata, self.stream))]
-        for before, after in zip(stamps[:-1], stamps[1:], strict=True):
+        for before, after in itertools.pairwise(stamps):
             assert after.epoch >= before.epoch
             for partition, start in after.start.items():
                 assert start <= before.position.get(partition, start) <= after.position[partition]
@@ -244,8 +246,10 @@ def read_topic(address: str, topic: str) -> list[tuple[int, int, bytes | None]]:
                 for message in consumer.consume(10_000, timeout=1.0):
                     assert message.error() is None, message.error()
                     value = message.value()
-                    records.append((number, message.offset(), value if value is None else bytes(value)))
-                    position = message.offset() + 1
+                    offset = message.offset()
+                    assert offset is not None
+                    records.append((number, offset, value if value is None else bytes(value)))
+                    position = offset + 1
         return records
     finally:
         consumer.close()

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
+from pyiceberg.types import StringType
 
 from jobs.runtime.lease import Lease
 from tests.integration.pipeline import (
@@ -75,7 +76,7 @@ def test_spec_changed_and_pending_record_lost(pipeline: Callable[..., Pipeline])
     shutil.rmtree(one.folder().root)
     one.write_spec(SCHEMA + ", more string")
     with one.table().update_schema() as update:
-        update.add_column("more", "string")
+        update.add_column("more", StringType())
     output = one.run(expect=1)
     assert "pending record is lost" in output
     assert "the configuration has changed since" in output

@@ -1,4 +1,4 @@
-"""What a stream meets in Kafka and in the catalog: it goes on by itself, or stops and says what, where and how to go on."""
+"""What a stream meets in Kafka and the catalog: it goes on by itself, or stops and says what and how to go on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from pyiceberg.types import LongType
 
 from jobs.commit.errors import (
     OffsetsLostError,
@@ -70,7 +71,7 @@ def test_stamped_snapshots_expired_and_state_lost(pipeline: Make, spark: SparkSe
         table = one.catalog().load_table(name)
         table.append(table.scan().to_arrow().slice(0, 0))
         table = one.catalog().load_table(name)
-        old = [s.snapshot_id for s in table.snapshots() if s.snapshot_id != table.current_snapshot().snapshot_id]
+        old = [s.snapshot_id for s in table.snapshots() if s.snapshot_id != table.metadata.current_snapshot_id]
         table.maintenance.expire_snapshots().by_ids(old).commit()
     shutil.rmtree(one.settings().state)
     one.produce({GOOD: 20})
@@ -110,6 +111,23 @@ def test_daily_topics_retire(pipeline: Make, spark: SparkSession) -> None:
     assert {partition.topic for partition in drained.positions} == set(days[1:])
     assert f'"{days[0]}"' not in one.table().metadata.properties[f"frazil.stamp.{one.stream}"]
     assert sum(one.landed().values()) == 40
+
+
+def test_topic_left_out_for_a_while(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline()
+    other = f"{one.stream}.more"
+    one.create_topic(other)
+    one.write_spec(source={"topics": [one.stream, other]})
+    one.produce({GOOD: 10})
+    one.produce({GOOD: 10}, topic=other)
+    one.drain(spark)
+    one.write_spec(source={"topics": [one.stream]})
+    one.produce({GOOD: 4})
+    one.produce({GOOD: 6}, topic=other)
+    assert one.drain(spark).counts.landed == 4
+    one.write_spec(source={"topics": [one.stream, other]})
+    assert one.drain(spark).counts.landed == 6, "it goes on where it stood"
+    one.assert_exactly_once([one.stream, other])
 
 
 def test_topic_deleted_before_it_was_read(pipeline: Make, spark: SparkSession) -> None:
@@ -180,11 +198,12 @@ def test_rolled_back(pipeline: Make, spark: SparkSession, which: str, answer: st
     one.produce({GOOD: 10, TRUNCATED: 1})
     one.drain(spark)
     table = one.table() if which == "table" else one.dead_table()
-    back_to = table.current_snapshot()
+    back_to = table.metadata.current_snapshot_id
+    assert back_to is not None
     one.produce({GOOD: 20, TRUNCATED: 3})
     one.drain(spark)
     table.refresh()
-    table.manage_snapshots().rollback_to_snapshot(back_to.snapshot_id).commit()
+    table.manage_snapshots().rollback_to_snapshot(back_to).commit()
     with pytest.raises(RolledBackError, match=f"(?s){table.name()[-1]} was rolled back .*--rollback keep"):
         one.drain(spark)
     one.accept(rollback=answer)
@@ -256,7 +275,7 @@ def test_schema_and_partitioning_altered_meanwhile(pipeline: Make, spark: SparkS
         change = next(changes)
         if change == "schema":
             with one.table().update_schema() as update:
-                update.add_column("added_by_somebody", "long")
+                update.add_column("added_by_somebody", LongType())
         elif change == "spec":
             with one.table().update_spec() as update:
                 update.add_identity("note")
@@ -273,7 +292,7 @@ def test_tolerance_none_and_the_breaker(pipeline: Make, spark: SparkSession) -> 
     with pytest.raises(ToleranceError, match=rf"topic {one.stream}, partition \d, offset \d+: "):
         one.drain(spark)
     one.write_spec(errors={"stop_above": {"ratio": 0.05, "min_records": 50}})
-    with pytest.raises(ToleranceError, match="(?s)10 of 100 .*6 × null_in_required.*4 × malformed_json"):
+    with pytest.raises(ToleranceError, match=r"(?s)10 of 100 .*6 × null_in_required.*4 × malformed_json"):
         one.drain(spark)
     assert sum(one.landed().values()) == sum(one.dead().values()) == 0
     data = Path(one.table().location().removeprefix("file://")) / "data"

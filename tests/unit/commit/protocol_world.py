@@ -1,8 +1,8 @@
-"""A small world in memory for the commit protocol: a Kafka log, two tables, and drivers that run the project's own code.
+"""A small world in memory for the commit protocol: a Kafka log, two tables, and drivers that run the project's code.
 
-Of the protocol only the outermost calls are replaced: Kafka, the catalog, the append and Spark's tasks. Each driver runs
-in a thread that stops at every point where a crash or a sleep can matter, and goes on when the script says so; only one
-runs at a time, so a script always gives the same story.
+Of the protocol only the outermost calls are replaced: Kafka, the catalog, the append and Spark's tasks. Each driver
+runs in a thread that stops at every point where a crash or a sleep can matter, and goes on when the script says so;
+only one runs at a time, so a script always gives the same story.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from jobs.commit.errors import HeadMovedError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
-from jobs.runtime import opening
+from jobs.runtime import opening, takeover
 from jobs.runtime.batch import BatchRunner
-from jobs.runtime.opening import OpenStream, StreamFolder
-from jobs.runtime.slice_task import Tally
+from jobs.runtime.open_stream import OpenStream, StreamFolder
+from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults
 
 TABLE, DEAD = "orders.payments", "orders.payments_dead"
@@ -77,12 +77,13 @@ class FakeTable:
             SimpleNamespace(
                 snapshot_id=len(self.snapshots) + 1,
                 parent_snapshot_id=self.head,
+                sequence_number=len(self.snapshots) + 1,
                 summary=SimpleNamespace(additional_properties=dict(summary)),
             )
         )
 
     def metadata(self) -> Any:
-        head, schema = self.head, SCHEMAS[self.schema]
+        head, schema, count = self.head, SCHEMAS[self.schema], len(self.snapshots)
         return SimpleNamespace(
             table_uuid=self.uuid,
             snapshots=list(self.snapshots),
@@ -93,6 +94,7 @@ class FakeTable:
             default_spec_id=0,
             specs=lambda: {0: SimpleNamespace(fields=[])},
             location="mem://",
+            next_sequence_number=lambda: count + 1,
             current_snapshot=lambda: self.snapshots[head - 1] if head else None,
         )
 
@@ -145,7 +147,7 @@ class World:
     def append_once(
         self, table: Any, files: Iterable[DataFile], *, summary: Mapping[str, str], properties: Mapping[str, str]
     ) -> int:
-        """As `jobs.commit.producer.append_once` promises: on exactly the head, schema and spec in memory, or not at all."""
+        """As `jobs.commit.producer.append_once` promises: on exactly the head and schema in memory, or not at all."""
         pause("before an append")
         now, seen = self.tables[table.name()], table.metadata
         if now.metadata().refs != seen.refs or now.schema != seen.current_schema_id:
@@ -245,12 +247,19 @@ class Driver:
         above = max(world.lease_epoch, *(target.greatest_epoch() for target in targets.values()))
         epoch = world.lease_epoch = 1 + above
         pause("has the lease")
+        settings: Any = SimpleNamespace()
         lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={})
         stream = OpenStream(
-            spec, SimpleNamespace(), StreamFolder(world.folder), lease, epoch, targets, world.state(None)  # type: ignore[arg-type]
+            spec,
+            settings,
+            StreamFolder(world.folder),
+            lease,
+            epoch,
+            targets,
+            world.state(None),  # type: ignore[arg-type]
         )
-        opening._claim(stream, world)
-        opening._recover(stream, world)
+        takeover.claim(stream, world)
+        takeover.recover(stream, world)
         opening.decide_start(stream, world)
         runner = Tasks(stream, world, self.config)
         at, batch = dict(stream.begin.offsets), 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
 from jobs.runtime import batch as batch_module
 from jobs.runtime import durable
-from jobs.runtime import opening as opening_module
+from jobs.runtime import takeover as takeover_module
 from jobs.runtime.durable import remove_durably, write_durably
 from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, Driver, World, fate, pause, paused_around
 
@@ -28,15 +27,14 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 
 
 @pytest.fixture(autouse=True)
-def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
     monkeypatch.setattr(batch_module, "task_metadata", lambda metadata: "{}")
     monkeypatch.setattr(batch_module, "write_durably", paused_around(write_durably, "write"))
-    for module in (batch_module, opening_module):
+    for module in (batch_module, takeover_module):
         monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
-    yield
 
 
 WORLD: list[World] = []
@@ -62,7 +60,7 @@ def run_to(driver: Driver, at: str, *, times: int = 1) -> Driver:
 
 
 def recover(world: World, config: str) -> None:
-    """Let a last driver drain the log, under the configuration that a half committed batch asks for, if there is one."""
+    """Let a last driver drain the log, under the configuration that a half committed batch asks for if there is one."""
     for driver in world.drivers:
         driver.kill()
     last = Driver(world, config, [5])
@@ -112,7 +110,7 @@ def stories(draw: st.DrawFn) -> list[tuple]:
     """What happens, in order; the incidents of a chapter at any of its moments."""
     story: list[tuple] = []
     for produced, started, moved, incident in draw(st.lists(chapters, min_size=1, max_size=4)):
-        chapter = [*moved]
+        chapter: list[tuple] = [*moved]
         for each in incident:
             chapter.insert(draw(st.integers(0, len(chapter))), each)
         story += [produced, started, *chapter]
@@ -165,3 +163,84 @@ def test_every_record_lands_exactly_once_whatever_happens(story: list[tuple], la
         for driver in WORLD[0].drivers:
             driver.kill()
         shutil.rmtree(folder)
+
+
+REMEMBERED: dict[str, list[tuple]] = {
+    # The sleeper's record is found by the third driver, after the second has landed part of its range in other batches.
+    "a stale pending record": [
+        ("produce", 0, 1),
+        ("start", "one", [4]),
+        ("to", 0, "before write"),
+        ("start", "one", [1]),
+        ("to", 0, "step before_spark_notes"),
+        ("to", 0, "before Spark notes"),
+        ("advance", 1, 1),
+    ],
+    # The same, with a configuration between that lands what the sleeper's record holds as failed.
+    "a stale pending record of another configuration": [
+        ("produce", 0, 9),
+        ("start", "one", [9]),
+        ("to", 0, "before write"),
+        ("start", "two", [4]),
+        ("to", 0, "before Spark notes"),
+        ("to", 0, "before Spark notes"),
+        ("advance", 1, 1),
+    ],
+    # The successor has committed a longer range to the table and not yet to the dead letters.
+    "a stale pending record beside a half committed batch": [
+        ("produce", 0, 9),
+        ("start", "one", [9]),
+        ("to", 0, "before write"),
+        ("start", "two", [12]),
+        ("to", 0, "step after_anchor_commit"),
+        ("advance", 1, 1),
+    ],
+    # The table is ahead of the batch that runs again for the dead letters, and commits a partition that is new.
+    "a new partition while a half committed batch runs again": [
+        ("start", "two", [3]),
+        ("to", 0, "step after_anchor_commit"),
+        ("lose state",),
+        ("produce", 1, 1),
+        ("start", "two", [1]),
+        ("to", 0, "before Spark notes"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", REMEMBERED)
+@pytest.mark.parametrize("last_config", CONFIGS)
+def test_stories_that_once_went_wrong(world: World, name: str, last_config: str) -> None:
+    play(world, REMEMBERED[name])
+    recover(world, last_config)
+    assert_exactly_once(world)
+
+
+def test_a_sleeper_cannot_commit_once_it_was_taken_over(world: World) -> None:
+    play(world, [("produce", 0, 5), ("start", "one", [2]), ("to", 0, "before an append")])
+    sleeper = world.drivers[0]
+    run_to(sleeper, "step before_commit")
+    play(world, [("start", "one", [3]), ("finish", 0)])
+    sleeper.finish()
+    assert isinstance(sleeper.error, FencedError)
+    assert_exactly_once(world)
+
+
+def test_a_half_committed_batch_without_its_record_stops_only_another_configuration(world: World) -> None:
+    play(world, [("start", "two", [3]), ("to", 0, "step after_anchor_commit"), ("kill", 0), ("lose state",)])
+    other = Driver(world, "one", [3])
+    other.finish()
+    assert isinstance(other.error, HalfCommittedError)
+    assert f"{TOPIC}-0 [0, 3)" in str(other.error)
+    same = Driver(world, "two", [1])
+    same.finish()
+    assert same.error is None
+    assert_exactly_once(world)
+
+
+def test_with_its_record_a_batch_ends_under_the_configuration_it_began_with(world: World) -> None:
+    play(world, [("start", "two", [3]), ("to", 0, "step after_anchor_commit"), ("kill", 0)])
+    play(world, [("start", "one", [3]), ("finish", 0)])
+    assert world.drivers[-1].error is None
+    assert world.counted(DEAD) == {(TopicPartition(TOPIC, 0), 2): 1}, "offset 2 fails under 'two' and lands under 'one'"
+    assert not list(world.folder.glob("pending-*"))
+    assert_exactly_once(world)

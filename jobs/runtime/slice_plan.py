@@ -1,0 +1,101 @@
+"""What a batch asks of a task, and what the task tells of its slice: the data that travels between driver and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """What a task writes for one target.
+
+    Attributes:
+        metadata: The table's metadata as JSON, without its history.
+        skip: Partitions that the target has entirely.
+        floors: Of partitions it has in part, the first offset it needs.
+    """
+
+    metadata: str
+    skip: frozenset[TopicPartition] = frozenset()
+    floors: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePlan:
+    """All that a task needs to know; travels to it pickled.
+
+    Attributes:
+        io_properties: For the tables' files. May hold credentials: never logged, and left out of the repr.
+        topic: The topic, if the batch has only one: it then does not travel with every row.
+        first_seen: When the batch was planned, UTC.
+    """
+
+    stream: str
+    config: str
+    batch: int
+    epoch: int
+    first_seen: datetime
+    schema_text: str
+    unknown_fields: Literal["ignore", "fail"]
+    kafka_columns: bool
+    anchor: TargetPlan
+    dead_letters: TargetPlan
+    file_prefix: str
+    topic: str | None = None
+    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A failed record, as an example of its kind."""
+
+    topic: str
+    partition: int
+    offset: int
+    stage: str
+    error_class: str
+    message: str
+
+
+class Tally(msgspec.Struct):
+    """What a task counted in one (topic, partition), of the records that the anchor had not yet read.
+
+    Attributes:
+        newest_ms: The greatest record timestamp, milliseconds since 1970, UTC; of all records of the slice.
+        reasons: Failed records by class.
+        examples: One failed record of each class.
+        unknown_fields: Records by the path of a key that the schema does not name.
+    """
+
+    topic: str
+    partition: int
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+    tombstones: int = 0
+    newest_ms: int | None = None
+    reasons: dict[str, int] = {}
+    examples: dict[str, Example] = {}
+    unknown_fields: dict[str, int] = {}
+
+
+def task_metadata(metadata: TableMetadata) -> str:
+    """A table's metadata as a task needs it: schemas, partition specs and properties, without its history."""
+    slim = metadata.model_copy(
+        update={
+            "snapshots": [],
+            "snapshot_log": [],
+            "metadata_log": [],
+            "refs": {},
+            "current_snapshot_id": None,
+            "properties": {k: v for k, v in metadata.properties.items() if not k.startswith("frazil.")},
+        }
+    )
+    return slim.model_dump_json()

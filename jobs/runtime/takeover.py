@@ -1,0 +1,118 @@
+"""Taking a stream over: claim its targets, and commit what the drivers before left half committed."""
+
+from __future__ import annotations
+
+import logging
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.history import history
+from jobs.commit.offsets import Positions
+from jobs.commit.pending import Pending
+from jobs.commit.recovery import lacking
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Outcome, Target
+from jobs.runtime.durable import remove_durably
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.open_stream import OpenStream
+from jobs.runtime.steps import step
+
+log = logging.getLogger(__name__)
+
+
+def claim(stream: OpenStream, kafka: KafkaLog) -> None:
+    """Commit an empty snapshot with this driver's epoch on every target; the first claim of all stamps the start.
+
+    Raises:
+        FencedError: A driver of the same or a later epoch was here.
+    """
+    spec = stream.spec
+    step("before_claim")
+    fresh_start: Positions = {}
+    if stream.anchor.newest is None:
+        fresh_start = kafka.first_start(spec.source, stream.log)
+
+    def claim_anchor(newest: Stamp | None) -> Stamp:
+        if newest is not None:
+            return newest.claimed(stream.epoch)
+        return Stamp(
+            spec.stream,
+            "claim",
+            -1,
+            stream.epoch,
+            spec.config_hash,
+            start=fresh_start,
+            position=fresh_start,
+            targets={name: target.uuid for name, target in stream.targets.items()},
+            topics=stream.log.topics,
+        )
+
+    def claim_other(newest: Stamp | None) -> Stamp:
+        if newest is not None:
+            anchored = stream.anchor.newest
+            return newest.claimed(stream.epoch).of_topics(anchored.topics if anchored else stream.log.topics)
+        return Stamp(spec.stream, "claim", -1, stream.epoch, spec.config_hash, start={}, position={})
+
+    for target in stream.targets.values():
+        target.claim(stream.epoch, claim_anchor if target is stream.anchor else claim_other)
+    step("after_claims")
+
+
+def former_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
+    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
+    newest = stream.anchor.newest
+    former: dict[str, Stamp | None] = {}
+    for name in newest.rows if newest else ():
+        if name in stream.targets:
+            continue
+        if catalog.table_exists(name):
+            former[name] = history(catalog.load_table(name).metadata, stream.spec.stream).newest
+        else:
+            # Whoever dropped it took the batch out of it; it counts as committed.
+            former[name] = newest
+    return former
+
+
+def recover(stream: OpenStream, catalog: Catalog) -> None:
+    """Commit what the pending records of earlier drivers say is missing.
+
+    Whatever cannot be committed from them is recognised by the stamps: the batch runs again, or the stream stops.
+    """
+    for record in stream.folder.pending_records():
+        _recover_from(record.read_bytes(), stream, catalog)
+        remove_durably(record)
+
+
+def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
+    stream_id = stream.spec.stream
+    targets = dict(stream.targets)
+    for name in Pending.names(content):
+        if name in targets:
+            continue
+        # The spec was changed since: what was decided under the old one goes where the old one said.
+        if not catalog.table_exists(name):
+            log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, name)
+            return
+        targets[name] = Target(catalog, name, stream_id)
+        targets[name].read()
+    pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
+    anchor = next((name for name, planned in pending.targets.items() if planned.stamp.targets), stream.anchor.name)
+    stamps = {name: targets[name].newest for name in {anchor, *pending.targets}}
+    names = lacking(pending.batch, pending.targets, stamps, anchor)
+    if names is None:
+        log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
+        return
+    for name in names:
+        target, planned = targets[name], pending.targets[name]
+        io = target.table.io
+        lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
+        if lost:
+            log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
+            return
+        stream.lease.verify()
+        stamp = planned.stamp.under(stream.epoch)
+        outcome = target.commit(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
+        if outcome is Outcome.RUN_AGAIN:
+            log.warning("stream %s: the files of the pending record no longer fit table %s", stream_id, name)
+            return
+        log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)

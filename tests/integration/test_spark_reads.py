@@ -1,0 +1,98 @@
+"""What frazil writes is an ordinary Iceberg table: Spark reads the same rows, and both Spark and PyIceberg prune."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.integration.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = """
+    id long not null, amount decimal(12,2), at timestamptz, wall timestamp, day date, ok boolean, ratio double,
+    raw binary, tags list<string>, props map<string, long>, person struct<name string, age int>
+"""
+
+
+def record(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "amount": number + 0.25,
+        "at": f"2026-11-{1 + number % 4:02d}T23:30:00.123456+02:00",
+        "wall": "2026-11-01 10:00:00",
+        "day": "2026-02-28",
+        "ok": number % 2 == 0,
+        "ratio": 0.1 * number,
+        "raw": "AAEC",
+        "tags": ["a", None, str(number)],
+        "props": {"k": number},
+        "person": {"name": f"n{number}", "age": None},
+    }
+
+
+def use_catalog(spark: SparkSession, pipeline: Pipeline) -> str:
+    """Make the deployment's catalog known to Spark under a name of its own, and return the table's full name."""
+    properties = pipeline.settings().catalog.revealed()
+    # Spark's JDBC catalog finds tables under the catalog's name, so it has to be the same as PyIceberg's.
+    name = pipeline.settings().catalog.name
+    conf = f"spark.sql.catalog.{name}"
+    spark.conf.set(conf, "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"{conf}.type", "jdbc")
+    spark.conf.set(f"{conf}.uri", properties["uri"].replace("sqlite:///", "jdbc:sqlite:"))
+    spark.conf.set(f"{conf}.warehouse", properties["warehouse"])
+    spark.conf.set(f"{conf}.jdbc.schema-version", "V1")
+    spark.conf.set(f"{conf}.cache-enabled", "false")
+    return f"{name}.{pipeline.table_name}"
+
+
+def test_spark_and_pyiceberg_agree_and_prune(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:
+    one = pipeline(partitions=1)
+    one.write_spec(SCHEMA, table={"name": one.table_name, "partition_by": ["day(at)", "bucket(2, id)"]})
+    producer = Producer({"bootstrap.servers": one.address})
+    for number in range(200):
+        producer.produce(one.stream, json.dumps(record(number)).encode())
+    assert producer.flush(30) == 0
+    assert one.drain(spark).counts.landed == 200
+    name = use_catalog(spark, one)
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+    by_spark = {row.id: row for row in spark.table(name).collect()}
+    by_pyiceberg = {row["id"]: row for row in one.table().scan().to_arrow().to_pylist()}
+    assert by_spark.keys() == by_pyiceberg.keys() == set(range(200))
+    row = by_spark[3]
+    assert str(row.amount) == "3.25"
+    assert row.tags == ["a", None, "3"]
+    assert row.props == {"k": 3}
+    assert row.person.name == "n3" and row.person.age is None
+    assert bytes(row.raw) == b"\x00\x01\x02"
+    assert row._kafka_topic == one.stream
+    assert by_pyiceberg[3]["at"].isoformat() == "2026-11-04T21:30:00.123456+00:00"
+    assert by_pyiceberg[3]["wall"].isoformat() == "2026-11-01T10:00:00"
+
+    # Partitions: 4 days × 2 buckets. One day leaves two files.
+    assert len(list(one.table().scan().plan_files())) == 8
+    assert len(list(one.table().scan("at >= '2026-11-04T00:00:00+00:00'").plan_files())) == 2
+    # Statistics: no file holds this amount, so neither engine opens one.
+    assert list(one.table().scan("amount > 100000").plan_files()) == []
+    assert scanned_files(spark, f"SELECT * FROM {name} WHERE amount > 100000") == 0
+    assert scanned_files(spark, f"SELECT * FROM {name} WHERE at >= TIMESTAMP '2026-11-04 00:00:00 UTC'") == 2
+    assert scanned_files(spark, f"SELECT * FROM {name}") == 8
+
+
+def scanned_files(spark: SparkSession, query: str) -> int:
+    """The data files that Iceberg's scan gave Spark to read, by the scan's own metric."""
+    frame = spark.sql(query)  # pyright: ignore[reportOptionalCall]
+    frame.collect()
+    execution: Any = frame._jdf
+    leaves = execution.queryExecution().executedPlan().collectLeaves()
+    metrics = [leaves.apply(i).metrics() for i in range(leaves.size())]
+    assert len(metrics) == 1
+    return int(metrics[0].apply("resultDataFiles").value())

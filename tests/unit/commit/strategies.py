@@ -1,0 +1,44 @@
+"""Hypothesis strategies for positions, ranges and stamps."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamps import Counts, Stamp
+
+topics = st.sampled_from(["payments", "payments.20250101", "a-b_c"])
+partitions = st.builds(TopicPartition, topics, st.integers(0, 60))
+offsets = st.integers(0, 2**62)
+positions = st.dictionaries(partitions, offsets, max_size=8)
+names = st.sampled_from(["orders.payments", "orders.payments_dead", 'odd."name"'])
+counts = st.builds(Counts, *[st.integers(0, 10**12)] * 5)
+stamps = st.builds(
+    Stamp,
+    stream=st.sampled_from(["payments", "p2"]),
+    kind=st.sampled_from(["batch", "claim", "accept"]),
+    batch=st.integers(-1, 10**6),
+    epoch=st.integers(1, 10**6),
+    config=st.sampled_from(["0123456789ab", "ba9876543210"]),
+    start=positions,
+    position=positions,
+    ends=positions,
+    valid_through_ms=st.none() | st.integers(1, 2**45),
+    rows=st.dictionaries(names, st.integers(0, 10**9)),
+    counts=counts,
+    totals=counts,
+    targets=st.dictionaries(names, st.uuids().map(str)),
+    topics=st.dictionaries(topics, st.text(max_size=30)),
+    note=st.none() | st.text(min_size=1),
+)
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> dict[TopicPartition, OffsetRange]:
+    """A batch's ranges over a few partitions and small offsets, empty ones among them."""
+    chosen = draw(st.sets(st.builds(TopicPartition, st.just("t"), st.integers(0, 3)), max_size=4))
+    made: dict[TopicPartition, OffsetRange] = {}
+    for partition in sorted(chosen):
+        start = draw(st.integers(0, 6))
+        made[partition] = OffsetRange(start, start + draw(st.integers(0, 6)))
+    return made

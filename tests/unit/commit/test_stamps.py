@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamps import Counts, Stamp, property_key
+from tests.unit.commit.strategies import stamps
+
+ONE = TopicPartition("payments", 0)
+STAMP = Stamp(
+    "payments", "batch", 7, 3, "0123456789ab", start={ONE: 10}, position={ONE: 25}, rows={"a.t": 14, "a.d": 1}
+)
+
+
+@given(stamps)
+def test_json_round_trip(stamp: Stamp) -> None:
+    assert Stamp.from_json(stamp.to_json()) == stamp
+
+
+def test_a_stamp_of_48_partitions_is_small() -> None:
+    def at(first: int) -> dict[TopicPartition, int]:
+        return {TopicPartition("payments", n): first + 1_013 * n for n in range(48)}
+
+    stamp = replace(
+        STAMP,
+        start=at(12_345_678),
+        position=at(12_365_678),
+        counts=Counts(1_000_000, 990_000, 9_000, 1_000, 0),
+        totals=Counts(10**9, 10**9, 10**7, 10**6, 0),
+        valid_through_ms=1_760_000_000_000,
+        targets={"orders.payments": "0" * 36, "orders.payments_dead": "1" * 36},
+        topics={"payments": "A" * 22},
+    )
+    assert len(stamp.to_json()) < 1_500
+    assert len(replace(stamp, start=at(345_678), position=at(365_678)).to_json()) < 1_200
+    at_the_end = len(stamp.to_json())
+    assert len(replace(stamp, ends=at(13_000_000)).to_json()) < at_the_end + 48 * 16
+
+
+def test_a_claim_keeps_what_tells_whether_the_batch_before_is_whole() -> None:
+    claim = STAMP.claimed(9)
+    assert (claim.kind, claim.epoch, claim.counts, claim.note) == ("claim", 9, Counts(), None)
+    assert (claim.start, claim.position, claim.rows, claim.config) == (
+        STAMP.start,
+        STAMP.position,
+        STAMP.rows,
+        STAMP.config,
+    )
+    assert claim.totals == STAMP.totals
+
+
+def test_a_recovered_batch_differs_by_its_epoch_only() -> None:
+    assert STAMP.under(9) == replace(STAMP, epoch=9)
+
+
+def test_of_topics_forgets_the_others() -> None:
+    old = TopicPartition("old", 0)
+    stamp = replace(STAMP, start={ONE: 1, old: 2}, position={ONE: 3, old: 4}, ends={old: 9})
+    assert stamp.of_topics({"payments"}) == replace(STAMP, start={ONE: 1}, position={ONE: 3})
+
+
+def test_counts_add_up() -> None:
+    assert Counts(10, 5, 3, 1, 1) + Counts(1, 1, 0, 0, 0) == Counts(11, 6, 3, 1, 1)
+
+
+@pytest.mark.parametrize("text", ['{"v": 99}', "{}", "no json"])
+def test_another_format_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"format|JSON"):
+        Stamp.from_json(text)
+
+
+@given(st.from_regex(r"[a-z][a-z0-9_-]{0,62}", fullmatch=True), st.from_regex(r"[a-z][a-z0-9_-]{0,62}", fullmatch=True))
+def test_each_stream_has_a_property_of_its_own(one: str, other: str) -> None:
+    assert (property_key(one) == property_key(other)) == (one == other)

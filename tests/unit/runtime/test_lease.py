@@ -1,0 +1,248 @@
+"""The lease between real processes: killed, stopped, gone, and racing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jobs.commit.errors import FencedError
+from jobs.runtime import lease as lease_module
+from jobs.runtime.lease import Lease, LeaseHeldError, LeaseRecord
+from jobs.runtime.processes import start_time
+
+DEADLINE_SECONDS = 30.0
+TTL_SECONDS = 0.6
+
+HOLDER = """
+import sys
+from pathlib import Path
+from jobs.errors import FrazilError
+from jobs.runtime.lease import Lease
+
+lease = Lease(Path(sys.argv[1]), "payments", float(sys.argv[2]))
+print("ready", flush=True)
+for word in sys.stdin:
+    try:
+        if word == "acquire\\n":
+            print("epoch", lease.acquire(above=0), flush=True)
+        elif word == "verify\\n":
+            lease.verify()
+            print("verified", flush=True)
+        elif word == "release\\n":
+            lease.release()
+            print("released", flush=True)
+    except FrazilError as problem:
+        print(type(problem).__name__, problem.message, flush=True)
+"""
+
+
+class Holder:
+    """Another process with a lease, which does what it is told."""
+
+    def __init__(self, folder: Path, ttl_seconds: float = TTL_SECONDS) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(folder), str(ttl_seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def does(self, word: str) -> str:
+        self.tell(word)
+        return self.answer()
+
+
+@pytest.fixture
+def hold(tmp_path: Path) -> Iterator[Callable[..., Holder]]:
+    holders: list[Holder] = []
+
+    def start(ttl_seconds: float = TTL_SECONDS) -> Holder:
+        holder = Holder(tmp_path, ttl_seconds)
+        holders.append(holder)
+        assert holder.answer() == "ready"
+        return holder
+
+    yield start
+    for holder in holders:
+        holder.process.kill()
+        holder.process.communicate()
+
+
+@pytest.fixture
+def lease(tmp_path: Path) -> Iterator[Lease]:
+    made = Lease(tmp_path, "payments", 30.0)
+    yield made
+    made.release()
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def record(folder: Path) -> LeaseRecord:
+    found = Lease(folder, "payments", 1.0).read()
+    assert found is not None
+    return found
+
+
+def rewrite(folder: Path, **changes: object) -> None:
+    changed = msgspec.structs.replace(record(folder), **changes)
+    (folder / "lease.json").write_bytes(msgspec.json.encode(changed))
+
+
+def test_a_live_holder_keeps_it(tmp_path: Path, hold: Callable[..., Holder], lease: Lease) -> None:
+    holder = hold()
+    assert holder.does("acquire") == "epoch 1"
+    first = record(tmp_path).renewed
+    wait_until(lambda: record(tmp_path).renewed > first + TTL_SECONDS, "it renews by itself, past its time to live")
+    with pytest.raises(
+        LeaseHeldError, match=rf"stream payments is run by process {holder.process.pid} on .* \(epoch 1\)"
+    ):
+        lease.acquire(above=0)
+    assert holder.does("verify") == "verified"
+
+
+def test_a_released_lease_is_free_at_once(tmp_path: Path, hold: Callable[..., Holder], lease: Lease) -> None:
+    holder = hold(300.0)
+    holder.does("acquire")
+    assert holder.does("release") == "released"
+    assert not record(tmp_path).held()
+    assert lease.acquire(above=0) == 2
+
+
+def test_a_killed_holder_loses_it_at_once_also_as_a_zombie(
+    tmp_path: Path, hold: Callable[..., Holder], lease: Lease
+) -> None:
+    holder = hold(300.0)
+    holder.does("acquire")
+    holder.process.kill()
+    # Not waited for, so it stays a zombie, and its pid cannot be taken by another.
+    wait_until(lambda: not record(tmp_path).held(), "a dead process does not hold a lease")
+    assert holder.process.returncode is None
+    assert lease.acquire(above=0) == 2
+
+
+def test_a_reused_pid_is_not_the_holder(tmp_path: Path, lease: Lease) -> None:
+    former = Lease(tmp_path, "payments", 300.0)
+    former.acquire(above=0)
+    assert record(tmp_path).held(), "this process holds it"
+    rewrite(tmp_path, started="1")
+    assert not record(tmp_path).held()
+    assert lease.acquire(above=0) == 2
+    with pytest.raises(FencedError):
+        former.verify()
+
+
+def test_a_stopped_holder_is_taken_over_and_told_when_it_wakes(
+    tmp_path: Path, hold: Callable[..., Holder], lease: Lease
+) -> None:
+    holder = hold()
+    holder.does("acquire")
+    lock = tmp_path / "lease.lock"
+    with lock.open("a") as own:
+        # With the lock in our hands the holder cannot be stopped while it has it.
+        fcntl.flock(own, fcntl.LOCK_EX)
+        os.kill(holder.process.pid, signal.SIGSTOP)
+    wait_until(lambda: record(tmp_path).expired(), "it does not renew while it is stopped")
+    assert not record(tmp_path).held()
+    assert lease.acquire(above=0) == 2
+    os.kill(holder.process.pid, signal.SIGCONT)
+    answer = holder.does("verify")
+    assert answer.startswith("FencedError stream payments: another driver took over (epoch 2 on the lease")
+    assert holder.does("release") == "released"
+    assert record(tmp_path).held(), "the former holder does not release what is not its own"
+    lease.verify()
+
+
+def test_of_two_that_start_at_once_exactly_one_wins(tmp_path: Path, hold: Callable[..., Holder]) -> None:
+    holders = [hold(300.0), hold(300.0)]
+    for turn in range(1, 11):
+        for holder in holders:
+            holder.tell("acquire")
+        answers = [holder.answer() for holder in holders]
+        winners = [number for number, answer in enumerate(answers) if answer == f"epoch {turn}"]
+        assert len(winners) == 1, answers
+        assert answers[1 - winners[0]].startswith("LeaseHeldError")
+        assert holders[winners[0]].does("release") == "released"
+
+
+def test_the_epoch_is_above_every_stamp_and_every_lease(tmp_path: Path) -> None:
+    for above, expected in [(0, 1), (7, 8), (3, 9)]:
+        lease = Lease(tmp_path, "payments", 30.0)
+        assert lease.acquire(above=above) == expected
+        lease.release()
+
+
+def test_it_is_renewed_also_when_it_is_taken_a_second_time(tmp_path: Path, hold: Callable[..., Holder]) -> None:
+    holder = hold()
+    for word in ("acquire", "release", "acquire"):
+        holder.does(word)
+    first = record(tmp_path).renewed
+    wait_until(lambda: record(tmp_path).renewed > first, "the second holding renews as the first did")
+
+
+def test_it_remembers_the_targets_across_holders(tmp_path: Path, lease: Lease) -> None:
+    former = Lease(tmp_path, "payments", 30.0)
+    former.acquire(above=0)
+    former.remember({"orders.payments": "uuid"})
+    former.verify()
+    former.release()
+    lease.acquire(above=0)
+    assert record(tmp_path).targets == {"orders.payments": "uuid"}
+    former.remember({"orders.payments": "another"})
+    assert record(tmp_path).targets == {"orders.payments": "uuid"}, "a former holder changes nothing"
+
+
+def test_another_hosts_lease_counts_until_it_expires(tmp_path: Path, lease: Lease) -> None:
+    former = Lease(tmp_path, "payments", 30.0)
+    former.acquire(above=0)
+    former.release()
+    rewrite(tmp_path, boot="another kernel", released=False, pid=1, started="1", renewed=0.0, renewed_wall=time.time())
+    with pytest.raises(LeaseHeldError):
+        lease.acquire(above=0)
+    rewrite(tmp_path, renewed_wall=time.time() - 31)
+    assert lease.acquire(above=0) == 2
+
+
+def test_a_deleted_state_folder_ends_the_holder(tmp_path: Path, lease: Lease) -> None:
+    lease.acquire(above=0)
+    (tmp_path / "lease.json").unlink()
+    with pytest.raises(FencedError):
+        lease.verify()
+
+
+def test_a_lock_that_nobody_gives_back_is_told(tmp_path: Path, lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "LOCK_DEADLINE_SECONDS", 0.1)
+    with (tmp_path / "lease.lock").open("a") as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX)
+        with pytest.raises(LeaseHeldError, match="locked and does not go on"):
+            lease.acquire(above=0)
+    assert lease.acquire(above=0) == 1
+
+
+def test_a_record_names_this_process(tmp_path: Path, lease: Lease) -> None:
+    lease.acquire(above=0)
+    found = record(tmp_path)
+    assert (found.stream, found.pid, found.started) == ("payments", os.getpid(), start_time(os.getpid()))
+    assert abs(found.renewed_wall - time.time()) < 60

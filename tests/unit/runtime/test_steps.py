@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jobs.errors import FrazilError
+from jobs.runtime.steps import STEPS, _armed, step
+
+PASS_ALL = """
+from jobs.runtime.steps import STEPS, step
+for _ in range(3):
+    for name in STEPS:
+        step(name)
+    print("round", flush=True)
+"""
+
+
+def run(steps: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PASS_ALL],
+        env={**os.environ, "FRAZIL_STEPS": steps},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_nothing_is_armed_by_default() -> None:
+    for name in STEPS:
+        step(name)
+
+
+@pytest.mark.parametrize(("steps", "rounds"), [("before_commit=kill", 0), ("after_commits=kill@3", 2)])
+def test_kill_ends_the_process_there_and_then(steps: str, rounds: int) -> None:
+    process = run(steps)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+    assert out.count("round") == rounds
+    assert f"step {steps.split('=')[0]}: SIGKILL" in err
+
+
+def test_stop_stops_the_process_until_it_is_continued() -> None:
+    process = run("after_anchor_commit=stop")
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        out, _ = process.communicate(timeout=30)
+        assert (process.returncode, out.count("round")) == (0, 3)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_several_steps_at_once() -> None:
+    assert set(_armed("before_claim=kill,after_tasks=stop@2,")) == {"before_claim", "after_tasks"}
+
+
+@pytest.mark.parametrize("text", ["before_comit=kill", "before_commit", "before_commit=sleep"])
+def test_a_word_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(FrazilError, match="is not STEP=kill or STEP=stop, with STEP one of before_claim"):
+        _armed(text)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.commit.errors import ToleranceError
+from jobs.commit.stamps import Counts
+from jobs.runtime.slice_plan import Example, Tally
+from jobs.runtime.tolerance import check_tolerance
+from jobs.spec.models import StreamSpec
+
+
+def spec(**errors: Any) -> StreamSpec:
+    return StreamSpec.model_validate(
+        {
+            "stream": "payments",
+            "source": {"topics": ["payments"]},
+            "decode": {"value": "json", "schema": "id string not null"},
+            "table": {"name": "orders.payments"},
+            "errors": errors,
+        }
+    )
+
+
+def tally(partition: int, **reasons: int) -> Tally:
+    examples = {
+        reason: Example("payments", partition, 40 + number, "decode_value", reason, f"because of {reason}")
+        for number, reason in enumerate(reasons)
+    }
+    return Tally("payments", partition, dead=sum(reasons.values()), reasons=dict(reasons), examples=examples)
+
+
+@pytest.mark.parametrize("errors", [{"tolerance": "none"}, {"stop_above": {"ratio": 0.001, "min_records": 1}}, {}])
+def test_no_failed_record_never_stops(errors: dict[str, Any]) -> None:
+    check_tolerance(spec(**errors), Counts(read=5_000, landed=5_000), [tally(0)])
+
+
+def test_none_stops_at_the_first_and_names_it() -> None:
+    with pytest.raises(ToleranceError) as stop:
+        check_tolerance(
+            spec(tolerance="none"),
+            Counts(read=9, landed=7, dead=2),
+            [tally(1, wrong_type=1), tally(0, missing_field=1)],
+        )
+    text = str(stop.value)
+    assert "stream payments tolerates no failed record, and 2 of 9 failed" in text
+    assert "topic payments, partition 0, offset 40: missing_field in decode_value: because of missing_field" in text
+    assert "Nothing of the batch is committed" in text and "Next: " in text
+
+
+@pytest.mark.parametrize(
+    ("read", "dead", "stops"), [(1_000, 50, False), (1_000, 51, True), (999, 999, False), (10_000, 501, True)]
+)
+def test_the_ratio_counts_from_the_least_number_of_records_on(read: int, dead: int, stops: bool) -> None:
+    counts = Counts(read=read, landed=read - dead, dead=dead)
+    checked = spec(stop_above={"ratio": 0.05})
+    if not stops:
+        check_tolerance(checked, counts, [tally(0, wrong_type=dead)])
+        return
+    with pytest.raises(ToleranceError, match=f"{dead} of {read} records of a batch failed"):
+        check_tolerance(checked, counts, [tally(0, wrong_type=dead)])
+
+
+def test_the_three_most_frequent_reasons_are_named_with_an_example() -> None:
+    tallies = [tally(0, wrong_type=5, missing_field=2, bad_date=1), tally(1, wrong_type=1, malformed_json=3)]
+    with pytest.raises(ToleranceError) as stop:
+        check_tolerance(spec(stop_above={"ratio": 0.5, "min_records": 1}), Counts(read=13, landed=1, dead=12), tallies)
+    lines = str(stop.value).splitlines()
+    assert [line.split(":")[0].strip() for line in lines[1:4]] == [
+        "6 × wrong_type",
+        "3 × malformed_json",
+        "2 × missing_field",
+    ]
+    assert "bad_date" not in str(stop.value)
+    assert "partition 1, offset 41" in lines[2]
+
+
+def test_without_a_breaker_any_number_is_kept_as_dead_letters() -> None:
+    check_tolerance(spec(), Counts(read=10_000, dead=10_000), [tally(0, wrong_type=10_000)])
