@@ -23,6 +23,20 @@ def write_durably(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
+def create_durably(path: Path, content: bytes) -> bool:
+    """Make `path` with `content`, whole and at once, unless it is there; returns whether this call made it."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write_durably(beside, content)
+        os.link(beside, path)
+    except FileExistsError:
+        return False
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
 def remove_durably(path: Path) -> None:
     """Remove `path`, if it is there, so that it stays removed after a power cut."""
     path.unlink(missing_ok=True)

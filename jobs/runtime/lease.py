@@ -1,4 +1,4 @@
-"""One driver per stream: a lease on a local folder, taken and kept by compare-and-swap on its epoch.
+"""One driver per stream: a lease on a local folder, taken by making the next epoch's file.
 
 The lease keeps two live drivers apart and makes a take-over quick. It is not what makes commits safe: a driver that
 slept through a take-over is refused by the claims in the tables, whatever its clock says.
@@ -6,23 +6,19 @@ slept through a take-over is refused by the claims in the tables, whatever its c
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError
-from jobs.runtime.durable import write_durably
-from jobs.runtime.locks import exclusive
+from jobs.runtime.durable import create_durably, write_durably
 from jobs.runtime.processes import is_alive, start_time
-
-LOCK_DEADLINE_SECONDS = 10.0
 
 
 class LeaseHeldError(FrazilError):
@@ -69,6 +65,10 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 class Lease:
     """The lease of one stream.
 
+    Every epoch has a file of its own, made only if it is not there yet, and the greatest one counts. So taking the
+    lease is one atomic step, and no lock is ever held, which a process that is stopped at the wrong moment would keep.
+    An object store offers the same step as a conditional PUT.
+
     Args:
         folder: The stream's state folder.
         stream: The stream's id.
@@ -76,22 +76,27 @@ class Lease:
     """
 
     def __init__(self, folder: Path, stream: str, ttl_seconds: float) -> None:
-        self._path: Path = folder / "lease.json"
-        self._lock_path: Path = folder / "lease.lock"
+        self._folder: Path = folder
         self._stream: str = stream
         self._ttl: float = ttl_seconds
+        self._targets: dict[str, str] = {}
+        self._writing: threading.Lock = threading.Lock()
         self._stop: threading.Event = threading.Event()
         self._thread: threading.Thread | None = None
         self.epoch: int = 0
         self.lost: FencedError | None = None
-        folder.mkdir(parents=True, exist_ok=True)
 
     def read(self) -> LeaseRecord | None:
         """The lease as it stands, or None if nobody ever held it."""
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=LeaseRecord)
-        except FileNotFoundError:
-            return None
+        while True:
+            newest = max(self._folder.glob("lease-*.json"), default=None)
+            if newest is None:
+                return None
+            try:
+                return msgspec.json.decode(newest.read_bytes(), type=LeaseRecord)
+            except FileNotFoundError:
+                # A later holder has just tidied up.
+                continue
 
     def acquire(self, above: int) -> int:
         """Take the lease with an epoch greater than `above` and than every earlier one, and keep renewing it.
@@ -102,10 +107,16 @@ class Lease:
         Raises:
             LeaseHeldError: A live driver holds it.
         """
-        with self._locked():
+        self._folder.mkdir(parents=True, exist_ok=True)
+        while True:
             current = self.refuse_if_held()
             self.epoch = 1 + max(above, current.epoch if current else 0)
-            self._write(current.targets if current else {})
+            self._targets = dict(current.targets) if current else {}
+            if create_durably(self._path(self.epoch), self._encoded()):
+                break
+        for former in self._folder.glob("lease-*.json"):
+            if former < self._path(self.epoch):
+                former.unlink(missing_ok=True)
         self._stop.clear()
         self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
         self._thread.start()
@@ -129,33 +140,39 @@ class Lease:
         """Raise unless the lease is still this driver's; renews it.
 
         Raises:
-            FencedError: Another driver took it.
+            FencedError: Another driver took it, or its file is gone.
         """
-        with self._locked():
-            current = self.read()
-            if current is None or current.epoch != self.epoch:
+        with self._writing:
+            if not self._is_ours():
+                current = self.read()
                 self.lost = FencedError(self._stream, self.epoch, current.epoch if current else 0, "the lease")
                 raise self.lost
-            self._write(current.targets)
+            write_durably(self._path(self.epoch), self._encoded())
 
     def remember(self, targets: Mapping[str, str]) -> None:
         """Note the table uuids of the stream's targets."""
-        with self._locked():
-            current = self.read()
-            if current and current.epoch == self.epoch:
-                self._write(dict(targets))
+        with self._writing:
+            if self._is_ours():
+                self._targets = dict(targets)
+                write_durably(self._path(self.epoch), self._encoded())
 
     def release(self) -> None:
         """Give the lease back, if it is still this driver's."""
         self._stop.set()
         if self._thread:
             self._thread.join()
-        with self._locked():
-            current = self.read()
-            if current and current.epoch == self.epoch:
-                write_durably(self._path, msgspec.json.encode(msgspec.structs.replace(current, released=True)))
+        with self._writing:
+            if self._is_ours():
+                write_durably(self._path(self.epoch), self._encoded(released=True))
 
-    def _write(self, targets: Mapping[str, str]) -> None:
+    def _path(self, epoch: int) -> Path:
+        return self._folder / f"lease-{epoch:08d}.json"
+
+    def _is_ours(self) -> bool:
+        newest = max(self._folder.glob("lease-*.json"), default=None)
+        return newest == self._path(self.epoch)
+
+    def _encoded(self, *, released: bool = False) -> bytes:
         pid = os.getpid()
         record = LeaseRecord(
             stream=self._stream,
@@ -167,9 +184,10 @@ class Lease:
             renewed=_boot_clock(),
             renewed_wall=time.time(),
             ttl_seconds=self._ttl,
-            targets=dict(targets),
+            released=released,
+            targets=self._targets,
         )
-        write_durably(self._path, msgspec.json.encode(record))
+        return msgspec.json.encode(record)
 
     def _renew_for_ever(self) -> None:
         while not self._stop.wait(self._ttl / 3):
@@ -177,22 +195,9 @@ class Lease:
                 self.verify()
             except FencedError:
                 return
-            except (OSError, LeaseHeldError):
-                # A full or unreachable disk, or a stopped process: try again; the commit verifies for itself.
+            except OSError:
+                # A full or unreachable disk: try again; the commit verifies for itself.
                 continue
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        # It is held for milliseconds, unless its holder was stopped in between.
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(exclusive(self._lock_path, deadline_seconds=LOCK_DEADLINE_SECONDS))
-            except TimeoutError:
-                raise LeaseHeldError(
-                    f"stream {self._stream}: another process keeps {self._lock_path} locked and does not go on.",
-                    fix=f"find it with `fuser {self._lock_path}` and end it, then run this again",
-                ) from None
-            yield
 
 
 def boot_id() -> str:

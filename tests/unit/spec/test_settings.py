@@ -89,7 +89,7 @@ def test_without_a_file_all_is_embedded(home: Path) -> None:
 
 
 def test_a_relative_home_is_made_absolute(home: Path) -> None:
-    assert Settings.embedded(Path(".")).catalog == Settings.embedded(home).catalog
+    assert Settings.embedded(Path()).catalog == Settings.embedded(home).catalog
 
 
 def test_the_local_broker_is_never_guessed(home: Path) -> None:

@@ -1,0 +1,143 @@
+"""What a drain is told as in Dagster: metadata under stable names with their unit, Dagster's own where it has one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.commit.history import history
+from jobs.commit.offsets import Positions
+from jobs.commit.stamps import Counts
+from jobs.spec.models import StreamSpec
+
+if TYPE_CHECKING:
+    from jobs.runtime.drain import Drained
+
+
+def column_schema(schema: Schema) -> dg.TableSchema:
+    """An Iceberg schema as Dagster shows it."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                field.name,
+                str(field.field_type),
+                description=field.doc,
+                constraints=dg.TableColumnConstraints(nullable=not field.required),
+            )
+            for field in schema.fields
+        ]
+    )
+
+
+def row_count(table: Table) -> int:
+    """The table's rows, as its newest snapshot counts them."""
+    snapshot = table.current_snapshot()
+    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get("total-records", 0))
+
+
+def table_metadata(table: Table, name: str) -> dict[str, Any]:
+    """What there is to say of any table after a commit."""
+    snapshot = table.current_snapshot()
+    return {
+        "dagster/row_count": row_count(table),
+        "dagster/column_schema": column_schema(table.schema()),
+        "dagster/table_name": name,
+        "dagster/uri": table.location(),
+        # As text: a snapshot id is greater than what JavaScript can count to.
+        "snapshot_id": str(snapshot.snapshot_id) if snapshot else "none",
+    }
+
+
+def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[str, Any]:
+    """What a drain did to the stream's table."""
+    counts = drained.counts
+    batches = drained.batches
+    commit_ms = [batch.commit_seconds * 1000 for batch in batches]
+    metadata: dict[str, Any] = {
+        **table_metadata(table, spec.table.name),
+        "records_read": counts.read,
+        "records_landed": counts.landed,
+        "records_dead": counts.dead,
+        "tombstones": counts.tombstones,
+        "consumer_lag_records": sum(drained.lag.values()),
+        "offsets": dg.MetadataValue.json(offsets(drained.positions)),
+        "batches": len(batches),
+        "data_files": sum(batch.files for batch in batches),
+        "duration_s": round(drained.seconds, 3),
+        "records_per_second": round(counts.read / drained.seconds) if drained.seconds else 0,
+        "commit_ms": round(sum(commit_ms) / len(commit_ms)) if commit_ms else 0,
+        "commit_share": round(sum(commit_ms) / 1000 / drained.seconds, 4) if drained.seconds else 0.0,
+        "refused_commits": drained.refusals,
+        "epoch": drained.epoch,
+        "config_hash": spec.config_hash,
+    }
+    if drained.valid_through_ms is not None:
+        metadata["complete_through"] = dg.MetadataValue.timestamp(
+            datetime.fromtimestamp(drained.valid_through_ms / 1000, UTC)
+        )
+    unknown = summed(batch.unknown_fields for batch in batches)
+    if unknown:
+        metadata["unknown_fields"] = counts_table("field", unknown)
+    return metadata
+
+
+def dead_letter_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[str, Any]:
+    """What a drain did to the dead letters."""
+    metadata = {**table_metadata(table, spec.dead_letter_table), "records_dead": drained.counts.dead}
+    reasons = summed(batch.reasons for batch in drained.batches)
+    if reasons:
+        metadata["reasons"] = counts_table("error_class", reasons)
+    return metadata
+
+
+def offsets(positions: Positions) -> dict[str, dict[str, int]]:
+    """`{topic: {partition: next offset}}`."""
+    topics: dict[str, dict[str, int]] = {}
+    for at, offset in sorted(positions.items()):
+        topics.setdefault(at.topic, {})[str(at.partition)] = offset
+    return topics
+
+
+def summed(maps: Any) -> Counter[str]:
+    """Counts added up over several maps."""
+    total: Counter[str] = Counter()
+    for each in maps:
+        total.update(each)
+    return total
+
+
+def counts_table(name: str, counts: Mapping[str, int]) -> dg.TableMetadataValue:
+    """Counts as a table, the greatest first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return dg.MetadataValue.table([dg.TableRecord({name: key, "records": count}) for key, count in ordered])
+
+
+def adds_up(spec: StreamSpec, drained: Drained, table: Table, key: dg.AssetKey) -> dg.AssetCheckResult:
+    """Whether every record that was read is a row, a dead letter or a tombstone: in this run, and since the first."""
+    stamp = history(table.metadata, spec.stream).newest
+    totals = stamp.totals if stamp else Counts()
+    return dg.AssetCheckResult(
+        check_name="adds_up",
+        asset_key=key,
+        passed=all(_adds_up(counts) for counts in (drained.counts, totals)),
+        severity=dg.AssetCheckSeverity.ERROR,
+        metadata={
+            "read": totals.read,
+            "landed": totals.landed,
+            "dead": totals.dead,
+            "tombstones": totals.tombstones,
+            "read_in_this_run": drained.counts.read,
+        },
+        description="Records read = landed + dead letters + tombstones, since the stream's first run and in this one.",
+    )
+
+
+def _adds_up(counts: Counts) -> bool:
+    return counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered

@@ -1,0 +1,155 @@
+"""From stream specs to assets: the topics outside, the table that a run fills, and the dead letters after it."""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from assets import names
+from assets.metadata import adds_up, column_schema, dead_letter_metadata, landed_metadata
+from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.errors import FrazilError
+from jobs.schema.table_schema import iceberg_schema
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.runtime.drain import Drained, Progress
+    from jobs.runtime.open_stream import OpenStream
+
+
+def topic_specs(specs: Sequence[StreamSpec]) -> list[dg.AssetSpec]:
+    """The topics of all streams as external assets, each once however many streams read it."""
+    found: dict[dg.AssetKey, dg.AssetSpec] = {}
+    for spec in specs:
+        for key in names.topic_keys(spec):
+            pattern = spec.source.topics_pattern
+            text = f"All topics that match `{pattern}`." if pattern else f"Kafka topic `{key.path[-1]}`."
+            found.setdefault(
+                key, dg.AssetSpec(key, description=text, group_name=names.group_name(spec), kinds={"kafka"})
+            )
+    return list(found.values())
+
+
+def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
+    """The table and the dead letters of a stream: to materialize them is to drain the stream once."""
+    table_key = names.table_key(settings, spec.table.name)
+    dead_key = names.table_key(settings, spec.dead_letter_table)
+
+    @dg.multi_asset(
+        name=names.op_name(spec),
+        specs=[_table_spec(spec, table_key), _dead_letter_spec(spec, dead_key, table_key)],
+        check_specs=[
+            dg.AssetCheckSpec(
+                "adds_up",
+                asset=table_key,
+                description="Every record that was read is a row, a dead letter or a tombstone.",
+            )
+        ],
+        pool=names.pool(spec),
+    )
+    def drain_stream(
+        context: dg.AssetExecutionContext,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        spark: SparkResource,
+    ) -> Iterator[dg.MaterializeResult]:
+        try:
+            # The files as they are now, which may be newer than what this code location has loaded.
+            current = deployment.stream(spec.stream)
+            drained = _drained(context, current, deployment.settings(), spark)
+            table = catalog.table(current.table.name)
+            dead = catalog.table(current.dead_letter_table)
+        except FrazilError as problem:
+            raise dg.Failure(
+                problem.message, metadata={"next": problem.fix} if problem.fix else {}, allow_retries=False
+            ) from None
+        yield dg.MaterializeResult(
+            asset_key=table_key,
+            metadata=landed_metadata(current, drained, table),
+            data_version=_data_version(drained.snapshot_id),
+            check_results=[adds_up(current, drained, table, table_key)],
+        )
+        yield dg.MaterializeResult(
+            asset_key=dead_key,
+            metadata=dead_letter_metadata(current, drained, dead),
+            data_version=_data_version(drained.dead_letter_snapshot_id),
+        )
+
+    return drain_stream
+
+
+def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
+    schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
+    freshness = spec.freshness
+    return dg.AssetSpec(
+        key,
+        deps=names.topic_keys(spec),
+        description=_described(spec, f"Stream `{spec.stream}`. Materialize to land everything its topics hold, once."),
+        group_name=names.group_name(spec),
+        owners=names.owners(spec),
+        kinds={"kafka", "spark", "iceberg"},
+        metadata={"dagster/column_schema": column_schema(schema), "dagster/table_name": spec.table.name},
+        freshness_policy=(
+            dg.FreshnessPolicy.time_window(fail_window=freshness.fail, warn_window=freshness.warn)
+            if freshness
+            else None
+        ),
+    )
+
+
+def _dead_letter_spec(spec: StreamSpec, key: dg.AssetKey, table_key: dg.AssetKey) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key,
+        deps=[table_key],
+        description=f"Records of stream `{spec.stream}` that failed: their bytes, where they came from, and why.",
+        group_name=names.group_name(spec),
+        owners=names.owners(spec),
+        kinds={"iceberg"},
+        metadata={
+            "dagster/column_schema": column_schema(DEAD_LETTER_SCHEMA),
+            "dagster/table_name": spec.dead_letter_table,
+        },
+    )
+
+
+def _described(spec: StreamSpec, text: str) -> str:
+    parts = [spec.description, text]
+    if spec.owner and not names.owners(spec):
+        parts.append(f"Owner: {spec.owner}.")
+    return "\n\n".join(filter(None, parts))
+
+
+def _drained(
+    context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, spark: SparkResource
+) -> "Drained":
+    # Imported here: pandas and what else it brings would double the time to load this code location.
+    from jobs.runtime.drain import drain
+
+    def opened(stream: "OpenStream", total: int) -> None:
+        context.log.info(f"{total:,} records wait; epoch {stream.epoch}")
+
+    def progressed(progress: "Progress") -> None:
+        batch, counts = progress.batch, progress.counts
+        context.log.info(
+            f"batch {batch.batch}: {counts.read:,} of {progress.total:,} records; {batch.counts.landed:,} landed, "
+            f"{batch.counts.dead:,} dead, {batch.counts.tombstones:,} tombstones in {batch.seconds:.1f} s"
+        )
+
+    def get_session() -> "SparkSession":
+        session = spark.get_session()
+        context.log.info(f"Spark UI: {session.sparkContext.uiWebUrl}")
+        return session
+
+    return drain(spec, settings, get_session, on_open=opened, on_progress=progressed)
+
+
+def _data_version(snapshot_id: int | None) -> dg.DataVersion | None:
+    return None if snapshot_id is None else dg.DataVersion(str(snapshot_id))

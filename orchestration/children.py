@@ -1,0 +1,129 @@
+"""Processes that a command starts and ends again, with everything that they start in their turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jobs.errors import FrazilError
+
+_POLL_SECONDS = 0.05
+_LOG_TAIL_LINES = 15
+_PROC = Path("/proc")
+
+
+class Child:
+    """A process in a session of its own, so that the terminal's Ctrl-C does not reach it before its owner has decided.
+
+    Args:
+        name: What messages call it.
+        command: What to start.
+        log: Where its output goes; begun anew.
+        env: Environment variables on top of this process's own.
+        cwd: Its working folder.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path) -> None:
+        self.name: str = name
+        self.log: Path = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also its session's and its group's."""
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise if it has ended.
+
+        Raises:
+            FrazilError: With the end of its log.
+        """
+        status = self._process.poll()
+        if status is not None:
+            lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+            tail = "\n".join(f"    {line}" for line in lines)
+            raise FrazilError(
+                f"{self.name} ended with exit status {status}; the end of {self.log}:\n{tail}", fix=f"read {self.log}"
+            )
+
+    def members(self) -> list[int]:
+        """The living processes of its session: itself and its descendants, orphans among them."""
+        return session_members(self.pid)
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to all of its processes, and do not wait."""
+        _send_all(self.members(), signal.SIGTERM)
+
+    def end(self, grace_seconds: float) -> None:
+        """Wait for all of its processes to end; end what is left after the grace with SIGKILL."""
+        deadline = time.monotonic() + grace_seconds
+        while self._alive() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        while self._alive():
+            _send_all(self.members(), signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+
+    def _alive(self) -> bool:
+        # Asking reaps it, too: a zombie would stay a member of its session.
+        return self._process.poll() is None or bool(self.members())
+
+
+def end_all(children: Sequence[Child], grace_seconds: float = 10.0) -> None:
+    """End children and all that they started: told together, waited for together."""
+    for child in children:
+        child.ask_to_end()
+    deadline = time.monotonic() + grace_seconds
+    for child in children:
+        child.end(max(0.0, deadline - time.monotonic()))
+
+
+def session_members(session: int) -> list[int]:
+    """The living processes of a session; a JVM's Python workers have groups of their own, but not sessions."""
+    if not _PROC.joinpath("self", "stat").exists():
+        return _session_members_from_ps(session)
+    found: list[int] = []
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(folder.name))
+    return found
+
+
+def _session_members_from_ps(session: int) -> list[int]:
+    answer = subprocess.run(
+        ["ps", "-A", "-o", "pid=,sess=,pgid=,state="], capture_output=True, text=True, check=False, timeout=10
+    )
+    found: list[int] = []
+    for line in answer.stdout.splitlines():
+        pid, sess, group, state = line.split()[:4]
+        # Where `sess` is an address and not a number, the process group has to do.
+        if not state.startswith("Z") and str(session) in (sess, group):
+            found.append(int(pid))
+    return found
+
+
+def _send_all(pids: Sequence[int], which: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, which)

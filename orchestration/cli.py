@@ -1,0 +1,88 @@
+"""The command line: `frazil`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobs.errors import FrazilError
+from orchestration.interrupts import Interrupts, Terminated
+from orchestration.terminal import tell
+from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
+
+# Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
+_COMMANDS = {
+    "validate": ("orchestration.commands.validate", "Check streams and settings, also against what is live."),
+    "up": ("orchestration.commands.broker", "Start the local broker."),
+    "down": ("orchestration.commands.broker", "Stop the local broker."),
+    "run": ("orchestration.commands.run", "Land everything a stream's topics hold now, and end."),
+    "status": ("orchestration.commands.status", "Show every stream: table, position, lag, last commit."),
+    "accept": ("orchestration.commands.accept", "Answer the question that stopped a stream."),
+    "dev": ("orchestration.commands.dev", "Start the local broker and Dagster's web UI and daemon."),
+    "demo": ("orchestration.commands.demo", "Show it all: produce payments, land them, add them up."),
+}  # fmt: skip
+
+
+class Commands(click.Group):
+    """Loads a command's module on first use, and tells errors without a stack trace."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order in which one meets them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None if there is none."""
+        if cmd_name not in _COMMANDS:
+            return None
+        return getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; exit status 1 after an error, 130 after Ctrl-C, 143 after SIGTERM."""
+        try:
+            with Interrupts():
+                return super().invoke(ctx)
+        except FrazilError as problem:
+            tell(problem)
+            ctx.exit(1)
+        except KeyboardInterrupt as interrupt:
+            click.echo("\nStopped.", err=True)
+            ctx.exit(143 if isinstance(interrupt, Terminated) else 130)
+        except BrokenPipeError:
+            # The reader (`| head`) has enough; Python would complain again when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar=HOME_VARIABLE,
+    help="The deployment's folder, which holds streams/.  [default: the nearest one upwards that has it]",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar=SETTINGS_VARIABLE,
+    help="The settings file.  [default: frazil.yaml in the deployment's folder, else the embedded default]",
+)
+@click.version_option(package_name="frazil", prog_name="frazil")
+@click.pass_context
+def main(ctx: click.Context, home: Path | None, settings_file: Path | None) -> None:
+    """frazil lands Kafka streams in Apache Iceberg tables, exactly once, and keeps those tables healthy."""
+    ctx.obj = Deployment.at(home, settings_file)
+
+
+if __name__ == "__main__":
+    main()

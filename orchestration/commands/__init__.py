@@ -1,0 +1,1 @@
+"""The commands of `frazil`, one module each."""

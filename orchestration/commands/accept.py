@@ -1,0 +1,50 @@
+"""`frazil accept`: an operator's answer to a stream that has stopped."""
+
+from __future__ import annotations
+
+import getpass
+
+import click
+
+from jobs.errors import FrazilError
+from jobs.runtime.acceptance import Answer, record
+from resources.deployment import Deployment
+
+
+@click.command()
+@click.argument("stream")
+@click.option(
+    "--rollback", type=click.Choice(["keep", "reland"]), help="A table was rolled back: leave it so, or re-land."
+)
+@click.option("--lost-offsets", is_flag=True, help="Go on behind the records that Kafka's retention has removed.")
+@click.option("--lost-topic", metavar="TOPIC", help="Go on without what a deleted topic still held.")
+@click.option("--recreated-topic", metavar="TOPIC", help="Read a topic that was created anew from its beginning.")
+@click.option("--recreated", "recreated_table", metavar="TABLE", help="Begin a table that was dropped anew.")
+@click.option("--reason", prompt="Why", help="Kept in the tables' stamps, with your name.")
+@click.pass_obj
+def accept(
+    deployment: Deployment,
+    stream: str,
+    rollback: str | None,
+    lost_offsets: bool,
+    lost_topic: str | None,
+    recreated_topic: str | None,
+    recreated_table: str | None,
+    reason: str,
+) -> None:
+    """Answer the stop of STREAM, so that it can go on. The stream's own message names the option to give.
+
+    The answer is stamped on the tables that it concerns, with your name and the reason. Nothing is read or landed yet:
+    the next `frazil run` does that.
+    """
+    answer = Answer(rollback, lost_offsets, lost_topic, recreated_topic, recreated_table)
+    given = [rollback, lost_offsets or None, lost_topic, recreated_topic, recreated_table]
+    if sum(each is not None for each in given) != 1:
+        raise FrazilError(
+            "give exactly one of --rollback, --lost-offsets, --lost-topic, --recreated-topic and --recreated.",
+            fix=f"frazil run {stream}, whose message names the one that it waits for",
+        )
+    spec = deployment.stream(stream)
+    stamped = record(spec, deployment.prepared_settings(), answer, f"{getpass.getuser()}: {reason}")
+    click.echo(f"Recorded on {', '.join(stamped) or 'no table: nothing stood in the way'}.")
+    click.echo(f"  Next: frazil run {stream}")

@@ -1,0 +1,118 @@
+"""Dagster's webserver and daemon on a deployment: started together, ended together."""
+
+from __future__ import annotations
+
+import importlib.resources
+import importlib.util
+import os
+import socket
+import sys
+from pathlib import Path
+
+import orchestration
+from jobs.errors import FrazilError
+from orchestration.children import Child, end_all
+from orchestration.graphql import Dagster
+from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
+
+PORT = 3000
+
+
+class DagsterServices:
+    """The two services of one deployment.
+
+    Args:
+        deployment: Whose streams they show.
+        port: Of the web UI; None for 3000, or a free one if that is taken.
+    """
+
+    def __init__(self, deployment: Deployment, port: int | None = None) -> None:
+        if importlib.util.find_spec("dagster_webserver") is None:
+            raise FrazilError("Dagster's web UI is not installed.", fix="pip install 'frazil[ui]'")
+        self._deployment: Deployment = deployment
+        self._children: list[Child] = []
+        self.port: int = _port(port)
+        self.home: Path = deployment.embedded / "dagster"
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the UI."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def api(self) -> Dagster:
+        """The services' own API."""
+        return Dagster(self.url)
+
+    def start(self) -> None:
+        """Start both; returns before they answer."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        instance = self.home / "dagster.yaml"
+        if not instance.exists():
+            instance.write_text(importlib.resources.files(orchestration).joinpath("dagster.yaml").read_text())
+        self._make_storage()
+        own = self._deployment.home / "workspace.yaml"
+        code = ["-w", str(own)] if own.exists() else ["-m", "orchestration.definitions"]
+        web = [sys.executable, "-m", "dagster_webserver", *code, "-h", "127.0.0.1", "-p", str(self.port)]
+        daemon = [sys.executable, "-m", "dagster._daemon", "run", *code]
+        self._children.append(self._child("Dagster's webserver", web, "webserver.log"))
+        self._children.append(self._child("Dagster's daemon", daemon, "daemon.log"))
+
+    def _make_storage(self) -> None:
+        """Make Dagster's databases if they are not there: two services that both make them get in each other's way."""
+        databases = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
+        if all((self.home / name).exists() for name in databases):
+            return
+        import dagster as dg
+
+        with dg.DagsterInstance.from_config(str(self.home)) as instance:
+            # Each is made when it is first looked at.
+            for storage in (instance.run_storage, instance.event_log_storage, instance.schedule_storage):
+                if storage is None:
+                    raise FrazilError(f"Dagster has no storage in {self.home}.", fix=f"read {self.home}/dagster.yaml")
+
+    def check(self) -> None:
+        """Raise if one of them has ended.
+
+        Raises:
+            FrazilError: With the end of its log.
+        """
+        for child in self._children:
+            child.check()
+
+    def stop(self) -> None:
+        """End the runs that are under way, then both services, and whatever they started."""
+        if self._children:
+            self.api.terminate_runs(deadline_seconds=8.0)
+        end_all(self._children)
+        self._children.clear()
+
+    def _child(self, name: str, command: list[str], log: str) -> Child:
+        env = {
+            "DAGSTER_HOME": str(self.home),
+            HOME_VARIABLE: str(self._deployment.home),
+            "PYTHONPATH": _python_path(),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self._deployment.settings_file is not None:
+            env[SETTINGS_VARIABLE] = str(self._deployment.settings_file)
+        return Child(name, command, log=self.home / log, env=env, cwd=self._deployment.home)
+
+
+def _python_path() -> str:
+    root = str(Path(orchestration.__path__[0]).resolve().parent)
+    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+
+
+def _port(wanted: int | None) -> int:
+    for port in (PORT if wanted is None else wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                if wanted is not None:
+                    raise FrazilError(f"Port {wanted} is taken.", fix="name another one with --port") from None
+                continue
+            return probe.getsockname()[1]
+    raise FrazilError("No port is free on 127.0.0.1.")

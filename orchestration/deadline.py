@@ -1,0 +1,45 @@
+"""A deadline for calls into clients that have none of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from jobs.errors import FrazilError
+
+T = TypeVar("T")
+
+
+class DeadlineError(FrazilError):
+    """Something did not answer in time."""
+
+
+def within(seconds: float, what: str, question: Callable[[], T]) -> T:
+    """The answer to `question`, which runs in a thread of its own and is left behind if it does not come in time.
+
+    Args:
+        seconds: How long to wait.
+        what: Who is asked, for the message.
+        question: Called once.
+
+    Raises:
+        DeadlineError: No answer came in time.
+    """
+    answers: list[T] = []
+    problems: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(question())
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=ask, name=f"ask {what}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if problems:
+        raise problems[0]
+    if not answers:
+        raise DeadlineError(f"{what} did not answer within {seconds:.0f} s")
+    return answers[0]

@@ -1,0 +1,98 @@
+"""What the commands print with: consoles, progress bars, and keeping the JVM's own words out of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from jobs.errors import FrazilError
+
+
+def messages() -> Console:
+    """A console on standard error, kept open on a descriptor of its own while the JVM's output is put away."""
+    try:
+        file = os.fdopen(os.dup(sys.stderr.fileno()), "w")
+    except io.UnsupportedOperation:
+        # Standard error is no file here, so nothing that is started inherits it either.
+        file = sys.stderr
+    return Console(file=file, highlight=False, soft_wrap=True)
+
+
+def print_json(facts: object) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(facts, indent=2, default=str), flush=True)
+
+
+def landing_bar(console: Console) -> Progress:
+    """A bar for records on their way: give it the fields `rate`, `lag` and `note` with every update."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} records"),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TextColumn("lag {task.fields[lag]:,}"),
+        TextColumn("[dim]{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+@contextlib.contextmanager
+def output_to(log: Path) -> Iterator[None]:
+    """Within the block, whatever is started inherits `log` as its standard output and error.
+
+    Spark's JVM and its Python workers keep it for as long as they live, so that a progress bar stays whole and standard
+    output stays JSON. An error within the block names the log.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    into = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(into, 1)
+    os.dup2(into, 2)
+    os.close(into)
+    try:
+        yield
+    except FrazilError:
+        raise
+    except Exception as problem:
+        raise FrazilError(f"Spark did not start: {first_line(problem)}", fix=f"read {log}") from problem
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        os.close(kept[0])
+        os.close(kept[1])
+
+
+def first_line(problem: BaseException) -> str:
+    """The first line of what an exception says, or its class if it says nothing."""
+    return next((line.strip() for line in str(problem).splitlines() if line.strip()), type(problem).__name__)
+
+
+def thousands(value: Any) -> str:
+    """A number with separators; a dash for None."""
+    return "–" if value is None else f"{value:,}"
+
+
+def tell(problem: FrazilError) -> None:
+    """Print an error on standard error, and what to do next."""
+    click.secho("Error: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(problem.message, err=True)
+    if problem.fix:
+        click.secho("  Next: ", bold=True, nl=False, err=True)
+        click.echo(problem.fix, err=True)

@@ -1,0 +1,100 @@
+"""A deployment: the folder with `streams/`, and the settings that go with it. Reading it opens no connection."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.errors import FrazilError
+from jobs.spec.loading import load_streams_tolerant
+from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError
+from jobs.spec.settings import EMBEDDED_FOLDER, Settings, load_settings
+
+STREAMS_FOLDER = "streams"
+HOME_VARIABLE = "FRAZIL_HOME"
+SETTINGS_VARIABLE = "FRAZIL_SETTINGS"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Where a deployment is on this machine; all else is read from there when it is asked for.
+
+    Attributes:
+        home: The folder that holds `streams/` and `.frazil/`; absolute.
+        settings_file: The settings; None for `frazil.yaml` in `home`, or the embedded default where there is none.
+    """
+
+    home: Path
+    settings_file: Path | None = None
+
+    @staticmethod
+    def here() -> Deployment:
+        """The deployment that the environment names, or the nearest folder upwards with `streams/` in it."""
+        home = os.environ.get(HOME_VARIABLE)
+        settings = os.environ.get(SETTINGS_VARIABLE)
+        return Deployment.at(Path(home) if home else None, Path(settings) if settings else None)
+
+    @staticmethod
+    def at(home: Path | None, settings_file: Path | None = None) -> Deployment:
+        """The deployment in `home`; None: the nearest folder upwards with `streams/`, or else the current one."""
+        if home is None:
+            cwd = Path.cwd()
+            home = next((folder for folder in (cwd, *cwd.parents) if (folder / STREAMS_FOLDER).is_dir()), cwd)
+        return Deployment(
+            home.expanduser().absolute(), settings_file.expanduser().absolute() if settings_file else None
+        )
+
+    @property
+    def embedded(self) -> Path:
+        """The folder of the local broker, the embedded catalog and Dagster's own state."""
+        return self.home / EMBEDDED_FOLDER
+
+    @property
+    def streams_folder(self) -> Path:
+        """Where the streams' files are."""
+        return self.home / STREAMS_FOLDER
+
+    def settings(self) -> Settings:
+        """The settings in effect.
+
+        Raises:
+            SpecError: The settings file is missing or has problems.
+        """
+        return load_settings(self.settings_file, home=self.home)
+
+    def streams(self) -> tuple[list[StreamSpec], list[SpecError]]:
+        """The good streams, and one error for each bad file."""
+        if not self.streams_folder.is_dir():
+            problem = f"There are no streams in {self.home}: it has no folder `{STREAMS_FOLDER}`."
+            return [], [SpecError([problem], fix="go to the folder of the deployment, or name it with --home")]
+        return load_streams_tolerant(self.streams_folder)
+
+    def stream(self, name: str) -> StreamSpec:
+        """One stream by its id.
+
+        Raises:
+            FrazilError: There is none with this id, or its file has problems.
+        """
+        specs, errors = self.streams()
+        for spec in specs:
+            if spec.stream == name:
+                return spec
+        if errors:
+            raise SpecError([problem for error in errors for problem in error.problems], fix=errors[0].fix or "")
+        known = [spec.stream for spec in specs]
+        close = difflib.get_close_matches(name, known, n=1)
+        raise FrazilError(
+            f"There is no stream '{name}' in {self.streams_folder}"
+            + (f"; it has {', '.join(sorted(known))}." if known else ", which is empty."),
+            fix=f"did you mean {close[0]}?" if close else "frazil status",
+        )
+
+    def prepared_settings(self) -> Settings:
+        """The settings, with the folder of the embedded catalog made, which SQLite does not make by itself."""
+        settings = self.settings()
+        if settings.catalog.properties.get("type") == "sql":
+            self.embedded.mkdir(parents=True, exist_ok=True)
+        return settings

@@ -1,0 +1,55 @@
+"""Spark as a Dagster resource: started when it is first asked for, ended with the run."""
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from jobs.runtime.preflight import preflight
+from jobs.runtime.session import apply_secrets, spark_conf, use_this_python
+from jobs.runtime.signals import deferred_signals
+from jobs.runtime.spark_end import end_spark
+from resources.deployment_resource import DeploymentResource
+
+if TYPE_CHECKING:
+    from dagster_pyspark import LazyPySparkResource
+    from pyspark.sql import SparkSession
+
+
+class SparkResource(dg.ConfigurableResource):
+    """The Spark session that `spark` in the settings describes, through dagster-pyspark's lazy resource.
+
+    A run that needs no session starts no JVM. The JVM ends with the run, on whatever way the run ends.
+    """
+
+    deployment: dg.ResourceDependency[DeploymentResource]
+    app_name: str = Field(default="frazil", description="What Spark's UI and its cluster manager call the application.")
+
+    _lazy: "LazyPySparkResource | None" = PrivateAttr(default=None)
+
+    def get_session(self) -> "SparkSession":
+        """The session; started by the first call, which takes some seconds.
+
+        Raises:
+            FrazilError: Java, PySpark or a jar is missing or has the wrong version, or a secret is not set.
+        """
+        if self._lazy is None:
+            preflight()
+            settings = self.deployment.settings()
+            conf = spark_conf(settings, self.app_name)
+            use_this_python()
+            from dagster_pyspark import LazyPySparkResource
+
+            # Made here and not as a nested resource: its configuration needs the jars, which loading must not fetch.
+            lazy = LazyPySparkResource(spark_config=conf)
+            # It also undoes that PySpark takes Ctrl-C over; it is Dagster who knows what Terminate means.
+            with deferred_signals():
+                session = lazy.spark_session
+            apply_secrets(session, settings)
+            self._lazy = lazy
+        return self._lazy.spark_session
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """End the session and its JVM, also one whose start was interrupted."""
+        self._lazy = None
+        end_spark()

@@ -1,0 +1,126 @@
+"""The command line against the real broker, Spark and catalog; and what Ctrl-C leaves behind: nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.commit.history import history
+from jobs.runtime.broker import LocalBroker
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.opening import connect_catalog
+from orchestration.demo_sums import table_sums
+from resources.deployment import Deployment
+from tests.integration.marked import ROOT, Marked
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+
+pytestmark = pytest.mark.integration
+
+
+def frazil(home: Path, *arguments: str, expect: int = 0) -> str:
+    status, output, errors = Marked(home, arguments).finish()
+    assert status == expect, errors + output
+    assert "Traceback" not in errors
+    return output
+
+
+def facts_of(home: Path, *arguments: str) -> dict[str, Any]:
+    return json.loads(frazil(home, *arguments, "--json"))
+
+
+def test_a_stream_from_validate_to_status(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline()
+    before = frazil(made.home, "validate")
+    assert f"topic {made.stream} (2 partitions) exists" in before
+    assert f"not checked {made.stream}: table: table {made.table_name} is not in catalog frazil yet" in before
+    assert facts_of(made.home, "status")["streams"][0]["state"] == "never ran"
+
+    made.produce({GOOD: 950, TRUNCATED: 30, TOMBSTONE: 20})
+    assert facts_of(made.home, "status")["streams"][0]["lag"] == 1000
+    facts = facts_of(made.home, "run", made.stream)
+    assert facts["records"] == {"read": 1000, "landed": 950, "dead": 30, "tombstones": 20, "filtered": 0}
+    assert facts["adds_up"] is True
+    assert facts["dead_letters"] == {"malformed_json": 30}
+    assert facts["position"] == {made.stream: {"0": 500, "1": 500}}
+    assert facts["whole"]["records"] == 1000
+    assert facts["whole"]["cpu_seconds"] > 1
+    assert 0 < facts["commit_share"] < 1
+    made.assert_exactly_once()
+
+    (status,) = facts_of(made.home, "status")["streams"]
+    assert {"state": "idle", "lag": 0, "rows": 950, "dead": 30, "unknown": {}}.items() <= status.items()
+    assert status["last_commit"] is not None
+    assert status["complete_through"] is not None
+    assert f"table {made.table_name} holds what the stream declares" in frazil(made.home, "validate")
+    assert "nothing new" in frazil(made.home, "run", made.stream)
+
+
+def test_a_stop_within_a_batch_is_a_sentence_without_a_stack_trace(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline()
+    made.write_spec(errors={"tolerance": "none"})
+    made.produce({GOOD: 10, TRUNCATED: 1})
+    status, output, errors = Marked(made.home, ["run", made.stream]).finish()
+    assert (status, output) == (1, "")
+    assert f"Error: stream {made.stream} tolerates no failed record, and 1 of 11 failed" in errors
+    assert "Traceback" not in errors
+
+
+def test_ctrl_c_during_a_run_leaves_no_process_and_loses_nothing(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline()
+    made.produce({GOOD: 3000})
+    command = Marked(made.home, ["run", made.stream])
+    log = made.folder().root / "spark.log"
+    wait_for(lambda: bool(command.living("SparkSubmit")) and log.exists(), "Spark's JVM")
+    wait_for(lambda: "0" in _batches(made), "the first batch to be planned")
+    command.interrupt()
+    status, output, errors = command.finish(60)
+    assert (status, output) == (130, "")
+    assert errors.rstrip().endswith("Stopped.")
+    assert "Traceback" not in errors
+    assert command.living() == []
+    frazil(made.home, "run", made.stream)
+    made.assert_exactly_once()
+
+
+def _batches(made: Pipeline) -> set[str]:
+    return {path.name for path in made.folder().root.glob("checkpoints/*/offsets/*")}
+
+
+@pytest.fixture
+def demo_home(tmp_path: Path) -> Path:
+    home = tmp_path / "demo"
+    shutil.copytree(ROOT / "streams", home / "streams")
+    return home
+
+
+@pytest.mark.timeout(400)
+def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -> None:
+    first = Marked(demo_home, ["demo", "--payments", "4000"])
+    wait_for(lambda: bool(first.living("SparkSubmit")), "the JVM of Dagster's run", 120)
+    first.interrupt()
+    status, _, errors = first.finish(60)
+    assert status == 130, errors
+    assert first.living() == []
+
+    second = Marked(demo_home, ["demo", "--once", "--payments", "3000"])
+    status, output, errors = second.finish(200)
+    assert status == 0, output + errors
+    assert "Produced = landed + dead letters + tombstones." in output
+    assert second.living() == []
+
+    deployment = Deployment.at(demo_home)
+    spec = deployment.stream("payments")
+    with LocalBroker(demo_home / ".frazil" / "broker"), connect_catalog(deployment.settings()) as catalog:
+        sums = table_sums(catalog, spec, KafkaLog(deployment.settings().kafka))
+        stamp = history(catalog.load_table(spec.table.name).metadata, spec.stream).newest
+    assert sums.right
+    # The first one may have been interrupted before the broker had all of its payments.
+    assert 3000 < sums.produced <= 7000
+    assert sums.distinct == sums.rows + sums.dead
+    assert stamp is not None
+    assert stamp.totals.read == sums.produced

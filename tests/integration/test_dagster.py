@@ -1,0 +1,166 @@
+"""Streams as assets, through a real webserver, daemon and run worker, by Dagster's own API."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestration.children import session_members
+from orchestration.dagster_services import DagsterServices
+from orchestration.graphql import FINISHED, Dagster
+from resources.deployment import Deployment
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+EVENTS = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { __typename
+  ... on MaterializationEvent { assetKey { path } metadataEntries { label
+    ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text } ... on JsonMetadataEntry { jsonString }
+    ... on FloatMetadataEntry { floatValue }
+    ... on TableSchemaMetadataEntry { schema { columns { name type } } }
+    ... on TableMetadataEntry { table { records } } } }
+  ... on AssetCheckEvaluationEvent { evaluation { checkName success } } } } } }"""
+NODE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+  isMaterializable kinds dependencyKeys { path } latestMaterializationByPartition: assetMaterializations(limit: 1) {
+    runId } } } }"""
+
+
+@pytest.fixture(scope="module")
+def landing(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    made = Pipeline(tmp_path_factory.mktemp("dagster"), broker, "dagster_payments")
+    made.create_topic()
+    other = Pipeline(made.home, broker, "no_topic")
+    assert other.spec_file.exists()
+    (made.home / "streams" / "broken.yaml").write_text("stream: broken\nsourc: {}\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def services(landing: Pipeline) -> Iterator[DagsterServices]:
+    running = DagsterServices(Deployment.at(landing.home), port=_free_port())
+    running.start()
+    pids = [child.pid for child in running._children]
+    try:
+        wait_for(lambda: running.api.find(table_key(landing)) is not None, "the code location", 120)
+        yield running
+    finally:
+        running.stop()
+    assert [pid for session in pids for pid in session_members(session)] == []
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def table_key(made: Pipeline) -> list[str]:
+    return ["frazil", *made.table_name.split(".")]
+
+
+def keys(made: Pipeline) -> list[list[str]]:
+    return [table_key(made), ["frazil", *made.dead_name.split(".")]]
+
+
+def launch(api: Dagster, made: Pipeline) -> str:
+    job = api.find(table_key(made))
+    assert job is not None
+    return api.launch(job, keys(made))
+
+
+def finished(api: Dagster, run: str, seconds: float = 120.0) -> str:
+    deadline = time.monotonic() + seconds
+    while (status := api.status(run)) not in FINISHED:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.2)
+    return status
+
+
+def materializations(api: Dagster, run: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for event in api.ask(EVENTS, id=run)["logsForRun"]["events"]:
+        if event["__typename"] == "MaterializationEvent":
+            entries = {entry.pop("label"): next(iter(entry.values()), None) for entry in event["metadataEntries"]}
+            found["/".join(event["assetKey"]["path"])] = entries
+    return found
+
+
+def test_materializing_the_table_drains_the_topic(services: DagsterServices, landing: Pipeline) -> None:
+    landing.produce({GOOD: 480, TRUNCATED: 15, TOMBSTONE: 5})
+    run = launch(services.api, landing)
+    assert finished(services.api, run) == "SUCCESS", services.api.why_failed(run)
+    landing.assert_exactly_once()
+
+    told = materializations(services.api, run)
+    table = told["frazil/tests/dagster_payments"]
+    snapshot = landing.table().current_snapshot()
+    assert snapshot is not None
+    assert table["snapshot_id"] == str(snapshot.snapshot_id)
+    assert table["dagster/row_count"] == 480
+    assert (table["records_read"], table["records_landed"], table["records_dead"]) == (500, 480, 15)
+    assert (table["tombstones"], table["consumer_lag_records"]) == (5, 0)
+    assert json.loads(table["offsets"]) == {"dagster_payments": {"0": 250, "1": 250}}
+    columns = [column["name"] for column in table["dagster/column_schema"]["columns"]]
+    assert columns[:4] == ["id", "amount", "created_at", "note"]
+    assert columns[4:] == ["_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp"]
+    dead = told["frazil/tests/dagster_payments_dead"]
+    assert dead["dagster/row_count"] == 15
+    assert [json.loads(record) for record in dead["reasons"]["records"]] == [
+        {"error_class": "malformed_json", "records": 15}
+    ]
+    checks = [
+        event["evaluation"]
+        for event in services.api.ask(EVENTS, id=run)["logsForRun"]["events"]
+        if event["__typename"] == "AssetCheckEvaluationEvent"
+    ]
+    assert checks == [{"checkName": "adds_up", "success": True}]
+
+
+def test_topic_table_and_dead_letters_are_one_lineage(services: DagsterServices, landing: Pipeline) -> None:
+    def node(key: list[str]) -> dict[str, Any]:
+        return services.api.ask(NODE, key={"path": key})["assetNodeOrError"]
+
+    table, dead = map(node, keys(landing))
+    assert table["dependencyKeys"] == [{"path": ["kafka", "dagster_payments"]}]
+    assert dead["dependencyKeys"] == [{"path": table_key(landing)}]
+    assert (table["isMaterializable"], node(["kafka", "dagster_payments"])["isMaterializable"]) == (True, False)
+    # The broken file is shown beside the streams that it does not hide.
+    assert node(["frazil", "problems"])["isMaterializable"] is False
+
+
+def test_a_stop_is_told_as_a_sentence(services: DagsterServices, landing: Pipeline) -> None:
+    other = Pipeline(landing.home, landing.address, "no_topic")
+    run = launch(services.api, other)
+    assert finished(services.api, run) == "FAILURE"
+    assert services.api.why_failed(run) == "stream no_topic: topic no_topic does not exist."
+
+
+def test_terminating_a_run_ends_its_jvm_and_loses_nothing(services: DagsterServices, landing: Pipeline) -> None:
+    landing.produce({GOOD: 2000})
+    run = launch(services.api, landing)
+
+    def spark() -> list[int]:
+        members = [pid for child in services._children for pid in child.members()]
+        return [pid for pid in members if b"SparkSubmit" in _command(pid)]
+
+    wait_for(lambda: bool(spark()), "the run's JVM")
+    services.api.terminate_runs(deadline_seconds=30)
+    assert finished(services.api, run) == "CANCELED"
+    wait_for(lambda: not spark(), "the end of the run's JVM", 20)
+    again = launch(services.api, landing)
+    assert finished(services.api, again) == "SUCCESS", services.api.why_failed(again)
+    landing.assert_exactly_once()
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    except OSError:
+        return b""

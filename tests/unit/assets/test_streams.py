@@ -1,0 +1,217 @@
+"""The assets that are made of stream specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets import names
+from assets.metadata import adds_up, column_schema, counts_table, dead_letter_metadata, landed_metadata
+from assets.streams import stream_assets, topic_specs
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamps import Counts, Stamp, property_key
+from jobs.runtime.drain import Drained
+from jobs.runtime.task_results import BatchDone
+from jobs.schema.table_schema import iceberg_schema
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+from resources.spark import SparkResource
+
+
+def spec(**changes: Any) -> StreamSpec:
+    return StreamSpec.model_validate(
+        {
+            "stream": "card-payments",
+            "description": "Card payments.",
+            "owner": "team:payments",
+            "source": {"topics": ["payments.v1"]},
+            "decode": {"value": "json", "schema": "id string not null, amount decimal(12,2)"},
+            "table": {"name": "lake.orders.payments"},
+            "freshness": {"warn": "5m", "fail": "15m"},
+        }
+        | changes
+    )
+
+
+def settings(home: Path) -> Settings:
+    return Settings.embedded(home)
+
+
+# Dagster warns about itself when one resource holds another.
+pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
+
+TABLE = dg.AssetKey(["frazil", "lake", "orders", "payments"])
+DEAD = dg.AssetKey(["frazil", "lake", "orders", "payments_dead"])
+
+
+def test_topic_table_and_dead_letters_stand_in_a_line(tmp_path: Path) -> None:
+    assets = stream_assets(spec(), settings(tmp_path))
+    by_key = {each.key: each for each in assets.specs}
+    table, dead = by_key[TABLE], by_key[DEAD]
+    assert [dep.asset_key for dep in table.deps] == [dg.AssetKey(["kafka", "payments.v1"])]
+    assert [dep.asset_key for dep in dead.deps] == [TABLE]
+    assert table.kinds == {"kafka", "spark", "iceberg"}
+    assert list(table.owners) == ["team:payments"]
+    assert "Card payments." in (table.description or "")
+    assert table.freshness_policy is not None
+    assert dead.freshness_policy is None
+    assert assets.op.pool == "frazil.card-payments"
+    assert [check.name for check in assets.check_specs] == ["adds_up"]
+    assert not any(check.blocking for check in assets.check_specs)
+
+
+def test_an_owner_that_dagster_does_not_know_is_told_in_the_description(tmp_path: Path) -> None:
+    table = next(each for each in stream_assets(spec(owner="Jo in accounts"), settings(tmp_path)).specs)
+    assert list(table.owners) == []
+    assert "Owner: Jo in accounts." in (table.description or "")
+
+
+def test_a_topic_that_two_streams_read_is_one_asset() -> None:
+    other = spec(stream="other", table={"name": "a.b"})
+    assert [each.key for each in topic_specs([spec(), other])] == [dg.AssetKey(["kafka", "payments.v1"])]
+
+
+def test_topics_by_pattern_are_one_asset_with_a_safe_name() -> None:
+    daily = spec(source={"topics_pattern": r"payments\.\d{8}"})
+    (topic,) = topic_specs([daily])
+    assert topic.key == dg.AssetKey(["kafka", "payments_._d_8"])
+    assert r"payments\.\d{8}" in (topic.description or "")
+
+
+def test_streams_of_one_deployment_make_one_loadable_code_location(tmp_path: Path) -> None:
+    both = [spec(), spec(stream="card_payments", table={"name": "a.b"})]
+    defs = dg.Definitions(
+        assets=[*topic_specs(both), *(stream_assets(each, settings(tmp_path)) for each in both)],
+        resources=resources(tmp_path),
+    )
+    dg.Definitions.validate_loadable(defs)
+
+
+def resources(home: Path) -> dict[str, Any]:
+    paths = DeploymentResource(home=str(home))
+    return {
+        "deployment": paths,
+        "catalog": CatalogResource(deployment=paths),
+        "spark": SparkResource(deployment=paths),
+    }
+
+
+def test_an_error_is_told_as_a_sentence_with_the_next_command(tmp_path: Path) -> None:
+    result = dg.materialize(
+        [stream_assets(spec(), settings(tmp_path))], resources=resources(tmp_path), raise_on_error=False
+    )
+    assert not result.success
+    (event,) = result.get_step_failure_events()
+    failure = event.step_failure_data.user_failure_data
+    assert failure is not None
+    assert failure.description == f"There are no streams in {tmp_path}: it has no folder `streams`."
+    assert failure.metadata["next"].value == "go to the folder of the deployment, or name it with --home"
+
+
+class FakeSnapshot:
+    snapshot_id = 7_000_000_000_000_000_001
+
+    class Summary:
+        additional_properties = {"total-records": "97"}  # noqa: RUF012
+
+    summary = Summary()
+
+
+class FakeTable:
+    """As much of a PyIceberg table as metadata asks for; the real one is in the integration tests."""
+
+    def __init__(self, stamp: Stamp | None = None) -> None:
+        class Metadata:
+            properties = {property_key(stamp.stream): stamp.to_json()} if stamp else {}
+            snapshots: list[Any] = []  # noqa: RUF012
+            refs: dict[str, Any] = {}  # noqa: RUF012
+
+        self.metadata = Metadata()
+
+    def current_snapshot(self) -> Any:
+        return FakeSnapshot()
+
+    def schema(self) -> Any:
+        return iceberg_schema(spec().declared, kafka_columns=False)
+
+    def location(self) -> str:
+        return "file:///warehouse/orders/payments"
+
+
+def drained(counts: Counts) -> Drained:
+    batch = BatchDone(0, counts, 2.0, 1.5, 0.25, {}, None, reasons={"wrong_type": 2, "missing_field": 3}, files=4)
+    return Drained(
+        "card-payments",
+        3,
+        counts,
+        [batch],
+        {TopicPartition("payments.v1", 1): 60, TopicPartition("payments.v1", 0): 40},
+        {TopicPartition("payments.v1", 0): 5},
+        snapshot_id=1,
+        valid_through_ms=1_700_000_000_000,
+        seconds=4.0,
+    )
+
+
+def test_metadata_has_stable_names_with_units_and_dagsters_own() -> None:
+    metadata = landed_metadata(spec(), drained(Counts(100, 92, 5, 3)), FakeTable())  # type: ignore[arg-type]
+    assert metadata["dagster/row_count"] == 97
+    assert metadata["dagster/table_name"] == "lake.orders.payments"
+    assert metadata["dagster/uri"] == "file:///warehouse/orders/payments"
+    assert [column.name for column in metadata["dagster/column_schema"].columns] == ["id", "amount"]
+    # Greater than what JavaScript counts to exactly, so it is text.
+    assert metadata["snapshot_id"] == "7000000000000000001"
+    assert (metadata["records_landed"], metadata["records_dead"], metadata["tombstones"]) == (92, 5, 3)
+    assert metadata["consumer_lag_records"] == 5
+    assert metadata["offsets"].value == {"payments.v1": {"0": 40, "1": 60}}
+    assert (metadata["batches"], metadata["records_per_second"], metadata["commit_ms"]) == (1, 25, 250)
+    for value in metadata.values():
+        dg.MaterializeResult(metadata={"checked": value})
+
+
+def test_dead_letters_are_told_by_reason_the_most_frequent_first() -> None:
+    metadata = dead_letter_metadata(spec(), drained(Counts(100, 92, 5, 3)), FakeTable())  # type: ignore[arg-type]
+    assert [record.data for record in metadata["reasons"].records] == [
+        {"error_class": "missing_field", "records": 3},
+        {"error_class": "wrong_type", "records": 2},
+    ]
+
+
+def test_required_columns_are_not_nullable() -> None:
+    key, amount = column_schema(iceberg_schema(spec().declared, kafka_columns=False)).columns
+    assert (key.type, key.constraints.nullable) == ("string", False)
+    assert (amount.type, amount.constraints.nullable) == ("decimal(12, 2)", True)
+
+
+@pytest.mark.parametrize(
+    ("run", "totals", "passed"),
+    [
+        (Counts(100, 92, 5, 3), Counts(100, 92, 5, 3), True),
+        (Counts(100, 92, 5, 2), Counts(100, 92, 5, 3), False),
+        (Counts(100, 92, 5, 3), Counts(200, 192, 5, 2), False),
+        (Counts(), Counts(), True),
+    ],
+)
+def test_the_check_adds_up_this_run_and_all_runs(run: Counts, totals: Counts, passed: bool) -> None:
+    stamp = Stamp("card-payments", "batch", 0, 1, "c", {}, {}, totals=totals)
+    assert adds_up(spec(), drained(run), FakeTable(stamp), TABLE).passed is passed  # type: ignore[arg-type]
+
+
+def test_counts_as_a_table() -> None:
+    assert [record.data for record in counts_table("field", {"b": 1, "a": 1, "c": 9}).records] == [
+        {"field": "c", "records": 9},
+        {"field": "a", "records": 1},
+        {"field": "b", "records": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "made"), [("payments.v1", "payments.v1"), (r"a\.\d+", "a_._d"), ("^$", "topics"), ("ä b", "b")]
+)
+def test_safe_names(text: str, made: str) -> None:
+    assert names.safe(text) == made

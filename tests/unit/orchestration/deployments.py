@@ -1,0 +1,26 @@
+"""Deployments in temporary folders for tests that start nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+STREAM = """\
+stream: {stream}
+description: Card payments.
+owner: team:payments
+source: {{topics: [{topic}]}}
+decode:
+  value: json
+  schema: id string not null, amount decimal(12,2) not null, created_at timestamptz not null
+table: {{name: orders.{stream}, partition_by: [day(created_at)]}}
+freshness: {{warn: 5m, fail: 15m}}
+"""
+
+
+def deployment_in(home: Path, *streams: str) -> Path:
+    """A deployment with these streams, each with a topic and a table of its own name."""
+    folder = home / "streams"
+    folder.mkdir(parents=True)
+    for stream in streams:
+        (folder / f"{stream}.yaml").write_text(STREAM.format(stream=stream, topic=f"{stream}.v1"))
+    return home

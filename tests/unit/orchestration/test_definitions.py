@@ -1,0 +1,121 @@
+"""Loading the definitions: quick, silent on the network, and not stopped by a broken file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
+
+from orchestration.definitions import build_definitions
+from resources.deployment import Deployment
+from tests.unit.orchestration.deployments import deployment_in
+
+ROOT = Path(__file__).resolve().parents[3]
+
+LOAD = """
+import json, socket, subprocess, sys, time
+touched = []
+for name in ("connect", "connect_ex", "sendto"):
+    setattr(socket.socket, name, lambda self, *a, _n=name: touched.append((_n, str(a))) or 0)
+socket.getaddrinfo = lambda *a, **k: touched.append(("getaddrinfo", str(a))) or []
+started = subprocess.Popen.__init__
+def popen(self, *a, **k):
+    touched.append(("Popen", str(a)))
+    return started(self, *a, **k)
+import dagster
+begin = time.process_time(), time.perf_counter()
+subprocess.Popen.__init__ = popen
+from orchestration.definitions import defs
+keys = sorted(key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys())
+print(json.dumps({
+    "cpu": time.process_time() - begin[0], "wall": time.perf_counter() - begin[1],
+    "touched": touched, "keys": keys, "spark": [m for m in ("pyspark", "py4j") if m in sys.modules],
+}))
+"""
+
+
+def load(home: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD],
+        cwd=ROOT,
+        env={**os.environ, "FRAZIL_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_loading_is_quick_and_touches_neither_network_nor_jvm(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments", "refunds")
+    # The best of some: other tests may keep the machine busy, which is not what is measured.
+    loads = [load(home) for _ in range(3)]
+    for each in loads:
+        assert each["touched"] == []
+        assert each["spark"] == []
+    assert min(each["cpu"] for each in loads) < 3.0
+    assert loads[0]["keys"] == [
+        "frazil/orders/payments",
+        "frazil/orders/payments_dead",
+        "frazil/orders/refunds",
+        "frazil/orders/refunds_dead",
+        "kafka/payments.v1",
+        "kafka/refunds.v1",
+    ]
+    assert not (home / ".frazil").exists(), "loading leaves nothing behind"
+
+
+def test_a_broken_file_is_shown_and_hides_no_other_stream(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments")
+    (home / "streams" / "broken.yaml").write_text("stream: broken\nsourc: {topics: [x]}\n")
+    defs = build_definitions(Deployment.at(home))
+    graph = defs.resolve_asset_graph()
+    assert dg.AssetKey(["frazil", "orders", "payments"]) in graph.get_all_asset_keys()
+    description = graph.get(dg.AssetKey(["frazil", "problems"])).description or ""
+    assert "broken.yaml:2: sourc: unknown key; did you mean 'source'?" in description
+
+
+def test_broken_settings_are_shown_and_hide_no_stream(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments")
+    (home / "frazil.yaml").write_text("kafak: {bootstrap_servers: 'broker:9092'}\n")
+    graph = build_definitions(Deployment.at(home)).resolve_asset_graph()
+    assert dg.AssetKey(["frazil", "orders", "payments"]) in graph.get_all_asset_keys()
+    assert "kafak: unknown key" in (graph.get(dg.AssetKey(["frazil", "problems"])).description or "")
+
+
+def test_a_folder_without_streams_loads(tmp_path: Path) -> None:
+    defs = build_definitions(Deployment.at(tmp_path))
+    assert [key.path for key in defs.resolve_asset_graph().get_all_asset_keys()] == [["frazil", "problems"]]
+
+
+def test_secrets_are_in_no_resource_and_no_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = deployment_in(tmp_path, "payments")
+    monkeypatch.setenv("CATALOG_TOKEN", "s3cr3t-value")
+    (home / "frazil.yaml").write_text(
+        "kafka: {bootstrap_servers: 'broker:9092'}\n"
+        "catalog: {name: lake, properties: {type: rest, uri: 'http://127.0.0.1:1', token: '${env:CATALOG_TOKEN}'}}\n"
+    )
+    defs = build_definitions(Deployment.at(home))
+    graph = defs.resolve_asset_graph()
+    shown = [repr(defs.resources), *(str(graph.get(key).metadata) for key in graph.get_all_asset_keys())]
+    assert graph.has(dg.AssetKey(["lake", "orders", "payments"]))
+    assert not [text for text in shown if "s3cr3t-value" in text]
+
+
+def test_the_packaged_instance_settings_are_accepted_by_dagster(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text((ROOT / "orchestration" / "dagster.yaml").read_text())
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert not instance.telemetry_enabled
+        assert not instance.nux_enabled
+        assert instance.run_monitoring_enabled
+        assert instance.get_settings("concurrency")["pools"]["default_limit"] == 1
+        assert isinstance(instance.run_coordinator, QueuedRunCoordinator)
+        assert instance.run_coordinator.dequeue_interval_seconds == 1
