@@ -83,7 +83,7 @@ def _connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
     except NoCatalogYet as problem:
         return problem
     except FrazilError as problem:
-        return Finding(None, "catalog", "unchecked", f"{problem.message}; so the tables were not checked", problem.fix)
+        return Finding(None, "catalog", "unchecked", f"{problem.message.rstrip('.')}, so the tables were not checked", problem.fix)
 
 
 def _check_partitioning(spec: StreamSpec) -> Iterator[Finding]:

@@ -60,6 +60,8 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
     names = [spec.table.name, spec.dead_letter_table]
     targets = {name: Target(catalog, name, spec.stream) for name in names if catalog.table_exists(name)}
     lease = Lease(stream_folder(settings, spec.stream).root, spec.stream, settings.lease_ttl.total_seconds())
+    # Before the lease is taken: a stream that waits for no answer is left as it is.
+    _decision(spec, settings, answer, targets, {name: target.past() for name, target in targets.items()})
     epoch = lease.acquire(above=max((target.greatest_epoch() for target in targets.values()), default=0))
     try:
         histories = {name: target.past() for name, target in targets.items()}

@@ -112,6 +112,16 @@ class KafkaLog:
                 f"source.start names partitions that do not exist: {', '.join(unknown)}",
                 fix="correct source.start.offsets in the stream's file",
             )
+        outside = [
+            f"{partition} at {offset}, which keeps [{log.earliest[partition]}, {log.latest[partition]}]"
+            for partition, offset in sorted(named.items())
+            if not log.earliest[partition] <= offset <= log.latest[partition]
+        ]
+        if outside:
+            raise FrazilError(
+                f"source.start names offsets that Kafka does not keep: {', '.join(outside)}",
+                fix="correct source.start.offsets in the stream's file",
+            )
         return {partition: named.get(partition, earliest) for partition, earliest in log.earliest.items()}
 
     def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:

@@ -63,6 +63,16 @@ def test_start_latest_is_fixed_by_the_first_claim(pipeline: Make, spark: SparkSe
     assert one.drain(spark).counts.read == 5, "the second start does not resolve `latest` anew"
 
 
+def test_start_at_offsets(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline()
+    one.produce({GOOD: 20})
+    one.write_spec(source={"topics": [one.stream], "start": {"offsets": {one.stream: {0: 99}}}})
+    with pytest.raises(FrazilError, match=rf"{one.stream}-0 at 99, which keeps \[0, 10\]"):
+        one.drain(spark)
+    one.write_spec(source={"topics": [one.stream], "start": {"offsets": {one.stream: {0: 7}}}})
+    assert one.drain(spark).counts.read == 3 + 10, "nothing was stamped by the start that was refused"
+
+
 def test_stamped_snapshots_expired_and_state_lost(pipeline: Make, spark: SparkSession) -> None:
     one = pipeline()
     one.produce({GOOD: 20, TRUNCATED: 2})
