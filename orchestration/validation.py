@@ -83,7 +83,8 @@ def _connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
     except NoCatalogYet as problem:
         return problem
     except FrazilError as problem:
-        return Finding(None, "catalog", "unchecked", f"{problem.message.rstrip('.')}, so the tables were not checked", problem.fix)
+        message = f"{problem.message.rstrip('.')}, so the tables were not checked"
+        return Finding(None, "catalog", "unchecked", message, problem.fix)
 
 
 def _check_partitioning(spec: StreamSpec) -> Iterator[Finding]:
