@@ -1,6 +1,7 @@
 # The verbs of this repository. `make` alone lists them. Works with GNU make 3.81 and later.
 #   PYTHON=python3.12   the Python to build .venv with; otherwise the first one found that is new enough
 #   PYTEST_ARGS='-k x'  more arguments for `make test`
+#   FIGURES_ARGS='…'   arguments for `make figures`, see bench/drain.py
 #   ONCE=1              `make demo` ends by itself
 
 VENV := .venv
@@ -14,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo dev test lint format type check lock clean
+.PHONY: help setup jars demo dev test figures lint format type check lock clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,9 @@ dev: setup ## start the local broker and Dagster's UI and daemon
 
 test: setup ## run the whole suite, real broker, Spark and catalog included
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+figures: setup ## measure how fast this machine drains payments, as the README quotes it
+	@$(BIN)/python -m bench.drain $(FIGURES_ARGS)
 
 lint: $(INSTALLED) ## look for mistakes and unformatted files
 	@$(BIN)/ruff check .

@@ -29,7 +29,7 @@ def main() -> None:
     """Produce once, drain several times, print each run and the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--payments", type=int, default=1_000_000)
-    parser.add_argument("--batch", type=int, default=200_000, help="max_records_per_batch")
+    parser.add_argument("--batch", type=int, default=250_000, help="max_records_per_batch")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the facts of every run there")
     arguments = parser.parse_args()

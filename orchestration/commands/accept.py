@@ -20,7 +20,7 @@ from resources.deployment import Deployment
 @click.option("--lost-topic", metavar="TOPIC", help="Go on without what a deleted topic still held.")
 @click.option("--recreated-topic", metavar="TOPIC", help="Read a topic that was created anew from its beginning.")
 @click.option("--recreated", "recreated_table", metavar="TABLE", help="Begin a table that was dropped anew.")
-@click.option("--reason", prompt="Why", help="Kept in the tables' stamps, with your name.")
+@click.option("--reason", help="Kept in the tables' stamps, with your name; asked for if it is not given.")
 @click.pass_obj
 def accept(
     deployment: Deployment,
@@ -30,7 +30,7 @@ def accept(
     lost_topic: str | None,
     recreated_topic: str | None,
     recreated_table: str | None,
-    reason: str,
+    reason: str | None,
 ) -> None:
     """Answer the stop of STREAM, so that it can go on. The stream's own message names the option to give.
 
@@ -41,10 +41,11 @@ def accept(
     given = [rollback, lost_offsets or None, lost_topic, recreated_topic, recreated_table]
     if sum(each is not None for each in given) != 1:
         raise FrazilError(
-            "give exactly one of --rollback, --lost-offsets, --lost-topic, --recreated-topic and --recreated.",
+            "Exactly one answer is needed: --rollback, --lost-offsets, --lost-topic, --recreated-topic or --recreated.",
             fix=f"frazil run {stream}, whose message names the one that it waits for",
         )
     spec = deployment.stream(stream)
-    stamped = record(spec, deployment.prepared_settings(), answer, f"{getpass.getuser()}: {reason}")
+    note = f"{getpass.getuser()}: {reason or click.prompt('Why')}"
+    stamped = record(spec, deployment.prepared_settings(), answer, note)
     click.echo(f"Recorded on {', '.join(stamped) or 'no table: nothing stood in the way'}.")
     click.echo(f"  Next: frazil run {stream}")
