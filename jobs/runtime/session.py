@@ -13,6 +13,8 @@ from jobs.spec.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore|url"
+
 
 def spark_conf(settings: Settings, app: str) -> dict[str, str]:
     """Spark's static settings for a driver; `spark.conf` of the settings wins over all but the jars.
@@ -32,6 +34,9 @@ def spark_conf(settings: Settings, app: str) -> dict[str, str]:
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.showConsoleProgress": "false",
+        # Spark's own patterns do not know the options in which Kafka's client takes a password or a private key.
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
         "spark.log.level": "WARN",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.checkpoint.renamedFileCheck.enabled": "false",
