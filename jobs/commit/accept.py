@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from jobs.commit.decide import NewestStamps
+from jobs.commit.decide import NewestStamps, restart_positions, target_positions
 from jobs.commit.history import History
-from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.offsets import Positions, TopicPartition, pointwise_max
 from jobs.commit.stamps import Counts, Stamp
 from jobs.errors import FrazilError
 
@@ -58,16 +58,19 @@ def rollback(
                 # A target with rows to come is not taken for complete where the anchor stands.
                 rows |= dict.fromkeys(rolled - {anchor}, 1)
             new[name] = replace(stamp, start=start, position=position, rows=rows, config=config)
-    return _anchor_last(new, anchor)
+    # A table that was rolled back comes after the others, so that the stop stands until the last of them is stamped.
+    return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
 
 
 def lost_offsets(stamps: NewestStamps, anchor: str, earliest: Positions) -> NewStamps:
     """Answer to retention that removed unread records: go on behind them."""
     stamp = _anchored(stamps, anchor)
-    lost = {p: earliest[p] for p, offset in stamp.position.items() if earliest.get(p, offset) > offset}
+    # Where the stream would begin, which may be before the anchor's position if another target stands behind it.
+    known = restart_positions(target_positions(stamps, anchor))
+    lost = {p: earliest[p] for p, offset in known.items() if earliest.get(p, offset) > offset}
     if not lost:
         raise NothingToAcceptError("no record that the stream still has to read is lost", fix="frazil status")
-    return {anchor: replace(stamp, start={**stamp.start, **lost}, position={**stamp.position, **lost})}
+    return {anchor: replace(stamp, start={**stamp.start, **lost}, position=pointwise_max([stamp.position, lost]))}
 
 
 def lost_topic(stamps: NewestStamps, anchor: str, topic: str) -> NewStamps:
@@ -78,8 +81,14 @@ def lost_topic(stamps: NewestStamps, anchor: str, topic: str) -> NewStamps:
     return {anchor: replace(stamp, ends={p: end for p, end in stamp.ends.items() if p.topic != topic})}
 
 
-def recreated_topic(stamps: NewestStamps, anchor: str, topic: str, identity: str) -> NewStamps:
-    """Answer to a topic that was deleted and created again: read the new one from its beginning."""
+def recreated_topic(stamps: NewestStamps, anchor: str, topic: str, identity: str, latest: Positions) -> NewStamps:
+    """Answer to a topic that was deleted and created again: read the new one from its beginning.
+
+    A topic that is still the same one, and whose log was cut, is read on from its end: what it holds has landed.
+    """
+    before = _anchored(stamps, anchor)
+    if before.topics.get(topic) == identity:
+        return _cut_topic(stamps, before, anchor, topic, latest)
 
     def without(positions: Positions) -> dict[TopicPartition, int]:
         return {partition: offset for partition, offset in positions.items() if partition.topic != topic}
@@ -91,6 +100,26 @@ def recreated_topic(stamps: NewestStamps, anchor: str, topic: str, identity: str
         if stamp
     }
     new[anchor] = replace(new[anchor], topics={**new[anchor].topics, topic: identity})
+    return _anchor_last(new, anchor)
+
+
+def _cut_topic(stamps: NewestStamps, anchored: Stamp, anchor: str, topic: str, latest: Positions) -> NewStamps:
+    cut = {
+        partition: latest[partition]
+        for partition, offset in anchored.position.items()
+        if partition.topic == topic and latest.get(partition, offset) < offset
+    }
+    if not cut:
+        raise NothingToAcceptError(f"topic {topic} is the one that the stream has read", fix="frazil status")
+
+    def lowered(positions: Positions) -> dict[TopicPartition, int]:
+        return {partition: min(offset, cut.get(partition, offset)) for partition, offset in positions.items()}
+
+    new = {
+        name: replace(stamp, start=lowered(stamp.start), position=lowered(stamp.position))
+        for name, stamp in stamps.items()
+        if stamp
+    }
     return _anchor_last(new, anchor)
 
 

@@ -125,5 +125,5 @@ def _check_offsets(stream: str, known: Positions, log: LogState) -> None:
             raise TopicRecreatedError(
                 f"stream {stream}: topic {partition.topic}, partition {partition.partition} ends at "
                 f"{log.latest[partition]}, before the stream's position {offset}: its log was cut or begun anew.",
-                fix=f"`frazil accept {stream} --recreated-topic {partition.topic}` to read it from its beginning",
+                fix=f"`frazil accept {stream} --recreated-topic {partition.topic}` to go on at its end",
             )

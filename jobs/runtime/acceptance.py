@@ -11,6 +11,7 @@ from jobs.commit.errors import HeadMovedError
 from jobs.commit.history import History
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
+from jobs.runtime.durable import remove_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import stream_folder
@@ -59,11 +60,16 @@ def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> l
 def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> list[str]:
     names = [spec.table.name, spec.dead_letter_table]
     targets = {name: Target(catalog, name, spec.stream) for name in names if catalog.table_exists(name)}
-    lease = Lease(stream_folder(settings, spec.stream).root, spec.stream, settings.lease_ttl.total_seconds())
+    folder = stream_folder(settings, spec.stream)
+    lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
     # Before the lease is taken: a stream that waits for no answer is left as it is.
     _decision(spec, settings, answer, targets, {name: target.past() for name, target in targets.items()})
     epoch = lease.acquire(above=max((target.greatest_epoch() for target in targets.values()), default=0))
     try:
+        if answer.rollback == "reland" or answer.recreated_table or answer.recreated_topic:
+            # What was about to be committed belongs to positions that this answer takes back.
+            for pending in folder.pending_records():
+                remove_durably(pending)
         histories = {name: target.past() for name, target in targets.items()}
         new = _decision(spec, settings, answer, targets, histories)
         for name, stamp in new.items():
@@ -105,5 +111,6 @@ def _decision(
         identity = kafka.identities([answer.recreated_topic]).get(answer.recreated_topic)
         if identity is None:
             raise FrazilError(f"topic {answer.recreated_topic} does not exist", fix="frazil validate")
-        return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity)
+        latest = kafka.state(spec.source).latest
+        return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, latest)
     return accept.lost_offsets(stamps, anchor, kafka.state(spec.source).earliest)

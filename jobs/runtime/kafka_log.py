@@ -18,6 +18,8 @@ from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source, StartTimestamp
 
 T = TypeVar("T")
+# Kafka's own; a pattern does not mean them, and Spark's subscription by pattern does not see them.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class KafkaUnavailableError(FrazilError):
@@ -162,4 +164,4 @@ def subscription(source: Source) -> Callable[[str], bool]:
     if source.topics_pattern is None:
         return set(source.topics or ()).__contains__
     pattern = re.compile(source.topics_pattern)
-    return lambda topic: pattern.fullmatch(topic) is not None
+    return lambda topic: topic not in INTERNAL_TOPICS and pattern.fullmatch(topic) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -21,6 +22,7 @@ from jobs.runtime.open_stream import OpenStream, stream_folder
 from jobs.runtime.takeover import claim, former_stamps, recover
 from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.models import StreamSpec
+from jobs.spec.secrets import Secret
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -41,10 +43,17 @@ def connect_catalog(settings: Settings) -> Catalog:
     except FrazilError:
         raise
     except Exception as problem:
+        said = str(problem)
+        for key, value in settings.catalog.properties.items():
+            if isinstance(value, Secret):
+                said = said.replace(value.reveal(), f"(the value of {key})")
+                for name in value.names:
+                    said = said.replace(os.environ[name], f"(the value of {name})") if os.environ.get(name) else said
+        # Not chained: the cause would show what was just taken out.
         raise FrazilError(
-            f"catalog {settings.catalog.name}: {type(problem).__name__}: {problem}",
+            f"catalog {settings.catalog.name}: {type(problem).__name__}: {said}",
             fix="check `catalog` in frazil.yaml, then run `frazil validate`",
-        ) from problem
+        ) from None
 
 
 @contextlib.contextmanager
