@@ -84,7 +84,6 @@ class Lease:
         self._stop: threading.Event = threading.Event()
         self._thread: threading.Thread | None = None
         self.epoch: int = 0
-        self.lost: FencedError | None = None
 
     def read(self) -> LeaseRecord | None:
         """The lease as it stands, or None if nobody ever held it."""
@@ -145,8 +144,7 @@ class Lease:
         with self._writing:
             if not self._is_ours():
                 current = self.read()
-                self.lost = FencedError(self._stream, self.epoch, current.epoch if current else 0, "the lease")
-                raise self.lost
+                raise FencedError(self._stream, self.epoch, current.epoch if current else 0, "the lease")
             write_durably(self._path(self.epoch), self._encoded())
 
     def remember(self, targets: Mapping[str, str]) -> None:

@@ -216,7 +216,11 @@ def test_rolled_back(pipeline: Make, spark: SparkSession, which: str, answer: st
     table.manage_snapshots().rollback_to_snapshot(back_to).commit()
     with pytest.raises(RolledBackError, match=f"(?s){table.name()[-1]} was rolled back .*--rollback keep"):
         one.drain(spark)
+    if answer == "reland":
+        # What a driver was about to commit when the table was rolled back under it.
+        one.folder().pending(1).write_text("stale")
     one.accept(rollback=answer)
+    assert one.folder().pending_records() == []
     one.produce({GOOD: 5, TRUNCATED: 1})
     one.drain(spark)
     counts = (sum(one.landed().values()), sum(one.dead().values()))
