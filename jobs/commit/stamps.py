@@ -64,6 +64,7 @@ class Stamp:
         targets: On the anchor: the table uuid of each target.
         topics: On the anchor: Kafka's id of each topic.
         note: Who accepted something, and why; only with `accept`.
+        generation: The configuration the driver ran under, see `jobs.spec.generation`; `config` is what makes rows.
         sequence: Iceberg's sequence number of the stamped snapshot; set by the commit.
     """
 
@@ -82,14 +83,15 @@ class Stamp:
     targets: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
+    generation: str = ""
     sequence: int = 0
 
-    def claimed(self, epoch: int) -> Self:
+    def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
 
         `rows` and `config` stay: they tell whether the batch before was committed on every target.
         """
-        return replace(self, kind="claim", epoch=epoch, counts=Counts(), note=None)
+        return replace(self, kind="claim", epoch=epoch, counts=Counts(), note=None, generation=generation)
 
     def of_topics(self, topics: Container[str]) -> Self:
         """Without what it says of other topics.
@@ -131,6 +133,7 @@ class Stamp:
             "targets": dict(self.targets),
             "topics": dict(self.topics),
             "note": self.note,
+            "gen": self.generation,
             "seq": self.sequence,
         }
         document |= {key: value for key, value in optional.items() if value}
@@ -167,6 +170,7 @@ class Stamp:
             targets=document.get("targets", {}),
             topics=document.get("topics", {}),
             note=document.get("note"),
+            generation=document.get("gen", ""),
             sequence=document.get("seq", 0),
         )
 

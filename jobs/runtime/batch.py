@@ -281,6 +281,7 @@ class BatchRunner:
             ),
             rows=results.rows(),
             counts=results.counts(),
+            generation=stream.generation,
         )
 
     def _for_target(self, stamp: Stamp, name: str) -> Stamp:

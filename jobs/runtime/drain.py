@@ -6,24 +6,21 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.commit.offsets import TopicPartition, from_spark_offsets
+from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Counts
 from jobs.errors import FrazilError
-from jobs.runtime.batch import BatchRunner
 from jobs.runtime.kafka_log import KafkaLog
-from jobs.runtime.kafka_source import source_options
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import connect_catalog, decide_start, opened
-from jobs.runtime.steps import step
+from jobs.runtime.query import StreamQuery
 from jobs.runtime.task_results import BatchDone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -116,11 +113,19 @@ def _run_queries(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    def landed(done: BatchDone, end: dict[TopicPartition, int]) -> None:
+        result.positions = end
+        if done.counts.read:
+            result.counts += done.counts
+            result.lag = done.lag
+            result.batches.append(done)
+            on_progress(Progress(done, result.counts, total))
+
     started = time.monotonic()
     while True:
         before = len(result.batches)
         try:
-            _run_query(stream, kafka, spark, result, total, on_progress)
+            StreamQuery(stream, kafka, drain=True, on_batch=landed).run(spark)
             break
         except (PySparkException, Py4JError) as problem:
             begin = stream.begin
@@ -128,73 +133,14 @@ def _run_queries(
             decide_start(stream, kafka)
             if len(result.batches) == before and stream.begin == begin:
                 raise FrazilError(
-                    f"stream {stream.spec.stream}: the Spark query failed: {_first_lines(problem)}",
+                    f"stream {stream.spec.stream}: the Spark query failed: {first_lines(problem)}",
                     fix=f"look at the Spark log, then `frazil run {stream.spec.stream}`",
                 ) from problem
-            log.warning("stream %s: begins again after %s", stream.spec.stream, _first_lines(problem))
+            log.warning("stream %s: begins again after %s", stream.spec.stream, first_lines(problem))
     result.seconds = time.monotonic() - started
 
 
-def _run_query(
-    stream: OpenStream,
-    kafka: KafkaLog,
-    spark: SparkSession,
-    result: Drained,
-    total: int,
-    on_progress: Callable[[Progress], None],
-) -> None:
-    spec = stream.spec
-    runner = BatchRunner(stream, kafka)
-    checkpoint = stream.folder.new_checkpoint()
-    failure: list[BaseException] = []
-
-    def land(frame: DataFrame, batch: int) -> None:
-        try:
-            end = _end_of(checkpoint, batch)
-            done = runner.run(frame, batch, end)
-            result.positions = end
-            if done.counts.read:
-                result.counts += done.counts
-                result.lag = done.lag
-                result.batches.append(done)
-                on_progress(Progress(done, result.counts, total))
-            step("before_spark_notes")
-        except BaseException as problem:
-            # Spark keeps only the text of what is raised here.
-            failure.append(problem)
-            raise
-
-    source = spark.readStream.format("kafka").options(
-        **source_options(spec, stream.settings.kafka, stream.begin.offsets, sorted(stream.log.topics))
-    )
-    query = (
-        source.load()
-        .writeStream.queryName(spec.stream)
-        .foreachBatch(land)
-        .option("checkpointLocation", checkpoint.as_uri())
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    except Exception as problem:
-        raise failure[0] if failure else problem from None
-    finally:
-        if query.isActive:
-            query.stop()
-
-
-def _end_of(checkpoint: Path, batch: int) -> dict[TopicPartition, int]:
-    """The end of a batch's range, from Spark's offset log: version, metadata, one line per source."""
-    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    if lines[0] != "v1" or len(lines) != 3:
-        raise FrazilError(
-            f"Spark's offset log has version {lines[0]!r} and {len(lines) - 2} sources; frazil reads v1 with one.",
-            fix="install the pyspark that requirements.lock names",
-        )
-    return from_spark_offsets(lines[2])
-
-
-def _first_lines(problem: BaseException, limit: int = 600) -> str:
+def first_lines(problem: BaseException, limit: int = 600) -> str:
+    """The beginning of what Spark says of a failure, without the JVM's stack trace."""
     text = str(problem).split("JVM stacktrace")[0].strip()
     return text[:limit] + ("…" if len(text) > limit else "")

@@ -23,7 +23,15 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 class KafkaUnavailableError(FrazilError):
-    """The brokers cannot be reached, or refuse us."""
+    """The brokers cannot be reached, or refuse us.
+
+    Attributes:
+        refused: They answered, and would not have us: a password, a certificate.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, refused: bool = False) -> None:
+        super().__init__(message, fix=fix)
+        self.refused: bool = refused
 
 
 class KafkaLog:
@@ -151,12 +159,14 @@ class KafkaLog:
             # The callback that carries the reason, such as a refused password, is served by a poll.
             self._admin.poll(0.2)
             reason = self._last_error if self._last_error is not None else error
+            refused = reason.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
             hint = (
                 "check kafka.security in frazil.yaml"
-                if reason.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+                if refused
                 else "check that the brokers run and kafka.bootstrap_servers in frazil.yaml names them"
             )
-            raise KafkaUnavailableError(f"Kafka at {self._bootstrap}: {reason.str()}", fix=hint) from problem
+            said = f"Kafka at {self._bootstrap}: {reason.str()}"
+            raise KafkaUnavailableError(said, fix=hint, refused=refused) from problem
 
 
 def subscription(source: Source) -> Callable[[str], bool]:

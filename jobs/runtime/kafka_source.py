@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from jobs.commit.offsets import Positions, spark_offsets
+from jobs.spec.durations import format_duration
 from jobs.spec.models import StreamSpec
 from jobs.spec.security import java_options
 from jobs.spec.settings import KafkaSettings
 
 
-def source_options(spec: StreamSpec, kafka: KafkaSettings, begin: Positions, topics: list[str]) -> dict[str, str]:
+def source_options(
+    spec: StreamSpec, kafka: KafkaSettings, begin: Positions, topics: list[str], *, drain: bool
+) -> dict[str, str]:
     """Options for `spark.readStream.format("kafka")`; they hold the password, so they are never logged.
 
     Args:
         begin: The first offset of every partition of every subscribed topic; Spark accepts no less.
         topics: The subscribed topics that exist.
+        drain: Read what is there and end: then nothing waits for more.
     """
     subscription = (
         {"subscribePattern": spec.source.topics_pattern}
@@ -21,12 +25,19 @@ def source_options(spec: StreamSpec, kafka: KafkaSettings, begin: Positions, top
         else {"subscribe": ",".join(topics)}
     )
     security = {f"kafka.{key}": value for key, value in java_options(kafka.security).items()}
+    waiting: dict[str, str] = {}
+    if not drain and spec.source.min_records_per_batch and spec.source.max_delay:
+        waiting = {
+            "minOffsetsPerTrigger": str(spec.source.min_records_per_batch),
+            "maxTriggerDelay": format_duration(spec.source.max_delay),
+        }
     return {
         "kafka.bootstrap.servers": kafka.require_bootstrap(),
         "kafka.isolation.level": kafka.isolation,
         **subscription,
         "startingOffsets": spark_offsets(begin),
         "maxOffsetsPerTrigger": str(spec.source.max_records_per_batch),
+        **waiting,
         "includeHeaders": "true",
         # Spark then fails where records are missing, and the stream's own rules say what it means.
         "failOnDataLoss": "true",

@@ -12,6 +12,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
 from jobs.commit.target import Target
 from jobs.runtime.lease import Lease
+from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -61,6 +62,11 @@ class OpenStream:
     former: dict[str, Stamp | None] = field(default_factory=dict)
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
+
+    @property
+    def generation(self) -> str:
+        """The configuration that this process runs under."""
+        return generation(self.spec, self.settings)
 
     @property
     def anchor(self) -> Target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -19,10 +18,10 @@ from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog, subscription
 from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import OpenStream, stream_folder
+from jobs.runtime.redaction import redacted
 from jobs.runtime.takeover import claim, former_stamps, recover
 from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.models import StreamSpec
-from jobs.spec.secrets import Secret
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -30,11 +29,15 @@ from jobs.write.table_creation import create_table_properties, ensure_table
 log = logging.getLogger(__name__)
 
 
+class CatalogUnavailableError(FrazilError):
+    """The catalog cannot be reached, or refuses us."""
+
+
 def connect_catalog(settings: Settings) -> Catalog:
     """The catalog that the settings name, with its secrets resolved here and nowhere else.
 
     Raises:
-        FrazilError: It cannot be reached, in the words of its driver.
+        CatalogUnavailableError: It cannot be reached, in the words of its driver.
     """
     if settings.catalog == embedded_catalog(settings.home):
         (settings.home / EMBEDDED_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -43,15 +46,9 @@ def connect_catalog(settings: Settings) -> Catalog:
     except FrazilError:
         raise
     except Exception as problem:
-        said = str(problem)
-        for key, value in settings.catalog.properties.items():
-            if isinstance(value, Secret):
-                said = said.replace(value.reveal(), f"(the value of {key})")
-                for name in value.names:
-                    said = said.replace(os.environ[name], f"(the value of {name})") if os.environ.get(name) else said
         # Not chained: the cause would show what was just taken out.
-        raise FrazilError(
-            f"catalog {settings.catalog.name}: {type(problem).__name__}: {said}",
+        raise CatalogUnavailableError(
+            f"catalog {settings.catalog.name}: {type(problem).__name__}: {redacted(settings, str(problem))}",
             fix="check `catalog` in frazil.yaml, then run `frazil validate`",
         ) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,22 +14,32 @@ from jobs.spec.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore|url"
 
 
-def spark_conf(settings: Settings, app: str) -> dict[str, str]:
+def spark_conf(
+    settings: Settings, app: str, *, java_options: str = "", conf: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Spark's static settings for a driver; `spark.conf` of the settings wins over all but the jars.
 
     The whole map ends up on the JVM's command line, so what is secret is left to `apply_secrets`.
+
+    Args:
+        app: What Spark's UI calls the application.
+        java_options: More options for the JVM; the settings' own come after them.
+        conf: Defaults on top of frazil's own.
     """
     scratch = settings.state / "spark"
     jars = ",".join(str(jar) for jar in resolve_jars("spark"))
+    given = {key: value for key, value in settings.spark.conf.items() if isinstance(value, str)}
+    # Stopping a query in the middle of a Python batch can overflow a smaller stack.
+    java = ["-Xss16m -XX:+UseParallelGC", java_options, given.pop(_JAVA_OPTIONS, "")]
     return {
         "spark.master": settings.spark.master,
         "spark.app.name": app,
         "spark.driver.memory": settings.spark.driver_memory,
-        # Stopping a query in the middle of a Python batch can overflow a smaller stack.
-        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC",
+        _JAVA_OPTIONS: " ".join(filter(None, java)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch / "local"),
@@ -44,18 +55,21 @@ def spark_conf(settings: Settings, app: str) -> dict[str, str]:
         # What a task holds at once: the rows of one Arrow batch.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.python.worker.reuse": "true",
-        **{key: value for key, value in settings.spark.conf.items() if isinstance(value, str)},
+        **(conf or {}),
+        **given,
         "spark.jars": jars,
     }
 
 
-def start_session(settings: Settings, app: str) -> SparkSession:
-    """Start Spark for a driver process, with the Python workers on this very interpreter."""
+def start_session(
+    settings: Settings, app: str, *, java_options: str = "", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark for a driver process, with the Python workers on this very interpreter; arguments as `spark_conf`."""
     use_this_python()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for key, value in spark_conf(settings, app).items():
+    for key, value in spark_conf(settings, app, java_options=java_options, conf=conf).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     apply_secrets(session, settings)

@@ -34,7 +34,7 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     def claim_anchor(newest: Stamp | None) -> Stamp:
         if newest is not None:
-            return newest.claimed(stream.epoch)
+            return newest.claimed(stream.epoch, stream.generation)
         return Stamp(
             spec.stream,
             "claim",
@@ -45,13 +45,24 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
             position=fresh_start,
             targets={name: target.uuid for name, target in stream.targets.items()},
             topics=stream.log.topics,
+            generation=stream.generation,
         )
 
     def claim_other(newest: Stamp | None) -> Stamp:
         if newest is not None:
             anchored = stream.anchor.newest
-            return newest.claimed(stream.epoch).of_topics(anchored.topics if anchored else stream.log.topics)
-        return Stamp(spec.stream, "claim", -1, stream.epoch, spec.config_hash, start={}, position={})
+            topics = anchored.topics if anchored else stream.log.topics
+            return newest.claimed(stream.epoch, stream.generation).of_topics(topics)
+        return Stamp(
+            spec.stream,
+            "claim",
+            -1,
+            stream.epoch,
+            spec.config_hash,
+            start={},
+            position={},
+            generation=stream.generation,
+        )
 
     for target in stream.targets.values():
         target.claim(stream.epoch, claim_anchor if target is stream.anchor else claim_other)

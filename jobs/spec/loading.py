@@ -49,14 +49,16 @@ def load_streams_tolerant(folder: Path) -> tuple[list[StreamSpec], list[SpecErro
     except OSError as error:
         return [], [SpecError([f"{shown_path(folder)}: the folder cannot be read: {error.strerror}"])]
     loaded: list[tuple[StreamSpec, YamlDocument]] = []
+    files: list[Path] = []
     errors: list[SpecError] = []
     for path in paths:
         try:
             loaded.append(_load(path))
+            files.append(path)
         except SpecError as error:
             errors.append(error)
     conflicts = _conflicts(loaded)
-    errors.extend(located(loaded[index][1], problems) for index, problems in conflicts.items())
+    errors.extend(located(loaded[index][1], problems, files[index]) for index, problems in conflicts.items())
     return [spec for index, (spec, _) in enumerate(loaded) if index not in conflicts], errors
 
 

@@ -13,9 +13,10 @@ from pydantic import Field, model_validator
 from jobs.schema.declared import StructType, parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.durations import Duration
-from jobs.spec.fields import Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
+from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
 from jobs.spec.partition_check import partition_problems
 from jobs.spec.source import Source
+from jobs.spec.trigger import Every, Trigger
 
 # Beside the models, for a value cached in a frozen model would go along with `model_copy(update=…)`.
 _declared = lru_cache(maxsize=256)(parse_schema)
@@ -93,6 +94,43 @@ class Freshness(SpecModel):
         return self
 
 
+class Slo(SpecModel):
+    """What is promised of a stream; a check turns red where it is not kept.
+
+    Args:
+        lag_records: The most records that may wait.
+        lag_time: The longest that the table may be behind the log; without it ``freshness.fail``, if there is one.
+        dead_letter_ratio: The largest share of dead letters within the last minutes; without it
+            ``errors.stop_above.ratio``, or 5 %.
+    """
+
+    lag_records: PositiveInt | None = None
+    lag_time: Duration | None = None
+    dead_letter_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+class Restart(SpecModel):
+    """How a driver that ended with an error is started again: at once, then later and later, then not any more.
+
+    Args:
+        max_restarts: How often in a row, without a stable time in between.
+        first_delay: Before the second restart in a row; doubles with each further one.
+        longest_delay: The most that a delay grows to.
+        stable_after: A driver that ran this long, and committed, starts the count anew.
+    """
+
+    max_restarts: NonNegativeInt = 7
+    first_delay: Duration = timedelta(seconds=10)
+    longest_delay: Duration = timedelta(minutes=10)
+    stable_after: Duration = timedelta(minutes=10)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Restart:
+        if self.first_delay > self.longest_delay:
+            raise problems_at([(("first_delay",), "must not be longer than longest_delay")])
+        return self
+
+
 class StreamSpec(SpecModel):
     """One stream: one YAML file, one Spark streaming query, one checkpoint."""
 
@@ -103,8 +141,10 @@ class StreamSpec(SpecModel):
     decode: Decode
     table: Table
     errors: Errors = Errors()
-    trigger: Literal["available_now"] = "available_now"
+    trigger: Trigger = Every()
     freshness: Freshness | None = None
+    slo: Slo = Slo()
+    restart: Restart = Restart()
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
@@ -124,6 +164,11 @@ class StreamSpec(SpecModel):
     def dead_letter_table(self) -> str:
         """The table of failed records: the one given, else the stream's table with ``_dead`` behind its name."""
         return self.errors.dead_letters.table if self.errors.dead_letters else f"{self.table.name}_dead"
+
+    @property
+    def continuous(self) -> bool:
+        """Whether a driver runs it for as long as it is wanted; if not, it is drained when somebody asks for it."""
+        return self.trigger != "available_now"
 
     @property
     def config_hash(self) -> str:

@@ -23,18 +23,20 @@ class SpecError(FrazilError):
     Args:
         problems: One sentence each, such as ``streams/payments.yaml:12: decode.shema: unknown key; did you mean
             'schema'?``.
+        path: The file, where it is one.
     """
 
-    def __init__(self, problems: Iterable[str], *, fix: str = "frazil validate") -> None:
+    def __init__(self, problems: Iterable[str], *, fix: str = "frazil validate", path: Path | None = None) -> None:
         self.problems: tuple[str, ...] = tuple(problems)
+        self.path: Path | None = path
         super().__init__("\n".join(self.problems), fix=fix)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.problems, self.fix)
+        return _rebuild, (self.problems, self.fix, self.path)
 
 
-def _rebuild(problems: tuple[str, ...], fix: str) -> SpecError:
-    return SpecError(problems, fix=fix)
+def _rebuild(problems: tuple[str, ...], fix: str, path: Path | None) -> SpecError:
+    return SpecError(problems, fix=fix, path=path)
 
 
 def shown_path(path: Path) -> str:
@@ -69,9 +71,8 @@ def load_model(
     try:
         document = read_yaml(path, shown=shown)
     except YamlUnreadable as unreadable:
-        failed = SpecError(
-            f"{shown}:{p.line}: {p.message}" if p.line else f"{shown}: {p.message}" for p in unreadable.problems
-        )
+        said = [f"{shown}:{p.line}: {p.message}" if p.line else f"{shown}: {p.message}" for p in unreadable.problems]
+        failed = SpecError(said, path=path)
     else:
         try:
             return model.model_validate(document.data, context={"base": path.absolute().parent}), document
@@ -79,18 +80,18 @@ def load_model(
             found = list(_found(error, model, show_values=show_values))
         if further is not None and isinstance(document.data, dict):
             found.extend(problem for problem in further(document.data) if problem not in found)
-        failed = located(document, found)
+        failed = located(document, found, path)
     raise failed
 
 
-def located(document: YamlDocument, found: Iterable[tuple[Location, str]]) -> SpecError:
+def located(document: YamlDocument, found: Iterable[tuple[Location, str]], path: Path) -> SpecError:
     """Makes one error of problems of one file, in the order of its lines."""
     lines: list[tuple[int, str]] = []
     for location, text in found:
         place = f"{document.shown}:{document.line_of(location)}"
         field = field_path(location)
         lines.append((document.line_of(location), f"{place}: {field}: {text}" if field else f"{place}: {text}"))
-    return SpecError(dict.fromkeys(text for _, text in sorted(lines, key=lambda entry: entry[0])))
+    return SpecError(dict.fromkeys(text for _, text in sorted(lines, key=lambda entry: entry[0])), path=path)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:

@@ -79,6 +79,10 @@ def _matching(pattern: str, message: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+class LocalBrokerDown(FrazilError):
+    """The local broker is to be used, and does not run."""
+
+
 class KafkaSettings(SpecModel):
     """Where Kafka is, and how to speak to it.
 
@@ -103,11 +107,11 @@ class KafkaSettings(SpecModel):
         """Returns the servers to connect to; those of the local broker as they are now.
 
         Raises:
-            FrazilError: If the local broker is to be used and is not running.
+            LocalBrokerDown: If the local broker is to be used and is not running.
         """
         servers = self.bootstrap_servers if self.address_file is None else _noted_address(self.address_file)
         if servers is None:
-            raise FrazilError("The local broker is not running.", fix="frazil up")
+            raise LocalBrokerDown("The local broker is not running.", fix="frazil up")
         return servers
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from jobs.spec.base import AnyInt, Location, SpecModel, problems_at
+from jobs.spec.durations import Duration
 from jobs.spec.fields import MAX_INT64, PositiveInt
 
 _MAX_PARTITION = 2**31 - 1
@@ -28,6 +29,12 @@ def _pattern(value: str) -> str:
         re.compile(value)
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from None
+    return value
+
+
+def _group(value: str) -> str:
+    if not value.strip() or len(value) > 249 or any(ord(letter) < 32 for letter in value):
+        raise ValueError("is not the name of a consumer group: 1 to 249 letters, such as frazil-payments")
     return value
 
 
@@ -92,12 +99,20 @@ class Source(SpecModel):
         topics_pattern: A regular expression that the whole name of a topic must match.
         start: Where a stream without a position starts; a stream that has one goes on from there.
         max_records_per_batch: The most that one batch reads, over all partitions.
+        min_records_per_batch: A running stream waits until so many records are there, or ``max_delay`` has passed
+            since its last batch. A drain does not wait.
+        max_delay: The longest that records wait for others; goes with ``min_records_per_batch``.
+        group: A consumer group that a running stream commits its positions to after every batch, for lag dashboards.
+            Nothing is ever read back from it.
     """
 
     topics: tuple[Topic, ...] | None = None
     topics_pattern: Annotated[str, AfterValidator(_pattern)] | None = None
     start: Start = "earliest"
     max_records_per_batch: PositiveInt = 1_000_000
+    min_records_per_batch: PositiveInt | None = None
+    max_delay: Duration | None = None
+    group: Annotated[str, AfterValidator(_group)] | None = None
 
     @model_validator(mode="after")
     def _names_its_topics(self) -> Source:
@@ -112,6 +127,7 @@ class Source(SpecModel):
         if self.topics is not None and self.topics_pattern is not None:
             yield ("topics_pattern",), "stands beside topics; give one of them"
             return
+        yield from self._bounds_disagree()
         if self.topics == ():
             yield ("topics",), "must name at least one topic"
         for index, topic in enumerate(self.topics or ()):
@@ -121,6 +137,15 @@ class Source(SpecModel):
             for topic in self.start.offsets:
                 if not self.reads(topic):
                     yield ("start", "offsets", topic), "is not a topic of this stream"
+
+    def _bounds_disagree(self) -> Iterator[tuple[Location, str]]:
+        if self.min_records_per_batch is None:
+            if self.max_delay is not None:
+                yield ("max_delay",), "goes with min_records_per_batch; give both or none"
+        elif self.max_delay is None:
+            yield ("min_records_per_batch",), "needs max_delay, such as 5m: the longest that records wait for others"
+        elif self.min_records_per_batch > self.max_records_per_batch:
+            yield ("min_records_per_batch",), f"is above max_records_per_batch ({self.max_records_per_batch})"
 
     def reads(self, topic: str) -> bool:
         """Says whether a topic is one of the stream's."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.runtime.broker import LocalBroker
-from tests.integration.pipeline import Pipeline
+from tests.integration.pipeline import SPARK_CONF, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from jobs.spec.settings import Settings
 
     settings = Settings.embedded(tmp_path_factory.mktemp("spark"))
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    conf = SPARK_CONF | {"spark.sql.shuffle.partitions": "2"}
     small = settings.spark.model_copy(update={"driver_memory": "600m", "conf": conf})
     yield start_session(settings.model_copy(update={"spark": small}), "frazil tests")
     end_spark()

@@ -9,6 +9,7 @@ from jobs.spec.loading import load_stream, load_streams, load_streams_tolerant
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.source import StartOffsets, StartTimestamp
+from jobs.spec.trigger import Every
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -63,8 +64,32 @@ def test_defaults() -> None:
     assert spec.errors.tolerance == "data"
     assert spec.errors.stop_above is None
     assert spec.dead_letter_table == "orders.payments_dead"
-    assert spec.trigger == "available_now"
+    assert spec.trigger == Every(every=timedelta(seconds=60))
+    assert spec.continuous is True
     assert spec.freshness is None
+    assert spec.restart.max_restarts == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "trigger", "continuous"),
+    [
+        ("available_now", "available_now", False),
+        ("as_fast_as_possible", "as_fast_as_possible", True),
+        ("{every: 10s}", Every(every=timedelta(seconds=10)), True),
+        ("{}", Every(every=timedelta(seconds=60)), True),
+    ],
+)
+def test_triggers(text: str, trigger: object, continuous: bool) -> None:
+    spec = load_stream(written(GOOD + f"trigger: {text}\n"))
+    assert (spec.trigger, spec.continuous) == (trigger, continuous)
+
+
+def test_a_batch_may_wait_for_records_up_to_a_delay() -> None:
+    bounds = "[payments]\n  min_records_per_batch: 500\n  max_delay: 5m\n  max_records_per_batch: "
+    source = load_stream(written(GOOD.replace("[payments]", bounds + "500"))).source
+    assert (source.min_records_per_batch, source.max_delay) == (500, timedelta(minutes=5))
+    (problem,) = problems_of(GOOD.replace("[payments]", bounds + "499"))
+    assert problem.endswith("source.min_records_per_batch: is above max_records_per_batch (499)")
 
 
 def test_everything_given() -> None:
@@ -190,7 +215,15 @@ ONE_PROBLEM = [
     ("table:", "errors: {stop_above: {ratio: 5}}\ntable:", 11, "errors.stop_above.ratio", "must be less than or equal to 1; found 5"),
     ("table:", "errors: {stop_above: {ratio: .nan}}\ntable:", 11, "errors.stop_above.ratio", "must be a finite number"),
     ("table:", "errors: {stop_above: {}}\ntable:", 11, "errors.stop_above.ratio", "is required and missing"),
-    ("table:", "trigger: {every: 60s}\ntable:", 11, "trigger", "must be 'available_now'; found a mapping"),
+    ("table:", "trigger: sometimes\ntable:", 11, "trigger", "must be 'available_now' or 'as_fast_as_possible'; found 'sometimes'"),
+    ("table:", "trigger: 60\ntable:", 11, "trigger", "must be {every: 60s}, as_fast_as_possible or available_now"),
+    ("table:", "trigger: {each: 60s}\ntable:", 11, "trigger.each", "unknown key; known here: every"),
+    ("table:", "trigger: {every: 60}\ntable:", 11, "trigger.every", "needs a unit; write 60s, 60m, 60h or 60d"),
+    ("[payments]", "[payments]\n  min_records_per_batch: 5", 5, "source.min_records_per_batch", "needs max_delay, such as 5m: the longest that records wait for others"),
+    ("[payments]", "[payments]\n  max_delay: 5m", 5, "source.max_delay", "goes with min_records_per_batch; give both or none"),
+    ("[payments]", "[payments]\n  group: ''", 5, "source.group", "is not the name of a consumer group: 1 to 249 letters, such as frazil-payments"),
+    ("table:", "slo: {lag_records: 0}\ntable:", 11, "slo.lag_records", "must be greater than 0; found 0"),
+    ("table:", "restart: {first_delay: 1h}\ntable:", 11, "restart.first_delay", "must not be longer than longest_delay"),
     ("table:", "freshness: {warn: 5, fail: 1h}\ntable:", 11, "freshness.warn", "needs a unit; write 5s, 5m, 5h or 5d"),
     ("table:", "freshness: {warn: 30s, fail: 1h}\ntable:", 11, "freshness.warn", "must be at least 60s"),
     ("table:", "freshness: {warn: 2h, fail: 1h}\ntable:", 11, "freshness.warn", "must be shorter than fail"),

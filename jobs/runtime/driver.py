@@ -1,0 +1,121 @@
+"""The process that runs one stream for as long as it is wanted: `python -m jobs.runtime.driver`.
+
+It is started detached by a control action and belongs to nobody: no web server, daemon or run has to live for it. It
+takes its configuration from the state folder, where the launch put it, and does what `control.json` says between
+batches. Its heartbeat says how it is, and its last beat how it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from jobs.commit.errors import FencedError
+from jobs.errors import FrazilError, StreamStopped
+from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, start_logging
+from jobs.runtime.lease import LeaseHeldError
+from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.redaction import redacted
+from jobs.runtime.running import StreamRunner
+from jobs.runtime.spark_end import end_spark
+from jobs.spec.generation import generation
+from jobs.spec.loading import load_stream
+from jobs.spec.settings import Settings, load_settings
+from jobs.supervise.beater import Beater
+from jobs.supervise.heartbeat import LastError, State
+from jobs.supervise.launches import SPEC_FILE
+from jobs.supervise.wishes import Wishes
+
+log = logging.getLogger(__name__)
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_FENCED = 3
+EXIT_TERMINATED = 128 + signal.SIGTERM
+_EXITS: dict[State, int] = {
+    "stopped": EXIT_DONE,
+    "finished": EXIT_DONE,
+    "failed": EXIT_FAILED,
+    "fenced": EXIT_FENCED,
+    "terminated": EXIT_TERMINATED,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a stream until it is asked to end, or fails; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.runtime.driver", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the deployment's folder")
+    parser.add_argument("--settings", type=Path, help="the settings file, if it is not frazil.yaml in the home folder")
+    parser.add_argument("--stream", required=True)
+    parser.add_argument("--attempt", type=int, required=True, help="the number of the launch")
+    given = parser.parse_args(arguments)
+    try:
+        settings = load_settings(given.settings, home=given.home)
+        folder = stream_folder(settings, given.stream).root
+        start_logging(folder)
+        spec = load_stream(folder / SPEC_FILE)
+    except FrazilError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return EXIT_FAILED
+    wishes = Wishes(folder, given.attempt)
+    _listen(wishes)
+    with Beater(
+        folder,
+        spec.stream,
+        generation(spec, settings),
+        given.attempt,
+        driver_log(folder),
+        lambda: cap_output(driver_output(folder)),
+    ) as beater:
+        log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
+        wishes.superseded = lambda: beater.superseded
+        runner = StreamRunner(spec, lambda: load_settings(given.settings, home=given.home), beater, wishes)
+        state, error = _run(runner, settings, wishes)
+        beater.change(state=state, error=error)
+        end_spark()
+    return _EXITS[beater.state]
+
+
+def _run(runner: StreamRunner, settings: Settings, wishes: Wishes) -> tuple[State, LastError | None]:
+    """Run the stream; returns the last word."""
+    try:
+        runner.run()
+    except (FencedError, LeaseHeldError) as problem:
+        log.warning("%s", problem)
+        return "fenced", LastError(problem.message, "error", time.time(), problem.fix)
+    except StreamStopped as problem:
+        log.error("%s", problem)
+        return "failed", LastError(problem.message, "operator", time.time(), problem.fix)
+    except FrazilError as problem:
+        log.error("%s", problem)
+        return "failed", LastError(redacted(settings, problem.message), "error", time.time(), problem.fix)
+    except Exception as problem:
+        trace = redacted(settings, traceback.format_exc())
+        log.error("an error that nobody expected:\n%s", trace)
+        said = redacted(settings, f"{type(problem).__name__}: {problem}")
+        return "failed", LastError(said, "error", time.time(), "read the driver's log", trace)
+    if runner.finished:
+        return "finished", None
+    return ("terminated" if wishes.signalled else "stopped"), None
+
+
+def _listen(wishes: Wishes) -> None:
+    """SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is none of its business."""
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        wishes.signalled = True
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, asked)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Taking secrets out of what others say: errors of catalogs, drivers and clients may quote their own settings."""
+
+from __future__ import annotations
+
+import os
+
+from jobs.errors import FrazilError
+from jobs.spec.secrets import Secret
+from jobs.spec.settings import Settings, secret_references
+
+
+def redacted(settings: Settings, text: str) -> str:
+    """The text with the values of all secrets that the settings name replaced by where they come from."""
+    for secret in secret_references(settings):
+        text = _without(secret, text)
+    return text
+
+
+def _without(secret: Secret, text: str) -> str:
+    shown = str(secret)
+    try:
+        value = secret.reveal()
+    except FrazilError:
+        value = ""
+    # A template may hold more than the secret itself: the whole first, then what each variable holds.
+    for part in [value, *(os.environ.get(name, "") for name in secret.names)]:
+        if part:
+            text = text.replace(part, shown)
+    return text

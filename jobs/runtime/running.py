@@ -1,0 +1,217 @@
+"""Running a stream for months: open it, run its query, and begin again after whatever passes by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
+from jobs.runtime.away import is_away
+from jobs.runtime.drain import first_lines
+from jobs.runtime.driver_logs import spark_log_option
+from jobs.runtime.group_offsets import GroupOffsets
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.lag_watch import LagWatch
+from jobs.runtime.metrics import MetricsServer
+from jobs.runtime.open_stream import OpenStream
+from jobs.runtime.opening import connect_catalog, decide_start, opened
+from jobs.runtime.query import StreamQuery
+from jobs.runtime.redaction import redacted
+from jobs.runtime.session import start_session
+from jobs.runtime.signals import deferred_signals
+from jobs.runtime.task_results import BatchDone
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.supervise.beater import Beater
+from jobs.supervise.heartbeat import LastError
+from jobs.supervise.wishes import Wishes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_LONGEST_RETRY_SECONDS = 60.0
+_FRUITLESS_QUERIES = 3
+_NO_TOPIC_SECONDS = 10.0
+
+
+class StreamRunner:
+    """Runs one stream until it is asked to end.
+
+    Kafka, the catalog or a disk that is away is waited for, with growing pauses: the stream is then opened anew, as
+    after a crash, only with the JVM still warm.
+
+    Args:
+        spec: The stream, as it was launched.
+        load: Reads the settings; again at every opening, for the local broker may have moved.
+        beater: Told how it goes.
+        wishes: What the operator asks.
+
+    Attributes:
+        finished: Everything was read, and the stream reads only when it is asked to.
+    """
+
+    def __init__(self, spec: StreamSpec, load: Callable[[], Settings], beater: Beater, wishes: Wishes) -> None:
+        self.finished: bool = False
+        self._spec: StreamSpec = spec
+        self._load: Callable[[], Settings] = load
+        self._beater: Beater = beater
+        self._wishes: Wishes = wishes
+        self._spark: SparkSession | None = None
+        self._group: GroupOffsets | None = None
+        self._retries: int = 0
+
+    def run(self) -> None:
+        """Run until asked to end.
+
+        Raises:
+            FencedError, LeaseHeldError: Another driver has the stream.
+            StreamStopped: An operator has to answer.
+            FrazilError: What else stands in the way.
+        """
+        with MetricsServer(self._beater.current) as metrics:
+            self._beater.change(metrics_url=metrics.url)
+            while not self.finished and self._wishes.now() != "end":
+                if self._wishes.now() == "pause":
+                    self._beater.change(state="paused")
+                    self._wishes.wait_while("pause")
+                    continue
+                settings = self._load()
+                try:
+                    self._run_open(settings)
+                except Exception as problem:
+                    if not is_away(problem):
+                        raise
+                    self._wait_for(problem, settings)
+        if self._wishes.superseded():
+            raise FrazilError(f"stream {self._spec.stream}: a later launch has taken over.")
+
+    def _run_open(self, settings: Settings) -> None:
+        """Open the stream and run its queries until it is asked to end."""
+        kafka = KafkaLog(settings.kafka)
+        with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
+            self._beater.change(epoch=stream.epoch)
+            self._beater.work.opened(stream.begin.offsets)
+            with LagWatch(settings, self._beater), self._publishing(settings):
+                self._run_queries(stream, kafka, settings)
+
+    def _run_queries(self, stream: OpenStream, kafka: KafkaLog, settings: Settings) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        fruitless = 0
+        while not self.finished and (asked := self._wishes.now()) != "end":
+            if asked == "pause" or not stream.begin.offsets:
+                self._stand_by(stream, asked == "pause")
+                decide_start(stream, kafka)
+                continue
+            before = self._beater.work.work(time.time()).batches
+            try:
+                self._run_query(stream, kafka, settings)
+            except (PySparkException, Py4JError) as problem:
+                # The topics' own state says more than the query's error: lost offsets and lost topics stop here.
+                decide_start(stream, kafka)
+                fruitless = 0 if self._beater.work.work(time.time()).batches > before else fruitless + 1
+                said = redacted(settings, first_lines(problem))
+                if fruitless >= _FRUITLESS_QUERIES:
+                    raise FrazilError(
+                        f"stream {self._spec.stream}: the Spark query failed {fruitless} times in a row: {said}",
+                        fix=f"read spark.log and driver.log of the stream (`frazil status {self._spec.stream}`)",
+                    ) from problem
+                log.warning("begins again after: %s", said)
+                self._wishes.wait_while("run", fruitless)
+
+    def _run_query(self, stream: OpenStream, kafka: KafkaLog, settings: Settings) -> None:
+        """Run one query until it fails, or something else is asked."""
+        beater = self._beater
+        query = StreamQuery(
+            stream,
+            kafka,
+            drain=not self._spec.continuous,
+            on_begin=lambda: beater.work.begun(time.time()),
+            on_batch=lambda done, end: self._landed(stream, done, end),
+        )
+        try:
+            query.start(self._session(settings))
+            beater.change(state="running", query_id=query.id)
+            while not query.wait(1.0):
+                if stream.lease.lost:
+                    stream.lease.verify()
+                if self._wishes.now() != "run":
+                    if self._wishes.now() == "end":
+                        beater.change(state="stopping")
+                    query.ask_to_end()
+            self.finished = not self._spec.continuous and self._wishes.now() == "run"
+        finally:
+            query.abandon()
+            beater.work.idle()
+            beater.change(query_id=None)
+
+    def _landed(self, stream: OpenStream, done: BatchDone, end: dict[TopicPartition, int]) -> None:
+        self._retries = 0
+        self._beater.work.done(
+            done,
+            end,
+            time.time(),
+            snapshot_id=stream.anchor.snapshot_id,
+            dead_letter_snapshot_id=stream.dead_letters.snapshot_id,
+            refusals=sum(target.refusals for target in stream.targets.values()),
+        )
+        self._beater.change(error=None, retries=0)
+        self._beater.beat()
+        if self._group:
+            self._group.publish(end)
+        counts = done.counts
+        log.info(
+            "batch %d: %d read, %d landed, %d dead, %d tombstones in %.1f s, commit %.0f ms",
+            *(done.batch, counts.read, counts.landed, counts.dead, counts.tombstones),
+            *(done.seconds, done.commit_seconds * 1000),
+        )
+
+    def _stand_by(self, stream: OpenStream, paused: bool) -> None:
+        """Hold the stream without reading: at an operator's wish, or because there is no topic to read yet."""
+        self._beater.change(state="paused" if paused else "running")
+        deadline = time.monotonic() + (float("inf") if paused else _NO_TOPIC_SECONDS)
+        asked = self._wishes.now()
+        while self._wishes.now() == asked and time.monotonic() < deadline:
+            if stream.lease.lost:
+                stream.lease.verify()
+            self._wishes.wait_while(asked, 1.0)
+
+    def _wait_for(self, problem: Exception, settings: Settings) -> None:
+        self._retries += 1
+        pause = min(_LONGEST_RETRY_SECONDS, 2.0 ** (self._retries - 1))
+        message = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
+        said = redacted(settings, message)
+        log.warning("away, tries again in %.0f s: %s", pause, said)
+        error = LastError(said, "away", time.time(), getattr(problem, "fix", None))
+        self._beater.change(state="retrying", error=error, retries=self._retries)
+        self._wishes.wait_while("run", pause)
+
+    def _session(self, settings: Settings) -> SparkSession:
+        if self._spark is None:
+            folder_option = spark_log_option(settings, self._spec.stream)
+            with deferred_signals():
+                self._spark = start_session(
+                    settings, f"frazil {self._spec.stream}", java_options=folder_option, conf={"spark.ui.port": "0"}
+                )
+            context = self._spark.sparkContext
+            self._beater.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
+        return self._spark
+
+    @contextlib.contextmanager
+    def _publishing(self, settings: Settings) -> Iterator[None]:
+        """Commits positions to the consumer group of the spec, if it names one, while the stream is open."""
+        group = self._spec.source.group
+        self._group = GroupOffsets(settings.kafka, group) if group else None
+        try:
+            yield
+        finally:
+            if self._group:
+                self._group.stop()
+            self._group = None

@@ -1,0 +1,31 @@
+"""Which configuration a driver runs under."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+# What only describes a stream, or only says how it is watched: no reason to start a driver anew.
+_WATCHING = {"description", "owner", "freshness", "slo", "restart"}
+
+
+def generation(spec: StreamSpec, settings: Settings) -> str:
+    """Twelve hexadecimal digits that change with whatever a driver has to be started anew for.
+
+    That is more than `StreamSpec.config_hash`, which changes only with the rows: trigger, bounds, the settings, too.
+    The address of the local broker is left out: it is looked up whenever a driver connects.
+    """
+    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home"})
+    if settings.kafka.is_embedded:
+        configured["kafka"].pop("bootstrap_servers")
+    meaning = {
+        "rows": spec.config_hash,
+        "stream": spec.model_dump(mode="json", exclude={*_WATCHING, "decode"}),
+        "settings": configured,
+    }
+    text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,61 @@
+"""What an operator wants of a stream: one small file in its state folder, which survives restarts of everything.
+
+Only control actions write it, under the stream's control lock; the driver reads it between batches, and while it waits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from jobs.errors import FrazilError
+from jobs.runtime.durable import write_durably
+
+FILE = "control.json"
+Wish = Literal["running", "paused", "stopped"]
+
+
+class Control(msgspec.Struct, frozen=True):
+    """The operator's newest word on a stream.
+
+    Attributes:
+        wish: `running`: as the stream's file says; `paused`: the driver stays and reads nothing; `stopped`: no driver.
+        end_attempt: Drivers of this attempt and of earlier ones end after their batch; 0 for none. A restart and the
+            roll-out of a changed file raise it.
+        action: What was asked for, such as `pause`.
+        reason, by: Why, and who.
+        at: Seconds since 1970.
+    """
+
+    wish: Wish = "running"
+    end_attempt: int = 0
+    action: str = ""
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+
+
+def read_control(folder: Path) -> Control:
+    """The operator's word; `running` if there never was one.
+
+    Raises:
+        FrazilError: The file is damaged: nobody can tell what the operator wanted.
+    """
+    path = folder / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Control)
+    except (FileNotFoundError, NotADirectoryError):
+        return Control()
+    except msgspec.DecodeError as problem:
+        raise FrazilError(
+            f"{path} cannot be read ({problem}), so what was last asked of the stream is not known.",
+            fix=f"remove {path}; then pause or stop the stream again if that is what is wanted",
+        ) from None
+
+
+def write_control(folder: Path, control: Control) -> None:
+    """Replace the operator's word durably."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / FILE, msgspec.json.encode(control))

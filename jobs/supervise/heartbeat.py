@@ -1,0 +1,200 @@
+"""What a driver says of itself: one small file beside its checkpoint, replaced with every beat.
+
+The driver alone writes it, from a thread of its own, so that it beats also while a batch is long. Its last beat is its
+last word: the state it ended in, and the error if there was one. A driver that was killed leaves a state that is not
+final, and a process that is dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from jobs.runtime.boot import boot_clock, boot_id
+from jobs.runtime.processes import is_alive
+
+FILE = "heartbeat.json"
+BEAT_SECONDS = 2.0
+
+State = Literal[
+    "starting",  # takes the lease, claims the tables, starts Spark
+    "running",  # has a query: works on a batch, or waits for records or for the next trigger
+    "paused",  # alive without a query, at an operator's wish
+    "retrying",  # Kafka or the catalog is away; tries again by itself
+    "stopping",  # finishes the batch
+    "stopped",  # ended at an operator's wish, or to make room for the next attempt
+    "terminated",  # ended by SIGTERM, after its batch
+    "finished",  # available_now: everything was read
+    "fenced",  # another driver took the stream, or the lease ran out while the host slept
+    "failed",  # ended by an error
+]
+FINAL = frozenset({"stopped", "terminated", "finished", "fenced", "failed"})
+Offsets = dict[str, dict[str, int]]
+
+
+class LastError(msgspec.Struct, frozen=True):
+    """An error as a person is told it.
+
+    Attributes:
+        kind: `operator`: going on would lose or double records, an operator must answer, so a restart is no use;
+            `away`: Kafka or the catalog could not be reached; `error`: anything else.
+        fix: The next command to type.
+        at: Seconds since 1970.
+        trace: The stack trace of what nobody expected; empty where the message says it all.
+    """
+
+    message: str
+    kind: Literal["operator", "away", "error"]
+    at: float
+    fix: str | None = None
+    trace: str = ""
+
+
+class Recent(msgspec.Struct, frozen=True):
+    """What the driver did within the last minutes.
+
+    Attributes:
+        seconds: How long that is: five minutes at most, less after a start.
+    """
+
+    seconds: float = 0.0
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Records read per second."""
+        return self.read / self.seconds if self.seconds > 0 else 0.0
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a driver has done since it started; counters only grow.
+
+    Attributes:
+        batch: The number of the newest batch that committed something; None before the first.
+        busy_since: When the batch at hand began; None between batches. Seconds since 1970.
+        commit_seconds, batch_seconds: Sums over all batches.
+        last_commit_seconds, last_batch_seconds: Of the newest batch.
+        refusals: Commits refused because somebody else had committed first.
+        position: The stream's next offsets, by topic and partition.
+        lag: Records between the position and the log's end, by topic and partition, as of `lag_at`.
+        snapshot_id: Of the stream's table, after the newest commit.
+        valid_through_ms: Every record with an older timestamp is in the tables; milliseconds since 1970.
+        reasons: Dead letters by error class.
+    """
+
+    batch: int | None = None
+    batches: int = 0
+    busy_since: float | None = None
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+    tombstones: int = 0
+    commit_seconds: float = 0.0
+    batch_seconds: float = 0.0
+    last_commit_seconds: float = 0.0
+    last_batch_seconds: float = 0.0
+    last_commit_at: float | None = None
+    refusals: int = 0
+    position: Offsets = {}
+    lag: Offsets = {}
+    lag_at: float | None = None
+    snapshot_id: int | None = None
+    dead_letter_snapshot_id: int | None = None
+    valid_through_ms: int | None = None
+    reasons: dict[str, int] = {}
+    recent: Recent = Recent()
+
+    @property
+    def total_lag(self) -> int | None:
+        """Records that wait; None if it was never looked up."""
+        if self.lag_at is None:
+            return None
+        return sum(sum(partitions.values()) for partitions in self.lag.values())
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """One beat of one driver.
+
+    Attributes:
+        generation: Of the configuration it runs under, see `jobs.spec.generation`.
+        attempt: The launch that it belongs to; grows with every launch of the stream.
+        epoch: Of its lease; 0 until it has one.
+        pid, started, boot, host: The process, told apart as in the lease.
+        since: When it started; seconds since 1970.
+        state_since: When it took the present state.
+        beat: Seconds of the host's boot clock; `beat_wall` the same since 1970, for readers on other hosts.
+        log: Its log file.
+        error: Why it failed, or what it is retrying after.
+        retries: How often it has tried again since the last commit, while `retrying`.
+    """
+
+    stream: str
+    generation: str
+    attempt: int
+    pid: int
+    started: str
+    boot: str
+    host: str
+    since: float
+    state: State
+    state_since: float
+    beat: float
+    beat_wall: float
+    epoch: int = 0
+    log: str = ""
+    application_id: str | None = None
+    query_id: str | None = None
+    ui_url: str | None = None
+    metrics_url: str | None = None
+    error: LastError | None = None
+    retries: int = 0
+    work: Work = Work()
+
+    @property
+    def final(self) -> bool:
+        """Whether this is a last word."""
+        return self.state in FINAL
+
+    def age(self) -> float:
+        """Seconds since this beat."""
+        if self.boot == boot_id():
+            return max(0.0, boot_clock() - self.beat)
+        return max(0.0, time.time() - self.beat_wall)
+
+    def process_lives(self) -> bool | None:
+        """Whether its process runs; None if that cannot be told from this host."""
+        if self.boot != boot_id():
+            return None
+        return is_alive(self.pid, self.started)
+
+
+def read_heartbeat(folder: Path) -> Heartbeat | None:
+    """The newest beat of any driver of the stream whose state folder this is; None without one."""
+    try:
+        content = (folder / FILE).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(content, type=Heartbeat)
+    return None
+
+
+def write_heartbeat(folder: Path, beat: Heartbeat) -> None:
+    """Replace the beat, so that a reader sees the old one or the new one.
+
+    It is not synced: after a power cut the process is gone, and the lease, which is synced, says so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f".{FILE}.{uuid.uuid4().hex[:8]}"
+    try:
+        beside.write_bytes(msgspec.json.encode(beat))
+        beside.replace(folder / FILE)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""The newest launch of a stream's driver: one small file in its state folder, written before the process starts.
+
+With it the configuration that was launched is kept, so that a stream can be started again as it was while its file in
+`streams/` cannot be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from jobs.runtime.durable import write_durably
+from jobs.supervise.heartbeat import Heartbeat
+
+FILE = "launch.json"
+SPEC_FILE = "launched.yaml"
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """One launch.
+
+    Attributes:
+        attempt: Grows by one with every launch.
+        generation: Of the configuration that was launched.
+        file: The stream's file as it was found, for messages; its text is kept as `launched.yaml`.
+        failures: How many launches before this one failed in a row without a stable time in between.
+        at: Seconds since 1970.
+        reason: Why it was launched, as the operator or the supervisor said it.
+    """
+
+    attempt: int
+    generation: str
+    file: str
+    failures: int
+    at: float
+    reason: str = ""
+
+
+def read_launch(folder: Path) -> Launch | None:
+    """The newest launch; None if the stream was never launched."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=Launch)
+    return None
+
+
+def write_launch(folder: Path, launch: Launch, spec_text: str) -> None:
+    """Note a launch durably, its configuration first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / SPEC_FILE, spec_text.encode())
+    write_durably(folder / FILE, msgspec.json.encode(launch))
+
+
+def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seconds: float) -> int:
+    """How many launches failed in a row, the newest included; for a driver that is known to be gone.
+
+    A driver fails if it ends with an error, or without a word. One that was asked to end, that finished or that was
+    fenced did not fail. A stable time before the end starts the count anew.
+
+    Args:
+        beat: The newest heartbeat, of whatever attempt.
+        stable_seconds: How long a driver has to have run to count as stable.
+    """
+    if launch is None:
+        return 0
+    if beat is None or beat.attempt < launch.attempt:
+        # It died before its first beat.
+        return launch.failures + 1
+    if beat.final and beat.state != "failed":
+        return 0
+    stable = beat.work.batches > 0 and beat.beat_wall - beat.since >= stable_seconds
+    return 1 if stable else launch.failures + 1

@@ -1,0 +1,144 @@
+"""The real driver process, controlled as an operator controls it, killed, and fenced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from jobs.commit.history import history
+from jobs.runtime.processes import session_members
+from jobs.supervise.heartbeat import Heartbeat
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+
+pytestmark = pytest.mark.integration
+FAST = {"every": "1s"}
+
+
+@pytest.fixture
+def running(pipeline: Callable[..., Pipeline]) -> Iterator[Pipeline]:
+    """A stream whose driver runs; whatever runs at the end of the test is ended."""
+    made = pipeline()
+    made.write_spec(trigger=FAST, source={"topics": [made.stream], "group": f"watch-{made.stream}"})
+    made.produce({GOOD: 30, TRUNCATED: 3, TOMBSTONE: 2})
+    done = made.control().start("the test begins", "tester")
+    assert done.heartbeat is not None
+    try:
+        yield made
+    finally:
+        made.control().stop("the test ends", "tester")
+    assert members(made) == []
+
+
+def members(made: Pipeline) -> list[int]:
+    return session_members(made.beat().pid)
+
+
+def reaches(made: Pipeline, what: str, condition: Callable[[Heartbeat], bool], seconds: float = 60.0) -> None:
+    wait_for(lambda: condition(made.beat()), what, seconds)
+
+
+@pytest.mark.timeout(200)
+def test_the_life_of_a_driver(running: Pipeline) -> None:
+    made = running
+    made.wait_until_landed()
+    first = made.beat()
+    assert (first.attempt, first.state, first.work.landed, first.work.dead) == (1, "running", 30, 3)
+    reaches(made, "the lag to be known", lambda beat: beat.work.lag_at is not None and beat.work.total_lag == 0)
+    assert first.metrics_url is not None
+    with urllib.request.urlopen(first.metrics_url, timeout=10) as answer:
+        assert f'frazil_records_landed_total{{stream="{made.stream}"}} 30.0' in answer.read().decode()
+    admin = AdminClient({"bootstrap.servers": made.address})
+    wait_for(lambda: group_positions(made, admin) == {0: 17, 1: 18}, "the consumer group to follow", 20)
+
+    # Paused, it stays alive and reads nothing; the lag is seen all the same.
+    made.control().pause("looking at something", "tester")
+    assert made.beat().state == "paused"
+    made.produce({GOOD: 20})
+    reaches(made, "the lag of a paused stream", lambda beat: beat.work.total_lag == 20)
+    assert made.beat().work.landed == 30
+    assert made.beat().pid == first.pid
+    made.control().resume("seen it", "tester")
+    made.wait_until_landed()
+    assert made.beat().pid == first.pid
+
+    # A changed file is rolled out after the batch, and the next snapshot says so.
+    made.write_spec(trigger={"every": "2s"}, source={"topics": [made.stream]})
+    rolled = made.control().roll("the file changed", "tester").heartbeat
+    assert rolled is not None
+    assert (rolled.attempt, rolled.state) == (2, "running")
+    assert rolled.generation != first.generation
+    stamp = history(made.table().metadata, made.stream).newest
+    assert stamp is not None
+    assert (stamp.generation, stamp.epoch) == (rolled.generation, rolled.epoch)
+    assert session_members(first.pid) == []
+
+    # SIGKILL in the middle of work: the next one goes on where the stamps stand.
+    made.produce({GOOD: 40, TRUNCATED: 4})
+    os.killpg(rolled.pid, signal.SIGKILL)
+    again = made.control().ensure_running("it died", "supervisor").heartbeat
+    assert again is not None
+    assert (again.attempt, again.state) == (3, "running")
+    made.wait_until_landed()
+
+    # SIGTERM is a last word and a clean end.
+    os.kill(made.beat().pid, signal.SIGTERM)
+    reaches(made, "the last word", lambda beat: beat.state == "terminated")
+    wait_for(lambda: members(made) == [], "the end of the driver")
+    made.assert_exactly_once()
+
+
+def group_positions(made: Pipeline, admin: AdminClient) -> dict[int, int]:
+    group = f"watch-{made.stream}"
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {at.partition: at.offset for at in future.result(20).topic_partitions or ()}
+
+
+@pytest.mark.timeout(120)
+def test_a_driver_that_slept_past_its_lease_commits_nothing_more(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline(lease_ttl="3s")
+    made.write_spec(trigger=FAST)
+    made.produce({GOOD: 10})
+    made.control().start("the test begins", "tester")
+    made.wait_until_landed()
+    sleeper = made.beat()
+    snapshots = len(made.table().metadata.snapshots)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    try:
+        made.produce({GOOD: 10})
+        wait_for(lambda: sleeper_lease_expired(made), "the lease to run out")
+    finally:
+        os.kill(sleeper.pid, signal.SIGCONT)
+    reaches(made, "the sleeper to notice", lambda beat: beat.state == "fenced")
+    wait_for(lambda: session_members(sleeper.pid) == [], "the end of the driver")
+    assert len(made.table().metadata.snapshots) == snapshots
+    made.run()
+    made.assert_exactly_once()
+
+
+def sleeper_lease_expired(made: Pipeline) -> bool:
+    from jobs.runtime.lease import Lease
+
+    record = Lease(made.folder().root, made.stream, 3.0).read()
+    return record is not None and record.expired()
+
+
+@pytest.mark.timeout(120)
+def test_a_stop_of_the_stream_is_the_driver_s_last_word(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline()
+    made.write_spec(trigger=FAST, errors={"tolerance": "none"})
+    made.control().start("the test begins", "tester")
+    made.produce({GOOD: 5, TRUNCATED: 1})
+    reaches(made, "the stop", lambda beat: beat.final)
+    word = made.beat()
+    assert word.state == "failed"
+    assert word.error is not None
+    assert word.error.kind == "operator"
+    assert f"stream {made.stream} tolerates no failed record" in word.error.message
+    wait_for(lambda: members(made) == [], "the end of the driver")
+    assert made.landed().total() == 0

@@ -1,0 +1,77 @@
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.spec.generation import generation
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, load_settings
+
+BASE: dict[str, Any] = {
+    "stream": "payments",
+    "source": {"topics": ["payments"]},
+    "decode": {"value": "json", "schema": "id string not null, n long"},
+    "table": {"name": "orders.payments"},
+}
+
+
+def spec_with(change: Callable[[dict[str, Any]], Any] = lambda _: None) -> StreamSpec:
+    data = copy.deepcopy(BASE)
+    change(data)
+    return StreamSpec.model_validate(data)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"trigger": {"every": "10s"}},
+        {"trigger": "available_now"},
+        {"source": {"topics": ["payments"], "max_records_per_batch": 5}},
+        {"source": {"topics": ["payments"], "group": "dashboards"}},
+        {"errors": {"stop_above": {"ratio": 0.5}}},
+        {"decode": {"value": "json", "schema": "id string"}},
+        {"table": {"name": "orders.payments", "properties": {"a": "b"}}},
+    ],
+    ids=str,
+)
+def test_it_changes_with_what_a_driver_is_started_anew_for(more: dict[str, Any], tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path)
+    assert generation(spec_with(lambda data: data.update(more)), settings) != generation(spec_with(), settings)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"description": "words"},
+        {"owner": "team:payments"},
+        {"freshness": {"warn": "1h", "fail": "2h"}},
+        {"slo": {"lag_records": 5}},
+        {"restart": {"max_restarts": 1}},
+        {"decode": {"value": "json", "schema": "id  string  not null,\nn bigint"}},
+        {"trigger": {"every": "1m"}},
+    ],
+    ids=str,
+)
+def test_it_stays_with_what_only_describes_or_watches(more: dict[str, Any], tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path)
+    assert generation(spec_with(lambda data: data.update(more)), settings) == generation(spec_with(), settings)
+
+
+def test_settings_count_but_not_where_the_local_broker_is_just_now(tmp_path: Path) -> None:
+    before = generation(spec_with(), Settings.embedded(tmp_path))
+    (tmp_path / ".frazil" / "broker").mkdir(parents=True)
+    (tmp_path / ".frazil" / "broker" / "address").write_text("127.0.0.1:4711")
+    assert generation(spec_with(), Settings.embedded(tmp_path)) == before
+    (tmp_path / "frazil.yaml").write_text("spark: {driver_memory: 2g}\n")
+    assert generation(spec_with(), load_settings(None, home=tmp_path)) != before
+
+
+def test_a_secret_s_value_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "frazil.yaml").write_text("spark: {conf: {spark.x.password: '${env:A_SECRET}'}}\n")
+    hashes = set()
+    for value in ("one", "two"):
+        monkeypatch.setenv("A_SECRET", value)
+        hashes.add(generation(spec_with(), load_settings(None, home=tmp_path)))
+    assert len(hashes) == 1
