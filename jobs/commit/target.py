@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from jobs.commit.stamps import SUMMARY_KEY, Counts, Stamp, property_key
 log = logging.getLogger(__name__)
 
 MAX_REFUSALS = 50
+_ACCESS_SECONDS = 600.0
 
 
 class Outcome(enum.Enum):
@@ -61,6 +63,7 @@ class Target:
         # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
         self._first_uuid: str = self.uuid
         self.newest: Stamp | None = None
+        self._accessed: float = time.monotonic()
 
     @property
     def uuid(self) -> str:
@@ -72,6 +75,21 @@ class Target:
         """The head of main, as last loaded."""
         snapshot = self.table.metadata.current_snapshot()
         return snapshot.snapshot_id if snapshot else None
+
+    def renew_access(self) -> None:
+        """Take new credentials for the table's files from the catalog, if the last ones have some age.
+
+        A catalog may hand out credentials that live for an hour or less, and a driver lives for months.
+        """
+        if time.monotonic() - self._accessed < _ACCESS_SECONDS:
+            return
+        try:
+            fresh = self._catalog.load_table(self.name)
+        except NoSuchTableError:
+            raise gone(self.stream, self.name) from None
+        if str(fresh.metadata.table_uuid) == self.uuid:
+            self.table.io = fresh.io
+        self._accessed = time.monotonic()
 
     def seen(self) -> Seen:
         """The table as a task is about to see it."""

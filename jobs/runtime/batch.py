@@ -114,6 +114,8 @@ class BatchRunner:
     ) -> BatchDone | None:
         """Run the tasks once and commit what they wrote; None if a table changed so that they have to run again."""
         stream = self._stream
+        for target in stream.targets.values():
+            target.renew_access()
         seen = {name: target.seen() for name, target in stream.targets.items()}
         started = time.monotonic()
         results = self._run_tasks(frame, batch, ranges, needs)
@@ -238,7 +240,8 @@ class BatchRunner:
 
         def of(target: Target) -> TargetPlan:
             wanted = needs[target.name]
-            return TargetPlan(task_metadata(target.table.metadata), wanted.skip, wanted.floors)
+            io = dict(target.table.io.properties)
+            return TargetPlan(task_metadata(target.table.metadata), wanted.skip, wanted.floors, io)
 
         return SlicePlan(
             stream=spec.stream,
@@ -253,7 +256,6 @@ class BatchRunner:
             dead_letters=of(stream.dead_letters),
             file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
             topic=next(iter(topics)) if len(topics) == 1 else None,
-            io_properties=dict(stream.anchor.table.io.properties),
         )
 
     def _stamp(

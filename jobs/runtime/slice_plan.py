@@ -21,11 +21,14 @@ class TargetPlan:
         metadata: The table's metadata as JSON, without its history.
         skip: Partitions that the target has entirely.
         floors: Of partitions it has in part, the first offset it needs.
+        io_properties: For the table's files: a catalog may hand out credentials per table. Never logged, and left out
+            of the repr.
     """
 
     metadata: str
     skip: frozenset[TopicPartition] = frozenset()
     floors: Mapping[TopicPartition, int] = field(default_factory=dict)
+    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,6 @@ class SlicePlan:
     """All that a task needs to know; travels to it pickled.
 
     Attributes:
-        io_properties: For the tables' files. May hold credentials: never logged, and left out of the repr.
         topic: The topic, if the batch has only one: it then does not travel with every row.
         first_seen: When the batch was planned, UTC.
     """
@@ -50,7 +52,6 @@ class SlicePlan:
     dead_letters: TargetPlan
     file_prefix: str
     topic: str | None = None
-    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Example(msgspec.Struct, frozen=True):

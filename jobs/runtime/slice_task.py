@@ -162,7 +162,7 @@ class _Sink:
     def writer(self) -> TargetWriter:
         if self._writer is None:
             self._metadata = TableMetadataUtil.parse_raw(self._plan.metadata)
-            io = load_file_io(dict(self._slice.io_properties), self._metadata.location)
+            io = load_file_io(dict(self._plan.io_properties), self._metadata.location)
             self._writer = TargetWriter(self._metadata, io, file_prefix=self._slice.file_prefix)
         return self._writer
 

@@ -295,3 +295,15 @@ def test_two_streams_on_one_table_do_not_see_each_other(target: Target, catalog:
     newest, theirs = target.read(), other.read()
     assert newest is not None and theirs is not None
     assert (newest.position, theirs.position) == ({P0: 6}, {P0: 50})
+
+
+def test_credentials_for_the_files_are_renewed_while_a_driver_lives(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, metadata = target.table.io, target.table.metadata
+    target.renew_access()
+    assert target.table.io is before
+    monkeypatch.setattr(target_module, "_ACCESS_SECONDS", -1.0)
+    target.renew_access()
+    assert target.table.io is not before
+    assert target.table.metadata is metadata
