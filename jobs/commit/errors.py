@@ -19,6 +19,29 @@ class FencedError(FrazilError):
         )
 
 
+class LeaseLostError(FencedError):
+    """This driver's lease is no longer its own, though no other driver is known to have taken the stream over."""
+
+    def __init__(self, stream: str, epoch: int, why: str) -> None:
+        FrazilError.__init__(
+            self,
+            f"stream {stream}: {why} (epoch {epoch}). Nothing more is committed from here.",
+            fix=f"frazil status {stream}",
+        )
+
+
+class LeaseExpiredError(LeaseLostError):
+    """This driver did not renew its lease in time; whether or not another took it, it is lost for good."""
+
+    def __init__(self, stream: str, epoch: int, age_seconds: float, ttl_seconds: float) -> None:
+        super().__init__(
+            stream,
+            epoch,
+            f"the lease ran out: it was not renewed for {age_seconds:,.1f} s and holds for {ttl_seconds:g} s; "
+            "the host was suspended, the process stopped, or its state folder could not be written",
+        )
+
+
 class CommitUnknownError(FrazilError):
     """The catalog did not say whether a commit landed, and could not be asked again in time; files are kept."""
 

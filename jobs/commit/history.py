@@ -49,6 +49,12 @@ def history(metadata: TableMetadata, stream: str) -> History:
         for partition, offset in recorded.position.items()
         if offset > kept.get(partition, 0)
     }
+    # Where an operator moved the position back in between, the difference says nothing: what was landed since is gone.
+    removed |= {
+        partition: OffsetRange(0, recorded.position[partition])
+        for partition, offset in kept.items()
+        if offset > recorded.position.get(partition, offset)
+    }
     return History(recorded, found, removed, rolled_back=bool(removed))
 
 

@@ -44,6 +44,9 @@ def lacking(batch: Ranges, planned: Mapping[str, Planned], stamps: NewestStamps,
     positions = target_positions({name: stamps.get(name) for name in {**stamps, **planned}}, anchor)
     names: list[str] = []
     for name, target in planned.items():
+        if any(positions[name].get(partition, at) < at for partition, at in target.position.items()):
+            # The target has been moved back since, which only an operator does; the record would take that back.
+            return None
         then = need(batch, target.position)
         now = need(batch, pointwise_max([target.position, positions[name]]))
         if now.nothing:

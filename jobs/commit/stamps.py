@@ -91,6 +91,7 @@ class Stamp:
 
         `rows` and `config` stay: they tell whether the batch before was committed on every target.
         """
+        generation = generation or self.generation
         return replace(self, kind="claim", epoch=epoch, counts=Counts(), note=None, generation=generation)
 
     def of_topics(self, topics: Container[str]) -> Self:

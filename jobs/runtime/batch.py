@@ -190,6 +190,9 @@ class BatchRunner:
         committed: set[str] = set()
         for name, planned in pending.targets.items():
             target = stream.targets[name]
+            # Suspended since it was verified, perhaps; it costs a look at the clock.
+            if lost := stream.lease.lost:
+                raise lost
             outcome = target.commit(
                 planned.stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position
             )

@@ -1,4 +1,4 @@
-"""One driver per stream: a lease on a local folder, taken by making the next epoch's file.
+"""One driver per stream: a lease, taken by making the next epoch's document in a store.
 
 The lease keeps two live drivers apart and makes a take-over quick. It is not what makes commits safe: a driver that
 slept through a take-over is refused by the claims in the tables, whatever its clock says.
@@ -6,96 +6,95 @@ slept through a take-over is refused by the claims in the tables, whatever its c
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from jobs.commit.errors import FencedError
+from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
-from jobs.runtime.durable import create_durably, write_durably
-from jobs.runtime.processes import is_alive, start_time
+from jobs.runtime.boot import boot_clock, boot_id
+from jobs.runtime.lease_record import LeaseRecord
+from jobs.runtime.lease_store import LeaseFolder, LeaseStore
+from jobs.runtime.processes import start_time
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 1.0
+# How long giving it back waits for a store that does not answer.
+_RELEASE_SECONDS = 10.0
 
 
 class LeaseHeldError(FrazilError):
     """Another driver runs this stream."""
 
 
-class LeaseRecord(msgspec.Struct, frozen=True):
-    """Who runs a stream, as kept in the lease file.
-
-    Attributes:
-        epoch: Grows with every driver.
-        boot: Identity of the host's running kernel; clocks and pids mean nothing to another.
-        started: The process's start time as the system tells it, so that a reused pid is not mistaken for it.
-        renewed: Seconds of the host's boot clock, which neither stops in suspend nor jumps.
-        renewed_wall: Seconds since 1970, for readers on other hosts.
-        targets: Table uuids by name, as last seen, so that a recreated table is noticed.
-    """
-
-    stream: str
-    epoch: int
-    host: str
-    boot: str
-    pid: int
-    started: str
-    renewed: float
-    renewed_wall: float
-    ttl_seconds: float
-    released: bool = False
-    targets: dict[str, str] = {}
-
-    def expired(self) -> bool:
-        """True if the holder has not renewed within the lease's time to live."""
-        same = self.boot == boot_id()
-        age = _boot_clock() - self.renewed if same else time.time() - self.renewed_wall
-        return age > self.ttl_seconds
-
-    def held(self) -> bool:
-        """True unless released, expired, or its process is known to be dead."""
-        if self.released or self.expired():
-            return False
-        return self.boot != boot_id() or is_alive(self.pid, self.started)
-
-
 class Lease:
     """The lease of one stream.
 
-    Every epoch has a file of its own, made only if it is not there yet, and the greatest one counts. So taking the
-    lease is one atomic step, and no lock is ever held, which a process that is stopped at the wrong moment would keep.
-    An object store offers the same step as a conditional PUT.
+    A holder renews it from a thread of its own. One that has not managed to for longer than its time to live has lost
+    it for good, even if nobody took it meanwhile: others could have, and may be about to.
 
     Args:
-        folder: The stream's state folder.
+        store: Where the stream's leases are; a path is the stream's state folder.
         stream: The stream's id.
-        ttl_seconds: How long a holder that does not renew keeps it.
+        ttl_seconds: How long a holder that does not renew keeps it, on the clock that suspend does not stop.
+        on_lost: Called once when a held lease turns out to be lost, from the thread that noticed.
     """
 
-    def __init__(self, folder: Path, stream: str, ttl_seconds: float) -> None:
-        self._folder: Path = folder
+    def __init__(
+        self,
+        store: LeaseStore | Path,
+        stream: str,
+        ttl_seconds: float,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.epoch: int = 0
+        self.on_lost: Callable[[], None] = on_lost
+        self._store: LeaseStore = LeaseFolder(store) if isinstance(store, Path) else store
         self._stream: str = stream
         self._ttl: float = ttl_seconds
         self._targets: dict[str, str] = {}
+        self._renewed: float = 0.0
+        self._held: bool = False
+        self._loss: FencedError | None = None
         self._writing: threading.Lock = threading.Lock()
+        self._losing: threading.Lock = threading.Lock()
         self._stop: threading.Event = threading.Event()
         self._thread: threading.Thread | None = None
-        self.epoch: int = 0
 
     def read(self) -> LeaseRecord | None:
-        """The lease as it stands, or None if nobody ever held it."""
-        while True:
-            newest = max(self._folder.glob("lease-*.json"), default=None)
-            if newest is None:
-                return None
-            try:
-                return msgspec.json.decode(newest.read_bytes(), type=LeaseRecord)
-            except FileNotFoundError:
-                # A later holder has just tidied up.
-                continue
+        """The lease as it stands, or None if nobody ever held it.
+
+        Raises:
+            FrazilError: What is there is no lease that this version can read.
+        """
+        found = self._store.newest()
+        if found is None:
+            return None
+        epoch, content = found
+        try:
+            return msgspec.json.decode(content, type=LeaseRecord)
+        except msgspec.DecodeError as problem:
+            raise FrazilError(
+                f"stream {self._stream}: {self._store.place(epoch)} is no lease: {problem}.",
+                fix=f"if no driver of the stream runs, remove {self._store.place(epoch)}",
+            ) from None
+
+    @property
+    def lost(self) -> FencedError | None:
+        """Why the lease that this driver took is its own no more; None while it is held, and before.
+
+        It asks the clock and not the store, so it answers also while the disk is stuck.
+        """
+        if self._loss is None and self._held and self._age() > self._ttl:
+            return LeaseExpiredError(self._stream, self.epoch, self._age(), self._ttl)
+        return self._loss
 
     def acquire(self, above: int) -> int:
         """Take the lease with an epoch greater than `above` and than every earlier one, and keep renewing it.
@@ -106,16 +105,16 @@ class Lease:
         Raises:
             LeaseHeldError: A live driver holds it.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         while True:
             current = self.refuse_if_held()
             self.epoch = 1 + max(above, current.epoch if current else 0)
             self._targets = dict(current.targets) if current else {}
-            if create_durably(self._path(self.epoch), self._encoded()):
+            renewed = boot_clock()
+            # One that slept before this step may make an epoch that others have taken and tidied up since.
+            if self._store.create(self.epoch, self._encoded(renewed)) and self._is_newest():
                 break
-        for former in self._folder.glob("lease-*.json"):
-            if former < self._path(self.epoch):
-                former.unlink(missing_ok=True)
+        self._renewed, self._loss, self._held = renewed, None, True
+        self._store.remove_below(self.epoch)
         self._stop.clear()
         self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
         self._thread.start()
@@ -139,38 +138,89 @@ class Lease:
         """Raise unless the lease is still this driver's; renews it.
 
         Raises:
-            FencedError: Another driver took it, or its file is gone.
+            FencedError: Another driver took it, it ran out, it was given back, or it is gone.
+            OSError: The store cannot be reached, and the lease has not run out yet.
         """
-        with self._writing:
-            if not self._is_ours():
-                current = self.read()
-                raise FencedError(self._stream, self.epoch, current.epoch if current else 0, "the lease")
-            write_durably(self._path(self.epoch), self._encoded())
+        # Another thread may be stuck in a write: what it holds up is lost when the lease runs out, not when it returns.
+        if not self._writing.acquire(timeout=max(_POLL_SECONDS, self._ttl - self._age() if self._held else 0.0)):
+            raise self._lose(LeaseExpiredError(self._stream, self.epoch, self._age(), self._ttl))
+        try:
+            problem = self._renew()
+        finally:
+            self._writing.release()
+        if problem:
+            raise self._lose(problem)
 
     def remember(self, targets: Mapping[str, str]) -> None:
-        """Note the table uuids of the stream's targets."""
+        """Note the table uuids of the stream's targets, if the lease is still this driver's."""
         with self._writing:
-            if self._is_ours():
-                self._targets = dict(targets)
-                write_durably(self._path(self.epoch), self._encoded())
+            problem = self._renew(targets)
+        if problem:
+            self._lose(problem)
 
     def release(self) -> None:
-        """Give the lease back, if it is still this driver's."""
+        """Give the lease back, if it is still this driver's; it is free at once, also if it had run out.
+
+        A store that cannot be written now is no error: the lease then runs out, or counts no more with its process.
+        """
         self._stop.set()
         if self._thread:
-            self._thread.join()
-        with self._writing:
-            if self._is_ours():
-                write_durably(self._path(self.epoch), self._encoded(released=True))
+            self._thread.join(_RELEASE_SECONDS)
+        if self._writing.acquire(timeout=_RELEASE_SECONDS):
+            try:
+                if self._held and self._is_newest():
+                    self._store.replace(self.epoch, self._encoded(boot_clock(), released=True))
+            except OSError as problem:
+                log.warning("stream %s: the lease could not be given back: %s", self._stream, problem)
+            finally:
+                self._writing.release()
+        self._held = False
 
-    def _path(self, epoch: int) -> Path:
-        return self._folder / f"lease-{epoch:08d}.json"
+    def _renew(self, targets: Mapping[str, str] | None = None) -> FencedError | None:
+        """Write the lease anew, or say why it is no longer this driver's; called by one thread at a time."""
+        if not self._held:
+            return LeaseLostError(self._stream, self.epoch, "this driver holds no lease, or has given it back")
+        now = boot_clock()
+        try:
+            if problem := self._taken() or self.lost:
+                return problem
+            self._targets = dict(targets) if targets is not None else self._targets
+            self._store.replace(self.epoch, self._encoded(now))
+            # It may have run out before the write was through, and others may have seen that.
+            if problem := self.lost and (self._taken() or self.lost):
+                return problem
+        except OSError:
+            if lost := self.lost:
+                return lost
+            raise
+        self._renewed = now
+        return None
 
-    def _is_ours(self) -> bool:
-        newest = max(self._folder.glob("lease-*.json"), default=None)
-        return newest == self._path(self.epoch)
+    def _taken(self) -> FencedError | None:
+        newest = self._store.newest()
+        if newest and newest[0] > self.epoch:
+            return FencedError(self._stream, self.epoch, newest[0], "the lease")
+        if newest is None or newest[0] < self.epoch:
+            return LeaseLostError(self._stream, self.epoch, f"its lease {self._store.place(self.epoch)} is gone")
+        return None
 
-    def _encoded(self, *, released: bool = False) -> bytes:
+    def _lose(self, problem: FencedError) -> FencedError:
+        with self._losing:
+            first = self._held and self._loss is None
+            if first:
+                self._loss = problem
+        if first:
+            self.on_lost()
+        return self._loss or problem
+
+    def _age(self) -> float:
+        return boot_clock() - self._renewed
+
+    def _is_newest(self) -> bool:
+        newest = self._store.newest()
+        return newest is not None and newest[0] == self.epoch
+
+    def _encoded(self, renewed: float, *, released: bool = False) -> bytes:
         pid = os.getpid()
         record = LeaseRecord(
             stream=self._stream,
@@ -179,7 +229,7 @@ class Lease:
             boot=boot_id(),
             pid=pid,
             started=str(start_time(pid)),
-            renewed=_boot_clock(),
+            renewed=renewed,
             renewed_wall=time.time(),
             ttl_seconds=self._ttl,
             released=released,
@@ -188,23 +238,19 @@ class Lease:
         return msgspec.json.encode(record)
 
     def _renew_for_ever(self) -> None:
-        while not self._stop.wait(self._ttl / 3):
+        failing = False
+        # Waiting stops while the host sleeps, the lease's clock does not: so look often, and renew when it is time.
+        while not self._stop.wait(min(self._ttl / 3, _POLL_SECONDS)):
+            if self._age() < self._ttl / 3 and self.lost is None:
+                continue
             try:
                 self.verify()
-            except FencedError:
+                failing = False
+            except FencedError as problem:
+                log.warning("%s", problem.message)
                 return
-            except OSError:
-                # A full or unreachable disk: try again; the commit verifies for itself.
-                continue
-
-
-def boot_id() -> str:
-    """Identity of the running kernel; empty where the system has none to offer."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _boot_clock() -> float:
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+            except OSError as problem:
+                # A full or unreachable disk: try again until the lease runs out; the commit verifies for itself.
+                if not failing:
+                    log.warning("stream %s: the lease could not be renewed: %s", self._stream, problem)
+                failing = True

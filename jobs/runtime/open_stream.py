@@ -12,7 +12,6 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
 from jobs.commit.target import Target
 from jobs.runtime.lease import Lease
-from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -49,6 +48,7 @@ class OpenStream:
         targets: By table name, the anchor first.
         positions: Where each target stands; follows every commit.
         begin: Where reading begins.
+        generation: The configuration that this process runs under, see `jobs.spec.generation`.
         former: The newest stamps of tables that the stream wrote under an earlier configuration.
     """
 
@@ -59,14 +59,10 @@ class OpenStream:
     epoch: int
     targets: dict[str, Target]
     log: LogState
+    generation: str = ""
     former: dict[str, Stamp | None] = field(default_factory=dict)
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
-
-    @property
-    def generation(self) -> str:
-        """The configuration that this process runs under."""
-        return generation(self.spec, self.settings)
 
     @property
     def anchor(self) -> Target:

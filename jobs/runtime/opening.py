@@ -21,8 +21,10 @@ from jobs.runtime.open_stream import OpenStream, stream_folder
 from jobs.runtime.redaction import redacted
 from jobs.runtime.takeover import claim, former_stamps, recover
 from jobs.schema.table_schema import disagreements, iceberg_schema
+from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
+from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 
@@ -67,10 +69,10 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
     lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
     known = lease.read()
     lease.refuse_if_held()
-    targets = _targets(spec, catalog, known.targets if known else {})
+    targets = _targets(spec, settings, catalog, known.targets if known else {})
     epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
     try:
-        stream = OpenStream(spec, settings, folder, lease, epoch, targets, state)
+        stream = OpenStream(spec, settings, folder, lease, epoch, targets, state, generation(spec, settings))
         claim(stream, kafka)
         lease.remember({name: target.uuid for name, target in targets.items()})
         recover(stream, catalog)
@@ -128,7 +130,7 @@ def _require_topics(spec: StreamSpec, state: LogState) -> None:
         )
 
 
-def _targets(spec: StreamSpec, catalog: Catalog, remembered: dict[str, str]) -> dict[str, Target]:
+def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered: dict[str, str]) -> dict[str, Target]:
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
     for name in (spec.table.name, spec.dead_letter_table):
         if name in remembered and not catalog.table_exists(name):
@@ -153,6 +155,9 @@ def _targets(spec: StreamSpec, catalog: Catalog, remembered: dict[str, str]) -> 
     targets = {name: Target(catalog, name, spec.stream) for name in (spec.table.name, spec.dead_letter_table)}
     for target in targets.values():
         target.read()
+        if state_under(target.table.location(), settings.state):
+            problem = state_in_the_way(settings.state, f"table {target.name}")
+            raise FrazilError(f"stream {spec.stream}: {problem.message}.", fix=problem.fix)
     anchor = targets[spec.table.name].newest
     identities = remembered | (dict(anchor.targets) if anchor else {})
     for name, target in targets.items():

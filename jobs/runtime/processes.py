@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+_PROC = Path("/proc")
 _POLL_SECONDS = 0.02
 _KILL_DEADLINE_SECONDS = 10.0
 
@@ -20,7 +21,7 @@ def start_time(pid: int) -> str | None:
 
     The text is good for nothing but comparing: clock ticks since boot on Linux, a local time elsewhere.
     """
-    if Path("/proc/self/stat").exists():
+    if _has_proc():
         return _start_time_from_proc(pid)
     return _start_time_from_ps(pid)
 
@@ -66,6 +67,58 @@ def wait_until_dead(pid: int, started: str | None, seconds: float) -> bool:
     return True
 
 
+def session_members(session: int) -> list[int]:
+    """The living processes of a session; a JVM's Python workers have groups of their own, but not sessions."""
+    if not _has_proc():
+        return _session_members_from_ps(session)
+    found: list[int] = []
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(folder.name))
+    return found
+
+
+def was_given(pid: int, variable: str, value: str) -> bool:
+    """Whether a process was started with this environment variable, as it is inherited; False if nobody may know."""
+    if _has_proc():
+        with contextlib.suppress(OSError):
+            return f"{variable}={value}".encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return False
+    answer = _ps("eww", "-o", "command=", "-p", str(pid))
+    return f"{variable}={value}" in answer.split()
+
+
+def _has_proc() -> bool:
+    return _PROC.joinpath("self", "stat").exists()
+
+
+def _ps(*arguments: str) -> str:
+    return subprocess.run(
+        ["ps", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10,
+        env={**os.environ, "LC_ALL": "C"},
+    ).stdout
+
+
+def _session_members_from_ps(session: int) -> list[int]:
+    found: list[int] = []
+    for line in _ps("-A", "-o", "pid=,sess=,pgid=,state=").splitlines():
+        pid, sess, group, state = line.split()[:4]
+        # Where `sess` is an address and not a number, the process group has to do.
+        if not state.startswith("Z") and str(session) in (sess, group):
+            found.append(int(pid))
+    return found
+
+
 def _send(pid: int, which: signal.Signals, *, group: bool) -> None:
     if group:
         os.killpg(pid, which)
@@ -86,13 +139,5 @@ def _start_time_from_proc(pid: int) -> str | None:
 
 
 def _start_time_from_ps(pid: int) -> str | None:
-    answer = subprocess.run(
-        ["ps", "-o", "state=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10,
-        env={**os.environ, "LC_ALL": "C"},
-    )
-    state, _, started = answer.stdout.strip().partition(" ")
+    state, _, started = _ps("-o", "state=,lstart=", "-p", str(pid)).strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()

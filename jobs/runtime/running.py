@@ -140,8 +140,7 @@ class StreamRunner:
             query.start(self._session(settings))
             beater.change(state="running", query_id=query.id)
             while not query.wait(1.0):
-                if stream.lease.lost:
-                    stream.lease.verify()
+                _refuse_lost(stream)
                 if self._wishes.now() != "run":
                     if self._wishes.now() == "end":
                         beater.change(state="stopping")
@@ -179,8 +178,7 @@ class StreamRunner:
         deadline = time.monotonic() + (float("inf") if paused else _NO_TOPIC_SECONDS)
         asked = self._wishes.now()
         while self._wishes.now() == asked and time.monotonic() < deadline:
-            if stream.lease.lost:
-                stream.lease.verify()
+            _refuse_lost(stream)
             self._wishes.wait_while(asked, 1.0)
 
     def _wait_for(self, problem: Exception, settings: Settings) -> None:
@@ -215,3 +213,8 @@ class StreamRunner:
             if self._group:
                 self._group.stop()
             self._group = None
+
+
+def _refuse_lost(stream: OpenStream) -> None:
+    if lost := stream.lease.lost:
+        raise lost

@@ -248,7 +248,7 @@ class Driver:
         epoch = world.lease_epoch = 1 + above
         pause("has the lease")
         settings: Any = SimpleNamespace()
-        lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={})
+        lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={}, lost=None)
         stream = OpenStream(
             spec,
             settings,

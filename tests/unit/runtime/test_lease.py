@@ -1,4 +1,4 @@
-"""The lease between real processes: killed, stopped, gone, and racing."""
+"""The lease between real processes: killed, stopped, gone, and racing; on a folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.commit.errors import FencedError
-from jobs.runtime.lease import Lease, LeaseHeldError, LeaseRecord
+from jobs.commit.errors import FencedError, LeaseLostError
+from jobs.errors import FrazilError
+from jobs.runtime.lease import Lease, LeaseHeldError
+from jobs.runtime.lease_record import LeaseRecord
 from jobs.runtime.processes import start_time
 
 DEADLINE_SECONDS = 30.0
@@ -38,6 +40,8 @@ for word in sys.stdin:
         elif word == "release\\n":
             lease.release()
             print("released", flush=True)
+        elif word == "lost\\n":
+            print(type(lease.lost).__name__, flush=True)
     except FrazilError as problem:
         print(type(problem).__name__, problem.message, flush=True)
 """
@@ -173,6 +177,22 @@ def test_a_stopped_holder_is_taken_over_and_told_when_it_wakes(
     lease.verify()
 
 
+def test_a_holder_that_was_stopped_for_too_long_refuses_though_nobody_took_it(
+    tmp_path: Path, hold: Callable[..., Holder], lease: Lease
+) -> None:
+    holder = hold()
+    holder.does("acquire")
+    os.kill(holder.process.pid, signal.SIGSTOP)
+    wait_until(lambda: record(tmp_path).expired(), "it does not renew while it is stopped")
+    os.kill(holder.process.pid, signal.SIGCONT)
+    assert holder.does("verify").startswith("LeaseExpiredError stream payments: the lease ran out: it was not renewed")
+    assert holder.does("lost") == "LeaseExpiredError"
+    renewed = record(tmp_path).renewed
+    assert holder.does("verify").startswith("LeaseExpiredError"), "for good"
+    assert record(tmp_path).renewed == renewed, "nothing renews it any more"
+    assert lease.acquire(above=0) == 2, "and its process, though alive, does not keep it"
+
+
 def test_of_two_that_start_at_once_exactly_one_wins(tmp_path: Path, hold: Callable[..., Holder]) -> None:
     holders = [hold(300.0), hold(300.0)]
     for turn in range(1, 11):
@@ -226,8 +246,9 @@ def test_another_hosts_lease_counts_until_it_expires(tmp_path: Path, lease: Leas
 def test_a_deleted_state_folder_ends_the_holder(tmp_path: Path, lease: Lease) -> None:
     lease.acquire(above=0)
     lease_file(tmp_path).unlink()
-    with pytest.raises(FencedError):
+    with pytest.raises(LeaseLostError, match=r"stream payments: its lease .*lease-00000001.json is gone"):
         lease.verify()
+    assert list(tmp_path.iterdir()) == [], "it is not written anew"
 
 
 def test_earlier_files_are_tidied_up_and_a_sleepers_late_write_does_not_count(tmp_path: Path, lease: Lease) -> None:
@@ -241,6 +262,30 @@ def test_earlier_files_are_tidied_up_and_a_sleepers_late_write_does_not_count(tm
     stale.write_bytes(content)
     assert record(tmp_path).epoch == 2
     lease.verify()
+
+
+def test_a_process_of_another_container_on_this_kernel_counts_until_it_expires(tmp_path: Path, lease: Lease) -> None:
+    former = Lease(tmp_path, "payments", 30.0)
+    former.acquire(above=0)
+    former.release()
+    rewrite(tmp_path, released=False, host="another-container", pid=2**22 + 1, started="1")
+    with pytest.raises(LeaseHeldError):
+        lease.acquire(above=0)
+
+
+def test_a_file_that_is_no_lease_is_told_in_a_sentence(tmp_path: Path, lease: Lease) -> None:
+    (tmp_path / "lease-00000004.json").write_text("{}")
+    with pytest.raises(FrazilError, match=r"stream payments: .*lease-00000004.json is no lease: ") as refused:
+        lease.acquire(above=0)
+    assert refused.value.fix is not None and "remove" in refused.value.fix
+
+
+def test_epochs_are_compared_as_numbers(tmp_path: Path) -> None:
+    lease = Lease(tmp_path, "payments", 30.0)
+    for above, expected in [(99_999_998, 99_999_999), (0, 100_000_000), (0, 100_000_001)]:
+        assert lease.acquire(above=above) == expected
+        assert record(tmp_path).epoch == expected
+        lease.release()
 
 
 def test_a_record_names_this_process(tmp_path: Path, lease: Lease) -> None:

@@ -1,0 +1,213 @@
+"""Moving a stream's position by an operator's will: pure decisions on stamps; nothing is committed here.
+
+A position stands in the stamps of every target, and each of them alone can hold it up: a target stands at the greatest
+of its own position, of the newest `start` on any target, and of the anchor's position where the anchor's newest batch
+had no rows for it. So a move takes three commits, and only the last one changes where the stream goes on:
+
+1. The anchor says that every target is complete where the stream stands (`start = position`, no rows). It is true, and
+   no other target's own position is needed any more to know it.
+2. Every other target takes, per partition, the lower of the old and the new position. The anchor's `start` holds the
+   old one up on all of them.
+3. The anchor takes the new position, as `start` too. Nothing holds a lowered one up any more, and a raised one counts
+   on every target.
+
+Whoever is killed before the third leaves the old positions in force, entirely; whoever is killed after it leaves the
+new ones. To give the command again does the same in both cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from jobs.commit.accept import signed
+from jobs.commit.decide import NewestStamps, half_committed, target_positions
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe
+from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.start import LogState
+from jobs.errors import FrazilError
+
+# A stamp is carried by every later snapshot's metadata, so its note stays short.
+_NAMED_IN_NOTE = 10
+
+
+class ResetRefusedError(FrazilError):
+    """The position cannot be moved like this, or not now; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What becomes of one partition; all offsets are next offsets.
+
+    Attributes:
+        before: Where the stream stands; where it would begin, if it does not know the partition yet.
+        after: Where it is to go on.
+        kept: The records that Kafka keeps now.
+    """
+
+    partition: TopicPartition
+    before: int
+    after: int
+    kept: OffsetRange
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that are passed over."""
+        return max(0, self.after - self.before)
+
+    @property
+    def again(self) -> int:
+        """Offsets that are read a second time."""
+        return max(0, self.before - self.after)
+
+    @property
+    def range(self) -> OffsetRange:
+        """The offsets that are passed over or read again."""
+        return OffsetRange(min(self.before, self.after), max(self.before, self.after))
+
+    @property
+    def gone(self) -> int:
+        """Offsets of the range that Kafka no longer keeps: they were lost before, and are passed over now."""
+        return max(0, min(self.range.end, self.kept.start) - self.range.start)
+
+
+def complete_positions(
+    stream: str, stamps: NewestStamps, anchor: str, former: NewestStamps | None = None
+) -> dict[TopicPartition, int]:
+    """Where the stream stands, if all its targets stand there.
+
+    Args:
+        stamps: The newest stamp of every target.
+        former: Of tables that the stream wrote under an earlier configuration.
+
+    Raises:
+        ResetRefusedError: A batch, or an answer of `frazil accept`, has reached some targets only.
+    """
+    if stamps.get(anchor) is None:
+        raise ResetRefusedError(
+            f"stream {stream}: it has never run, so there is no position to move.",
+            fix="say where it starts in source.start of its file",
+        )
+    half = half_committed({**(former or {}), **stamps}, anchor)
+    positions = target_positions(stamps, anchor)
+    different = {
+        partition: OffsetRange(at, positions[anchor].get(partition, at))
+        for name, each in positions.items()
+        for partition, at in each.items()
+        if positions[anchor].get(partition) != at
+    }
+    if half or different:
+        raise ResetRefusedError(
+            f"stream {stream}: its tables do not all stand at the same position: "
+            f"{describe(half.ranges if half else different)} is in some of them only.",
+            fix=f"frazil run {stream}, which completes them; then reset the offsets",
+        )
+    return positions[anchor]
+
+
+def moves(stream: str, known: Positions, log: LogState, wanted: Mapping[TopicPartition, int]) -> tuple[Move, ...]:
+    """What each wanted offset means.
+
+    Args:
+        known: Where the stream stands.
+        log: The subscribed topics now.
+        wanted: The new offsets, of partitions that exist.
+
+    Raises:
+        ResetRefusedError: Kafka has no such partition, or does not keep what is asked for.
+    """
+    unknown = [str(partition) for partition in sorted(wanted) if partition not in log.earliest]
+    if unknown:
+        raise ResetRefusedError(
+            f"stream {stream} reads no such partition: {', '.join(unknown)}.",
+            fix=f"name partitions of {', '.join(sorted(log.topics)) or 'topics that exist'}",
+        )
+    kept = {partition: OffsetRange(log.earliest[partition], log.latest[partition]) for partition in wanted}
+    outside = [
+        f"{partition} at {at}, where Kafka keeps offsets {kept[partition].start} to {kept[partition].end}"
+        for partition, at in sorted(wanted.items())
+        if not kept[partition].start <= at <= kept[partition].end
+    ]
+    if outside:
+        raise ResetRefusedError(
+            f"stream {stream}: there is nothing at the offset asked for: {'; '.join(outside)}.",
+            fix="name offsets within these bounds, or `--to earliest`, or `--to latest`",
+        )
+    return tuple(
+        Move(partition, known.get(partition, kept[partition].start), at, kept[partition])
+        for partition, at in sorted(wanted.items())
+    )
+
+
+def reset_stamps(
+    stamps: Mapping[str, Stamp],
+    anchor: str,
+    known: Positions,
+    made: Iterable[Move],
+    log: LogState,
+    *,
+    valid_through_ms: int | None,
+    note: str,
+    epoch: int,
+) -> list[tuple[str, Stamp]]:
+    """The stamps of a reset, in the order of their commits; the last one puts it in force.
+
+    Totals stay: what is read again is counted again, what is passed over never was.
+
+    Args:
+        stamps: The newest stamp of every target, all complete up to `known`.
+        made: The moves.
+        valid_through_ms: What the stream is complete through at the new position.
+        note: Who, why and what.
+        epoch: Of whoever commits them.
+    """
+    after = {move.partition: move.after for move in made}
+    moved = {**known, **after}
+    low = {partition: min(at, moved[partition]) for partition, at in known.items()}
+    anchored = stamps[anchor]
+    complete = replace(anchored, start=dict(known), position=dict(known), rows={}, counts=Counts())
+    flat = replace(complete, kind="claim", epoch=epoch, note=None)
+    others = [
+        (name, replace(signed(stamp, epoch, f"{note}; in force once {anchor} says so"), start=low, position=low))
+        for name, stamp in stamps.items()
+        if name != anchor
+    ]
+    ends = {partition: end for partition, end in anchored.ends.items() if partition not in log.latest}
+    ends |= {p: end for p, end in log.latest.items() if p in moved and end > moved[p]}
+    topics = {p.topic: log.topics[p.topic] for p in after if p.topic in log.topics}
+    last = replace(
+        signed(complete, epoch, note),
+        start=moved,
+        position=moved,
+        ends=ends,
+        valid_through_ms=valid_through_ms,
+        topics={**anchored.topics, **topics},
+    )
+    return [(anchor, flat), *others, (anchor, last)]
+
+
+def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[Move]) -> int | None:
+    """What the stream is complete through after a reset, milliseconds since 1970.
+
+    Going back lowers it to what was true where the stream goes on: what the newest earlier stamp said that stood no
+    further, or nothing. Passing over leaves it: the records passed over are then none of the stream's.
+
+    Args:
+        newest: The anchor's newest stamp.
+        older: Earlier ones that are still kept, newest first.
+    """
+    lowered = {move.partition: move.after for move in made if move.again}
+    if not lowered:
+        return newest.valid_through_ms
+    for stamp in older:
+        if all(stamp.position.get(partition, 0) <= at for partition, at in lowered.items()):
+            return stamp.valid_through_ms
+    return None
+
+
+def noted(note: str, made: Iterable[Move]) -> str:
+    """An operator's note with the change behind it."""
+    changed = [move for move in made if move.before != move.after]
+    named = [f"{move.partition} {move.before} to {move.after}" for move in changed[:_NAMED_IN_NOTE]]
+    more = f" and {len(changed) - _NAMED_IN_NOTE} more" if len(changed) > _NAMED_IN_NOTE else ""
+    return f"{note} · offsets reset: {', '.join(named)}{more}"

@@ -1,0 +1,303 @@
+"""Moving a stream's position: the pure decisions, and the whole protocol in memory with kills in the middle of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.commit import reset as reset_module
+from jobs.commit import target as target_module
+from jobs.commit.decide import half_committed, restart_positions, target_positions
+from jobs.commit.history import history, stamps_along_main
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.reset import Move, ResetRefusedError, complete_positions, moves, reset_stamps, valid_through_after
+from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.start import LogState
+from jobs.commit.target import Target
+from jobs.runtime import batch as batch_module
+from jobs.runtime import durable, resetting
+from jobs.runtime import takeover as takeover_module
+from jobs.runtime.durable import remove_durably, write_durably
+from jobs.runtime.open_stream import OpenStream, StreamFolder
+from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, Driver, World, fate, pause, paused_around
+from tests.unit.commit.test_protocol import CONFIGS, HOT_SPOTS, WORLD, new_world, play, recover
+
+P0, P1, P2 = (TopicPartition(TOPIC, number) for number in range(3))
+LOG = LogState({TOPIC: "id"}, {P0: 10, P1: 0, P2: 3}, {P0: 100, P1: 60, P2: 9})
+_BOTH = Stamp(
+    "s",
+    "batch",
+    4,
+    2,
+    "c",
+    {P0: 40, P1: 5},
+    {P0: 50, P1: 30},
+    rows={TABLE: 9, DEAD: 1},
+    totals=Counts(80, 70, 4, 6),
+    topics={TOPIC: "id"},
+)
+# The last batch had rows for both, the dead letters' stamp is as new as the table's.
+BOTH: dict[str, Stamp | None] = {TABLE: _BOTH, DEAD: _BOTH}
+# It had none for the dead letters, whose stamp is older.
+ONE: dict[str, Stamp | None] = {
+    TABLE: replace(_BOTH, rows={TABLE: 9}),
+    DEAD: replace(_BOTH, start={P0: 7, P1: 5}, position={P0: 22, P1: 6}),
+}
+KNOWN = {P0: 50, P1: 30}
+
+
+def in_force(stamps: dict[str, Stamp | None]) -> dict[TopicPartition, int]:
+    """Where the stream goes on, if all its targets stand there and none is taken for half committed."""
+    assert half_committed(stamps, TABLE) is None
+    positions = target_positions(stamps, TABLE)
+    assert positions[TABLE] == positions[DEAD], positions
+    return restart_positions(positions)
+
+
+@pytest.mark.parametrize("stamps", [BOTH, ONE], ids=["both", "one"])
+@pytest.mark.parametrize(
+    "wanted", [{P0: 20}, {P0: 100}, {P0: 20, P1: 60}, {P0: 44, P1: 6, P2: 9}, {P2: 5}, {P0: 10, P1: 0, P2: 3}]
+)
+def test_only_the_last_commit_moves_the_stream_and_moves_it_whole(
+    stamps: dict[str, Stamp | None], wanted: dict[TopicPartition, int]
+) -> None:
+    assert complete_positions("s", stamps, TABLE) == KNOWN
+    made = moves("s", KNOWN, LOG, wanted)
+    known = {name: stamp for name, stamp in stamps.items() if stamp}
+    commits = reset_stamps(known, TABLE, KNOWN, made, LOG, valid_through_ms=7, note="me: why", epoch=3)
+    assert [name for name, _ in commits] == [TABLE, DEAD, TABLE]
+    now = dict(stamps)
+    for name, stamp in commits:
+        assert in_force(now) == KNOWN
+        now[name] = stamp
+    assert in_force(now) == {**KNOWN, **wanted}
+    last = commits[-1][1]
+    assert (last.kind, last.epoch, last.note, last.valid_through_ms) == ("accept", 3, "me: why", 7)
+    assert last.ends == {p: end for p, end in LOG.latest.items() if p in in_force(now) and in_force(now)[p] < end}
+    assert last.totals == known[TABLE].totals
+    assert last.counts == Counts()
+
+
+def test_a_batch_on_some_tables_only_has_to_be_completed_first() -> None:
+    half = {**BOTH, DEAD: ONE[DEAD]}
+    with pytest.raises(ResetRefusedError, match="not all stand at the same position") as refused:
+        complete_positions("s", half, TABLE)
+    assert (refused.value.fix or "").startswith("frazil run s")
+    with pytest.raises(ResetRefusedError, match="has never run"):
+        complete_positions("s", {TABLE: None, DEAD: None}, TABLE)
+
+
+def test_what_kafka_does_not_keep_is_refused_with_its_bounds() -> None:
+    with pytest.raises(
+        ResetRefusedError, match=r"payments-0 at 9, where Kafka keeps offsets 10 to 100; payments-1 at 61"
+    ):
+        moves("s", KNOWN, LOG, {P0: 9, P1: 61})
+    with pytest.raises(ResetRefusedError, match=r"reads no such partition: other-0"):
+        moves("s", KNOWN, LOG, {TopicPartition("other", 0): 9})
+    behind, new = moves("s", {P0: 4}, LOG, {P0: 12, P2: 9})
+    assert (behind.skipped, behind.gone, behind.again) == (8, 6, 0)
+    assert (new.before, new.skipped, new.gone) == (3, 6, 0), "an unknown partition would begin at its first record"
+
+
+def test_going_back_lowers_what_the_stream_is_complete_through() -> None:
+    def at(offset: int, through: int | None) -> Stamp:
+        return Stamp("s", "batch", 1, 1, "c", {P0: offset}, {P0: offset}, valid_through_ms=through)
+
+    older = [at(50, 900), at(30, 700), at(20, 500), at(0, 100)]
+
+    def move(after: int) -> list[Move]:
+        return [Move(P0, 50, after, OffsetRange(0, 99))]
+
+    assert valid_through_after(older[0], older, move(29)) == 500
+    assert valid_through_after(older[0], older, move(30)) == 700
+    assert valid_through_after(older[0], older[:2], move(29)) is None, "the stamp that would say so has expired"
+    assert valid_through_after(older[0], older, move(80)) == 900, "what is passed over is not the stream's any more"
+
+
+class Resetter(Driver):
+    """Somebody who resets the offsets, as a thread that can be killed wherever it pauses."""
+
+    def __init__(self, world: World, wanted: dict[TopicPartition, int], *, killed: bool) -> None:
+        self.wanted = wanted
+        self.planned: tuple[Move, ...] | None = None
+        self.killed = killed
+        super().__init__(world, "one", [])
+
+    def _run(self) -> None:
+        world: Any = self.world
+        source = SimpleNamespace(topics=[TOPIC], topics_pattern=None)
+        spec: Any = SimpleNamespace(stream="payments", config_hash="one", source=source)
+        spec.table, spec.dead_letter_table = SimpleNamespace(name=TABLE), DEAD
+        targets = {name: Target(world, name, "payments") for name in (TABLE, DEAD)}
+        for target in targets.values():
+            target.read()
+        if targets[TABLE].newest is None:
+            return
+        epoch = world.lease_epoch = 1 + max(world.lease_epoch, *(each.greatest_epoch() for each in targets.values()))
+        pause("has the lease")
+        lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={}, lost=None)
+        folder = StreamFolder(world.folder)
+        stream = OpenStream(spec, SimpleNamespace(), folder, lease, epoch, targets, world.state(None))  # type: ignore[arg-type]
+        older = [stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, "payments")]
+        resetting.move_positions(stream, world, self.wanted, "tester: why", older)
+
+
+@pytest.fixture(autouse=True)
+def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def noting(stamps: Any, anchor: str, known: Any, made: Any, *rest: Any, **named: Any) -> Any:
+        resetter: Any = threading.current_thread().driver  # type: ignore[attr-defined]
+        resetter.planned = made
+        return reset_module.reset_stamps(stamps, anchor, known, made, *rest, **named)
+
+    monkeypatch.setattr(resetting, "reset_stamps", noting)
+    monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
+    monkeypatch.setattr(batch_module, "task_metadata", lambda metadata: "{}")
+    monkeypatch.setattr(batch_module, "write_durably", paused_around(write_durably, "write"))
+    for module in (batch_module, takeover_module):
+        monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
+        monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
+
+
+def stands(world: World) -> dict[str, dict[TopicPartition, int]]:
+    newest = {name: history(world.tables[name].metadata(), "payments").newest for name in (TABLE, DEAD)}
+    return target_positions(newest, TABLE)
+
+
+def ended(world: World, resetter: Resetter, expected: Counter[tuple[TopicPartition, int]]) -> None:
+    """After a reset came to its end, however: the old positions are in force or the new ones, on all tables."""
+    if resetter.error is not None:
+        assert isinstance(resetter.error, ResetRefusedError) and world.pending_was_lost, resetter.error
+    if resetter.planned is None:
+        return
+    made = resetter.planned
+    now = stands(world)
+    at = {move.partition: now[TABLE].get(move.partition, 0) for move in made}
+    assert at == {move.partition: now[DEAD].get(move.partition, 0) for move in made}
+    before, after = {m.partition: m.before for m in made}, {m.partition: m.after for m in made}
+    assert at in (before, after), (before, after, at)
+    assert at == after or resetter.killed
+    if at == after:
+        for move in made:
+            for offset in range(*move.range):
+                expected[move.partition, offset] += 1 if move.again else -1
+
+
+def act(world: World, story: list[tuple]) -> Counter[tuple[TopicPartition, int]]:
+    """Carry out a story; returns how much more often than once each record is expected."""
+    expected: Counter[tuple[TopicPartition, int]] = Counter()
+    for action in story:
+        if action[0] != "reset":
+            play(world, [action])
+            continue
+        _, shares, until, moving = action
+        wanted = {p: int(end * shares[p.partition]) for p, end in world.log.items()}
+        resetter = Resetter(world, wanted, killed=until is not None)
+        for step in range(until if until is not None else 10_000):
+            if step in moving and world.drivers:
+                world.drivers[-1].advance()
+            resetter.advance()
+            if resetter.ended:
+                break
+        resetter.kill()
+        ended(world, resetter, expected)
+    return expected
+
+
+def assert_as_often_as_wanted(world: World, expected: Counter[tuple[TopicPartition, int]]) -> None:
+    counted = world.counted(TABLE) + world.counted(DEAD)
+    for partition, end in world.log.items():
+        for offset in range(end):
+            wanted = 0 if fate(partition, offset, "one") == "tombstone" else 1 + expected[partition, offset]
+            assert counted.pop((partition, offset), 0) == wanted, (partition, offset, wanted)
+    assert not counted
+
+
+shares = st.tuples(*[st.sampled_from([0.0, 0.25, 0.5, 0.8, 1.0])] * 2)
+resets = st.tuples(
+    st.just("reset"),
+    shares,
+    st.one_of(st.none(), st.integers(1, 40)),
+    st.sets(st.integers(0, 30), max_size=4),
+)
+starts = st.tuples(st.just("start"), st.sampled_from(CONFIGS), st.lists(st.integers(1, 5), min_size=1, max_size=3))
+produces = st.tuples(st.just("produce"), st.integers(0, 1), st.integers(1, 9))
+drives = st.one_of(
+    st.tuples(st.just("advance"), st.just(0), st.integers(0, 40)),
+    st.tuples(st.just("to"), st.sampled_from([0, 0, 1]), st.sampled_from(HOT_SPOTS)),
+    st.tuples(st.just("finish"), st.just(0)),
+    st.tuples(st.just("foreign commit"), st.sampled_from([TABLE, DEAD])),
+)
+chapters = st.tuples(produces, starts, st.lists(drives, min_size=1, max_size=3), st.lists(resets, max_size=2))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(chapters, min_size=1, max_size=4), st.sampled_from(CONFIGS))
+def test_records_land_as_often_as_the_resets_in_force_say(chapters: list[tuple], last_config: str) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        world = new_world(folder)
+        story = [
+            action for produced, started, driven, reset in chapters for action in (produced, started, *driven, *reset)
+        ]
+        expected = act(world, story)
+        recover(world, last_config)
+        assert_as_often_as_wanted(world, expected)
+    finally:
+        for driver in WORLD[0].drivers:
+            driver.kill()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_killed_at_any_moment_and_given_again(tmp_path: Path, share: float) -> None:
+    for until in range(1, 60):
+        world = new_world(tmp_path)
+        story: list[tuple] = [
+            ("produce", 0, 9),
+            ("produce", 1, 6),
+            ("start", "one", [5]),
+            ("finish", 0),
+            ("produce", 0, 4),
+        ]
+        expected = act(world, [*story, ("reset", (share, 0.5), until, set())])
+        again = act(world, [("reset", (share, 0.5), None, set())])
+        assert stands(world)[TABLE] == {P0: int(16 * share), P1: 3}
+        if expected:
+            assert not again, "what was in force already is not moved again"
+        recover(world, "one")
+        assert_as_often_as_wanted(world, expected or again)
+        for driver in world.drivers:
+            driver.kill()
+        if expected:
+            return
+    raise AssertionError("the reset never came to its end")
+
+
+def test_a_pending_record_is_committed_before_anything_moves(tmp_path: Path) -> None:
+    world = new_world(tmp_path)
+    story: list[tuple] = [("produce", 0, 9), ("start", "one", [12]), ("to", 0, "step after_anchor_commit"), ("kill", 0)]
+    expected = act(world, [*story, ("reset", (0.0, 0.0), None, set())])
+    assert not list(world.folder.glob("pending-*"))
+    assert sum(expected.values()) == 12
+    recover(world, "one")
+    assert_as_often_as_wanted(world, expected)
+
+
+def test_a_record_that_a_sleeper_writes_after_the_reset_is_dropped(tmp_path: Path) -> None:
+    world = new_world(tmp_path)
+    story: list[tuple] = [("produce", 0, 9), ("start", "one", [6]), ("to", 0, "before Spark notes")]
+    expected = act(world, [*story, ("to", 0, "before write"), ("reset", (0.25, 0.0), None, set()), ("advance", 0, 1)])
+    assert list(world.folder.glob("pending-*")), "the sleeper wrote what it was about to commit before the reset"
+    recover(world, "one")
+    assert_as_often_as_wanted(world, expected)
