@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 
+from jobs.commit.stamps import PROPERTY_PREFIX
+from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError
 from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.spec.settings import Settings, embedded_catalog
+from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from orchestration.live import NoCatalogYet, find_table, quick_catalog, quick_kafka
 
 Verdict = Literal["ok", "wrong", "unchecked"]
+
+_CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class Finding:
 
 def validate(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
     """Check streams against the broker and the catalog, each asked once and given some seconds to answer."""
+    yield from _check_state(settings)
     kafka = _connected_kafka(specs, settings)
     catalog = _connected_catalog(settings)
     for finding in (kafka, catalog):
@@ -62,29 +69,44 @@ def _connected_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | 
             kafka.topics(spec.source)
         return kafka
     except KafkaUnavailableError as problem:
-        refused = _refused(problem)
-        return Finding(
-            None, "kafka", "wrong" if refused else "unchecked", f"{problem.message}; {not_checked}", problem.fix
-        )
+        verdict = "wrong" if problem.refused else "unchecked"
+        return Finding(None, "kafka", verdict, f"{problem.message}; {not_checked}", problem.fix)
     except FrazilError as problem:
         return Finding(None, "kafka", "unchecked", f"{problem.message.rstrip('.')}, {not_checked}", problem.fix)
-
-
-def _refused(problem: KafkaUnavailableError) -> bool:
-    """True if the brokers answered and would not have us: that is wrong whatever else runs."""
-    cause = problem.__cause__
-    code = cause.args[0].code() if isinstance(cause, KafkaException) else None
-    return code in (KafkaError._AUTHENTICATION, KafkaError._SSL) or "kafka.security" in (problem.fix or "")
 
 
 def _connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
     try:
         return quick_catalog(settings)
     except NoCatalogYet as problem:
-        return problem
+        folder = _missing_folder(settings)
+        if folder is None:
+            return problem
+        sentence = f"catalog {settings.catalog.name}: there is no folder {folder} for its database"
+        return Finding(None, "catalog", "wrong", sentence, "make the folder, or correct `catalog` in frazil.yaml")
     except FrazilError as problem:
         message = f"{problem.message.rstrip('.')}, so the tables were not checked"
-        return Finding(None, "catalog", "unchecked", message, problem.fix)
+        return Finding(None, "catalog", "unchecked", message, problem.fix or _CHECK_CATALOG)
+
+
+def _missing_folder(settings: Settings) -> Path | None:
+    """The folder of the catalog's SQLite database, if nobody makes it; that of the embedded one is made."""
+    if settings.catalog == embedded_catalog(settings.home):
+        return None
+    uri = str(settings.catalog.properties["uri"])
+    folder = Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent
+    return None if folder.is_dir() else folder
+
+
+def _check_state(settings: Settings) -> Iterator[Finding]:
+    warehouse = settings.catalog.properties.get("warehouse")
+    if isinstance(warehouse, str) and state_under(warehouse, settings.state):
+        yield _in_the_way(settings, f"the warehouse {warehouse}", None, "settings")
+
+
+def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str) -> Finding:
+    problem = state_in_the_way(settings.state, place)
+    return Finding(stream, subject, "wrong", problem.message, problem.fix)
 
 
 def _check_partitioning(spec: StreamSpec) -> Iterator[Finding]:
@@ -125,15 +147,37 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
     name = spec.table.name
     try:
         table = None if isinstance(catalog, NoCatalogYet) else find_table(catalog, name)
+        dead = None if isinstance(catalog, NoCatalogYet) else find_table(catalog, spec.dead_letter_table)
     except FrazilError as problem:
-        yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix)
+        yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or _CHECK_CATALOG)
         return
+    yield from _check_places(spec, settings, [each for each in (table, dead) if each is not None])
+    if dead is not None and not _holds_dead_letters(dead):
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {spec.dead_letter_table}, where the dead letters of stream {spec.stream} would go, is no "
+            "dead-letter table",
+            f"name another one in errors.dead_letters.table of stream {spec.stream}",
+        )
     if table is None:
         yield Finding(
             spec.stream,
             "table",
             "unchecked",
             f"table {name} is not in catalog {settings.catalog.name} yet; the first run creates it as declared",
+        )
+        return
+    if _holds_dead_letters(table):
+        others = [stream for stream in _streams_on(table) if stream != spec.stream]
+        whose = f"the dead-letter table of stream {others[0]}" if others else "a dead-letter table"
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {name} is {whose}; rows do not go there",
+            f"give table.name of stream {spec.stream} another name",
         )
         return
     wrong = disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns)
@@ -154,6 +198,22 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
         )
         return
     yield Finding(spec.stream, "table", "ok", f"table {name} holds what the stream declares")
+
+
+def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> Iterator[Finding]:
+    for table in tables:
+        if state_under(table.location(), settings.state):
+            place = f"table {'.'.join(table.name())} at {table.location()}"
+            yield _in_the_way(settings, place, spec.stream, "table")
+
+
+def _holds_dead_letters(table: Table) -> bool:
+    return {column.name for column in DEAD_LETTER_SCHEMA.columns} <= {column.name for column in table.schema().columns}
+
+
+def _streams_on(table: Table) -> list[str]:
+    """The streams whose stamps the table carries."""
+    return sorted(key.removeprefix(PROPERTY_PREFIX) for key in table.properties if key.startswith(PROPERTY_PREFIX))
 
 
 def partition_fields(spec: PartitionSpec, schema: Schema) -> list[str]:

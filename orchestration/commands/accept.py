@@ -8,6 +8,7 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.runtime.acceptance import Answer, record
+from jobs.runtime.translate import told_as_sentences
 from resources.deployment import Deployment
 
 
@@ -46,6 +47,8 @@ def accept(
         )
     spec = deployment.stream(stream)
     note = f"{getpass.getuser()}: {reason or click.prompt('Why')}"
-    stamped = record(spec, deployment.prepared_settings(), answer, note)
+    settings = deployment.prepared_settings()
+    with told_as_sentences(settings, stream):
+        stamped = record(spec, settings, answer, note)
     click.echo(f"Recorded on {', '.join(stamped) or 'no table: nothing stood in the way'}.")
     click.echo(f"  Next: frazil run {stream}")

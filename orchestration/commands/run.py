@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from jobs.errors import FrazilError
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.drain import Progress, drain
 from jobs.runtime.open_stream import OpenStream, stream_folder
@@ -17,6 +18,9 @@ from jobs.runtime.preflight import preflight
 from jobs.runtime.session import start_session
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import end_spark
+from jobs.runtime.translate import told_as_sentences
+from jobs.spec.settings import Settings
+from jobs.supervise.driver_process import find_driver
 from orchestration.run_report import Meter, run_facts
 from orchestration.terminal import landing_bar, messages, output_to, print_json, thousands
 from resources.deployment import Deployment
@@ -32,6 +36,7 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
     preflight()
     spec = deployment.stream(stream)
     settings = deployment.prepared_settings()
+    _refuse_beside_a_driver(spec.stream, settings)
     spark_log = stream_folder(settings, spec.stream).root / "spark.log"
     console = messages()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
@@ -43,7 +48,7 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
 
     watcher = _Bar(console, meter) if console.is_terminal else _Lines(console, meter)
     try:
-        with watcher:
+        with watcher, told_as_sentences(settings, spec.stream):
             drained = drain(spec, settings, get_spark, on_open=watcher.opened, on_progress=watcher.progressed)
         facts = run_facts(drained, meter)
     finally:
@@ -52,6 +57,15 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
         print_json(facts)
     else:
         _print_summary(Console(highlight=False), facts)
+
+
+def _refuse_beside_a_driver(stream: str, settings: Settings) -> None:
+    driver = find_driver(stream_folder(settings, stream).root, stream, settings.lease_ttl.total_seconds())
+    if driver is not None:
+        raise FrazilError(
+            f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
+            fix=f"frazil status {stream}; or frazil stop {stream}, and run this again",
+        )
 
 
 def _log_warnings() -> None:

@@ -6,7 +6,7 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
+from jobs.spec.problems import SpecError, shown_path
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
 from orchestration.terminal import print_json
@@ -46,7 +46,7 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
         errors: list[SpecError] = []
     else:
         specs, errors = deployment.streams()
-    findings = [Finding(None, "spec", "wrong", problem) for error in errors for problem in error.problems]
+    findings = [Finding(None, "spec", "wrong", problem, _mend(error)) for error in errors for problem in error.problems]
     findings += [
         Finding(
             spec.stream,
@@ -62,11 +62,15 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
     return specs, findings
 
 
+def _mend(error: SpecError) -> str | None:
+    return f"correct {shown_path(error.path)}, then run `frazil validate`" if error.path else error.fix
+
+
 def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings | None:
     try:
         settings = deployment.settings()
     except SpecError as error:
-        findings += [Finding(None, "settings", "wrong", problem) for problem in error.problems]
+        findings += [Finding(None, "settings", "wrong", problem, _mend(error)) for problem in error.problems]
         return None
     source = deployment.settings_file or deployment.home / "frazil.yaml"
     described = str(source) if source.exists() else "the embedded default: local broker, SQLite catalog"

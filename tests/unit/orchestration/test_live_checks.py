@@ -7,22 +7,27 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamps import Counts, Stamp
 from jobs.commit.target import Target
+from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
 from jobs.runtime.opening import connect_catalog
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.write.locations import state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from orchestration.commands.status import ago
+from orchestration.cli import main
 from orchestration.deadline import DeadlineError, within
 from orchestration.live import NoCatalogYet, find_table, quick_catalog
-from orchestration.stream_status import status_facts, stream_status
+from orchestration.status_facts import status_facts
+from orchestration.status_tables import ago
+from orchestration.stream_status import stream_status
 from orchestration.validation import Finding, validate
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
@@ -86,6 +91,127 @@ def test_another_partitioning_is_wrong(settings: Settings, spec: StreamSpec) -> 
     (finding,) = of_tables(spec, settings)
     assert finding.verdict == "wrong"
     assert "is partitioned by nothing, the stream says day(created_at)" in finding.sentence
+
+
+def findings_of(deployment: Deployment, settings: Settings) -> list[Finding]:
+    return list(validate(deployment.streams()[0], settings))
+
+
+def wrong_of(deployment: Deployment, settings: Settings) -> list[tuple[str | None, str, str | None]]:
+    """Stream, sentence and next command of what is wrong."""
+    found = findings_of(deployment, settings)
+    return [(each.stream, each.sentence, each.fix) for each in found if each.verdict == "wrong"]
+
+
+def test_a_table_of_dead_letters_takes_no_rows(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments", "refunds"))
+    settings = deployment.prepared_settings()
+    letters = "orders.payments"
+    with connect_catalog(settings) as catalog:
+        by = partition_spec(DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA)
+        ensure_table(catalog, letters, DEAD_LETTER_SCHEMA, by, create_table_properties({}))
+        Target(catalog, letters, "others").claim(1, lambda newest: Stamp("others", "claim", -1, 1, "c", {}, {}))
+        create(catalog, deployment.stream("refunds"))
+    assert wrong_of(deployment, settings) == [
+        (
+            "payments",
+            "table orders.payments is the dead-letter table of stream others; rows do not go there",
+            "give table.name of stream payments another name",
+        )
+    ]
+    (fine,) = of_tables(deployment.stream("refunds"), settings)
+    assert fine.verdict == "ok", "the other stream is none the worse for it"
+
+
+def test_dead_letters_go_to_no_other_table(settings: Settings, spec: StreamSpec) -> None:
+    with connect_catalog(settings) as catalog:
+        create(catalog, spec)
+        schema = iceberg_schema(spec.declared, kafka_columns=True)
+        by = partition_spec(spec.table.partition_by, schema)
+        ensure_table(catalog, spec.dead_letter_table, schema, by, create_table_properties({}))
+    wrong, fine = of_tables(spec, settings)
+    assert wrong.sentence.startswith("table orders.payments_dead, where the dead letters of stream payments would go")
+    assert wrong.fix == "name another one in errors.dead_letters.table of stream payments"
+    assert fine.verdict == "ok"
+
+
+def test_state_within_the_warehouse_is_wrong(deployment: Deployment) -> None:
+    (deployment.home / "frazil.yaml").write_text("state: .frazil/warehouse/state\n")
+    ((stream, sentence, fix),) = wrong_of(deployment, deployment.prepared_settings())
+    assert stream is None
+    assert "/.frazil/warehouse/state with its leases and checkpoints lies within the warehouse file://" in sentence
+    assert fix == "set `state` in frazil.yaml to a folder elsewhere, and move there what is in it"
+
+
+def test_state_within_a_table_is_wrong_for_that_stream_only(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments", "refunds"))
+    settings = deployment.prepared_settings()
+    with connect_catalog(settings) as catalog:
+        create(catalog, deployment.stream("refunds"))
+        schema = iceberg_schema(deployment.stream("payments").declared, kafka_columns=True)
+        location = f"file://{settings.state.parent}"
+        catalog.create_table("orders.payments", schema, location=location)
+    ((stream, sentence, _),) = [each for each in wrong_of(deployment, settings) if "state folder" in each[1]]
+    assert (stream, f"lies within table orders.payments at {location}" in sentence) == ("payments", True)
+
+
+@pytest.mark.parametrize(
+    ("location", "state", "under"),
+    [
+        ("file:///data/table", "/data/table/state", True),
+        ("/data/table", "/data/table", True),
+        ("file:///data/a%20b", "/data/a b/state", True),
+        ("file:///data/table", "/data/table2", False),
+        ("file:///data/table/state", "/data/table", False),
+        ("s3://data/table", "/data/table/state", False),
+    ],
+)
+def test_what_lies_under_a_location(location: str, state: str, under: bool) -> None:
+    assert state_under(location, Path(state)) is under
+
+
+def test_links_do_not_hide_where_the_state_is(tmp_path: Path) -> None:
+    (tmp_path / "table" / "state").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "table" / "state")
+    assert state_under(f"file://{tmp_path}/table", tmp_path / "link" / "streams")
+
+
+@pytest.mark.parametrize(
+    ("catalog", "verdict", "sentence"),
+    [
+        ("{properties: {type: sql, uri: 'sqlite:////no/such/catalog.db'}}", "wrong", "there is no folder /no/such for"),
+        ("{properties: {type: rest, uri: 'http://127.0.0.1:1'}}", "unchecked", "so the tables were not checked"),
+    ],
+)
+def test_a_dead_broker_and_a_dead_catalog_are_told_once_each(
+    tmp_path: Path, catalog: str, verdict: str, sentence: str
+) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments", "refunds"))
+    (tmp_path / "frazil.yaml").write_text(f"kafka: {{bootstrap_servers: '127.0.0.1:1'}}\ncatalog: {catalog}\n")
+    kafka, about_catalog = findings_of(deployment, deployment.settings())
+    assert (kafka.subject, kafka.verdict) == ("kafka", "unchecked")
+    assert kafka.sentence.startswith("Kafka at 127.0.0.1:1: ")
+    assert "kafka.bootstrap_servers in frazil.yaml" in (kafka.fix or "")
+    assert (about_catalog.subject, about_catalog.verdict) == ("catalog", verdict)
+    assert sentence in about_catalog.sentence
+    assert "`catalog` in frazil.yaml" in (about_catalog.fix or "")
+    assert all("\n" not in each.sentence for each in (kafka, about_catalog))
+
+
+def test_streams_with_one_id_or_one_table_leave_the_others_alone(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments", "refunds", "orders", "letters")
+    (home / "streams" / "again.yaml").write_text((home / "streams" / "payments.yaml").read_text())
+    letters = home / "streams" / "letters.yaml"
+    letters.write_text(letters.read_text().replace("orders.letters", "orders.refunds_dead"))
+    specs, errors = Deployment.at(home).streams()
+    assert [spec.stream for spec in specs] == ["orders"]
+    said = "\n".join(problem for error in errors for problem in error.problems)
+    assert "the stream 'payments' is claimed by" in said
+    assert "the table 'orders.refunds_dead' is claimed by" in said
+    shown = CliRunner().invoke(main, ["--home", str(home), "validate"])
+    assert shown.exit_code == 1
+    assert f"Next: correct {home}/streams/again.yaml, then run `frazil validate`" in shown.output
+    assert "ok          orders: spec:" in shown.output
 
 
 def commit(catalog: Catalog, spec: StreamSpec) -> None:

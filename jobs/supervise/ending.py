@@ -1,0 +1,168 @@
+"""Ending a driver: it is asked first, between two batches, and made to end when it does not listen.
+
+Signals go only to a process whose start time is the one that was noted, so never to a stranger with the same pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jobs.errors import FrazilError
+from jobs.runtime.boot import boot_id
+from jobs.runtime.processes import is_alive, session_members, start_time, was_given
+from jobs.supervise.driver_process import Driver, ProcessNote
+
+MARK = "FRAZIL_DRIVER"
+_POLL_SECONDS = 0.05
+_LEFTOVERS_SECONDS = 5.0
+_KILL_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for what.
+
+    Attributes:
+        grace_seconds: For a driver to finish its batch after it was asked to end.
+        term_seconds: After SIGTERM, before SIGKILL.
+        first_beat_seconds: For a new driver's first heartbeat.
+        ready_seconds: From there until it runs; after that it is left to go on starting.
+        lock_seconds: For another action on the same stream to have written what it has to write.
+    """
+
+    grace_seconds: float = 60.0
+    term_seconds: float = 10.0
+    first_beat_seconds: float = 60.0
+    ready_seconds: float = 60.0
+    lock_seconds: float = 10.0
+
+
+def mark_of(stream: str, attempt: int) -> str:
+    """What a driver and all that it starts carry in their environment as FRAZIL_DRIVER."""
+    return f"{stream}:{attempt}"
+
+
+def wait(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait until `condition` holds; False if it does not within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def end_driver(stream: str, driver: Driver, patience: Patience, find: Callable[[], Driver | None]) -> str:
+    """Wait for a driver that was asked to end by the stream's control file, and see to it that it does.
+
+    Args:
+        find: Looks for the stream's live driver, as far as it can be seen from here.
+
+    Returns:
+        How it ended, as the end of a sentence.
+
+    Raises:
+        FrazilError: It runs on another host and has not ended within the grace; or it cannot be ended.
+    """
+    if not driver.local:
+        return _await_distant(stream, driver, patience, find)
+    how = "ended after its batch"
+    if not wait(lambda: not driver.lives(), patience.grace_seconds):
+        how = "ended on SIGTERM"
+        if driver.lives():
+            _send([driver.pid], signal.SIGTERM, stream)
+        if not wait(lambda: not driver.lives(), patience.term_seconds):
+            how = "did not listen and was killed"
+    if driver.lives():
+        kill_session(driver.pid, driver.started, stream, driver.attempt)
+    else:
+        _end_leftovers(driver.pid, stream, driver.attempt, _LEFTOVERS_SECONDS)
+    return how
+
+
+def kill_session(pid: int, started: str | None, stream: str, attempt: int) -> None:
+    """End a driver and all that it started with SIGKILL, now.
+
+    Raises:
+        FrazilError: Something of it does not die.
+    """
+    mark = mark_of(stream, attempt)
+    _kill(lambda: _session_of(pid, mark) if not is_alive(pid, started) else [pid, *_session_led_by(pid)], stream)
+
+
+def end_leftovers(note: ProcessNote | None, stream: str) -> None:
+    """End what a driver that is gone has left behind: its JVM, and that one's Python workers."""
+    here = (boot_id(), socket.gethostname())
+    if note is not None and (note.boot, note.host) == here and not is_alive(note.pid, note.started):
+        _end_leftovers(note.pid, stream, note.attempt, 0.0)
+
+
+def _await_distant(stream: str, driver: Driver, patience: Patience, find: Callable[[], Driver | None]) -> str:
+    def ended() -> bool:
+        now = find()
+        return now is None or now.attempt > driver.attempt
+
+    if not wait(ended, patience.grace_seconds):
+        raise FrazilError(
+            f"stream {stream} is driven by {driver.name}, which this host cannot reach: it was asked to end, and did "
+            f"not within {patience.grace_seconds:.0f} s.",
+            fix=f"on {driver.host}: kill {driver.pid}",
+        )
+    return f"ended on {driver.host}"
+
+
+def _session_led_by(pid: int) -> list[int]:
+    with contextlib.suppress(ProcessLookupError):
+        # A driver that was started by hand is in the session of a terminal.
+        return session_members(pid) if os.getsid(pid) == pid else []
+    return []
+
+
+def _session_of(leader: int, mark: str) -> list[int]:
+    """What is left of the session of a leader that is gone.
+
+    The number of such a session may long belong to another one: the mark tells.
+    """
+    if start_time(leader) is not None:
+        return []
+    return [pid for pid in session_members(leader) if was_given(pid, MARK, mark)]
+
+
+def _end_leftovers(session: int, stream: str, attempt: int, grace_seconds: float) -> None:
+    mark = mark_of(stream, attempt)
+    if not wait(lambda: not _session_of(session, mark), grace_seconds):
+        _kill(lambda: _session_of(session, mark), stream)
+
+
+def _kill(targets: Callable[[], list[int]], stream: str) -> None:
+    known = {pid: start_time(pid) for pid in targets()}
+    deadline = time.monotonic() + _KILL_SECONDS
+    while living := {*targets(), *(pid for pid, started in known.items() if is_alive(pid, started))}:
+        if time.monotonic() >= deadline:
+            numbers = ", ".join(map(str, sorted(living)))
+            raise FrazilError(
+                f"stream {stream}: process {numbers} does not die of SIGKILL; the system holds it.",
+                fix=f"ps -o pid,stat,wchan:30,cmd -p {numbers}",
+            )
+        known |= {pid: start_time(pid) for pid in living if pid not in known}
+        _send(list(living), signal.SIGKILL, stream)
+        time.sleep(_POLL_SECONDS)
+
+
+def _send(pids: list[int], which: signal.Signals, stream: str) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, which)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            raise FrazilError(
+                f"stream {stream} is driven by process {pid}, which belongs to another user.",
+                fix=f"run this again as that user: ps -o user= -p {pid}",
+            ) from None

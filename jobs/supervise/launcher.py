@@ -1,0 +1,214 @@
+"""Starting a stream's driver as a detached process, and waiting until it drives.
+
+The driver belongs to nobody: not to the terminal, not to the Dagster run that started it. It has a session of its own,
+and its output goes to a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jobs
+from jobs.errors import FrazilError
+from jobs.runtime.boot import boot_id
+from jobs.runtime.processes import is_alive, start_time
+from jobs.runtime.signals import deferred_signals
+from jobs.supervise.driver_process import ProcessNote, write_note
+from jobs.supervise.ending import MARK, Patience, kill_session, mark_of, wait
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.launches import Launch, write_launch
+
+COMMAND_VARIABLE = "FRAZIL_DRIVER_COMMAND"
+OUTPUT = "logs/driver.out"
+_TAIL_LINES = 15
+_READY = frozenset({"running", "paused", "retrying"})
+
+# Kept until they are reaped: drivers outlive this process as a rule, but not always.
+_ours: list[subprocess.Popen[bytes]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """A driver on its way up.
+
+    Attributes:
+        folder: The stream's state folder.
+    """
+
+    folder: Path
+    stream: str
+    attempt: int
+    pid: int
+    started: str
+
+    @property
+    def output(self) -> Path:
+        """Where its standard output and error go."""
+        return self.folder / OUTPUT
+
+    def lives(self) -> bool:
+        """Whether its process runs."""
+        reap()
+        return is_alive(self.pid, self.started)
+
+    def beat(self) -> Heartbeat | None:
+        """Its newest heartbeat; None before the first."""
+        beat = read_heartbeat(self.folder)
+        return beat if beat is not None and beat.attempt >= self.attempt else None
+
+
+def driver_command() -> tuple[str, ...]:
+    """What starts a driver: FRAZIL_DRIVER_COMMAND (to wrap it, as with `numactl`), else this very Python."""
+    wrapped = os.environ.get(COMMAND_VARIABLE)
+    return tuple(shlex.split(wrapped)) if wrapped else (sys.executable, "-m", "jobs.runtime.driver")
+
+
+@contextlib.contextmanager
+def launched(
+    folder: Path, launch: Launch, spec_text: str, stream: str, arguments: Sequence[str], command: Sequence[str]
+) -> Iterator[Launching]:
+    """Start a driver; it is killed, with all it started, if the block is left by an error before its first heartbeat.
+
+    That includes whatever ends a Dagster run, which is no `Exception`.
+
+    Args:
+        folder: The stream's state folder; the caller holds its control lock.
+        launch: Noted before the process starts.
+        spec_text: The configuration that it is to run.
+        arguments: Behind `command`.
+    """
+    write_launch(folder, launch, spec_text)
+    launching: Launching | None = None
+    try:
+        # Nothing may interrupt between the start and the note of who was started.
+        with deferred_signals():
+            launching = _start(folder, launch, stream, [*command, *arguments])
+        yield launching
+    except BaseException:
+        with deferred_signals():
+            beat = launching.beat() if launching is not None else None
+            if launching is not None and (beat is None or beat.final or not launching.lives()):
+                # Of a driver that ended by itself this takes what it left behind.
+                kill_session(launching.pid, launching.started, stream, launch.attempt)
+            reap()
+        raise
+
+
+def reap() -> None:
+    """Take notice of the drivers that this process started and that have ended."""
+    _ours[:] = [process for process in _ours if process.poll() is None]
+
+
+def await_ready(launching: Launching, patience: Patience) -> Heartbeat:
+    """Wait for a driver's first heartbeat, and then until it runs, or for a minute.
+
+    Returns:
+        Its heartbeat; `starting` if it takes longer, and is left to go on.
+
+    Raises:
+        FrazilError: It ended, or never gave a heartbeat and was killed.
+    """
+    wait(lambda: launching.beat() is not None or not launching.lives(), patience.first_beat_seconds)
+    if launching.beat() is None:
+        if not launching.lives():
+            raise FrazilError(
+                f"The driver of stream {launching.stream} ended before its first heartbeat; the end of "
+                f"{launching.output}:\n{tail(launching.output)}",
+                fix=f"read {launching.output}",
+            )
+        kill_session(launching.pid, launching.started, launching.stream, launching.attempt)
+        raise FrazilError(
+            f"The driver of stream {launching.stream} gave no heartbeat within {patience.first_beat_seconds:.0f} s, "
+            f"and was killed; the end of {launching.output}:\n{tail(launching.output)}",
+            fix=f"read {launching.output}",
+        )
+
+    def settled() -> bool:
+        beat = launching.beat()
+        return not launching.lives() or (beat is not None and (beat.final or beat.state in _READY))
+
+    wait(settled, patience.ready_seconds)
+    beat = launching.beat()
+    if beat is None:
+        raise FrazilError(f"{launching.folder}/heartbeat.json has gone.", fix=f"frazil restart {launching.stream}")
+    if beat.final:
+        # Its last word is said, and what it started is about to end.
+        wait(lambda: not launching.lives(), patience.term_seconds)
+    if beat.final or (beat.attempt == launching.attempt and not launching.lives()):
+        raise last_word(launching.stream, beat, launching.output)
+    return beat
+
+
+def last_word(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
+    """What a driver that is gone has said of why, as an error."""
+    log = beat.log or str(output)
+    if beat.error is not None:
+        return FrazilError(beat.error.message, fix=beat.error.fix or f"read {log}")
+    if beat.final:
+        ending = {
+            "stopped": "was asked to end",
+            "terminated": "was ended by SIGTERM",
+            "finished": "has read everything and ended",
+            "fenced": "gave way to another driver",
+        }.get(beat.state, "failed")
+        return FrazilError(f"The driver of stream {stream} {ending} (attempt {beat.attempt}).", fix=f"read {log}")
+    return FrazilError(
+        f"The driver of stream {stream} died without a word while it was {beat.state} (attempt {beat.attempt}); the "
+        f"end of {output}:\n{tail(output)}",
+        fix=f"read {log}",
+    )
+
+
+def tail(path: Path) -> str:
+    """The last lines of a file, indented."""
+    try:
+        with path.open(errors="replace") as lines:
+            return "".join(f"    {line.rstrip()}\n" for line in deque(lines, _TAIL_LINES)).rstrip("\n") or "    (empty)"
+    except OSError as problem:
+        return f"    ({problem.strerror})"
+
+
+def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str]) -> Launching:
+    output = folder / OUTPUT
+    output.parent.mkdir(parents=True, exist_ok=True)
+    root = str(Path(jobs.__path__[0]).resolve().parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    reap()
+    with output.open("ab") as file:
+        try:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": path, MARK: mark_of(stream, launch.attempt)},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                close_fds=True,
+            )
+        except OSError as problem:
+            raise FrazilError(
+                f"The driver of stream {stream} could not be started: {command[0]}: {problem.strerror}.",
+                fix=f"set {COMMAND_VARIABLE} right, or unset it" if COMMAND_VARIABLE in os.environ else None,
+            ) from None
+    _ours.append(process)
+    started = str(start_time(process.pid))
+    try:
+        write_note(folder, _note(launch, process.pid, started))
+    except BaseException:
+        kill_session(process.pid, started, stream, launch.attempt)
+        raise
+    return Launching(folder, stream, launch.attempt, process.pid, started)
+
+
+def _note(launch: Launch, pid: int, started: str) -> ProcessNote:
+    return ProcessNote(launch.attempt, launch.generation, pid, started, boot_id(), socket.gethostname(), time.time())

@@ -1,0 +1,210 @@
+"""From one driver of a stream to the next: asked to end, seen to its end, launched, seen to its first batch.
+
+Whatever is written, and every launch, happens in short sections under the stream's control lock; waiting for a driver
+happens outside. So an action that waits, or that is killed while it waits, keeps nobody from stopping the stream. Two
+actions at once never make two drivers: each looks again, under the lock, before it launches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.errors import FrazilError
+from jobs.runtime.locks import exclusive
+from jobs.runtime.redaction import redacted
+from jobs.spec.settings import load_settings
+from jobs.supervise.control import Control, Wish, read_control, write_control
+from jobs.supervise.driver_process import Driver, find_driver
+from jobs.supervise.ending import Patience, end_driver, end_leftovers, wait
+from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.launcher import Launching, await_ready, last_word, launched
+from jobs.supervise.launches import Launch, failures_in_a_row
+from jobs.supervise.situation import Situation, look
+from jobs.supervise.wanted import Configuration, configuration
+
+LOCK = "control.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an action came to.
+
+    Attributes:
+        sentence: For a person.
+        heartbeat: The driver's newest; None if there never was one.
+    """
+
+    sentence: str
+    heartbeat: Heartbeat | None
+
+
+class Lifecycle:
+    """The drivers of one stream.
+
+    Args:
+        home: The deployment's folder.
+        settings_file: Its settings; None for the default place.
+        stream: The stream's id.
+        patience: How long to wait for what.
+        command: What starts a driver; the arguments that say which follow it.
+    """
+
+    def __init__(
+        self, home: Path, settings_file: Path | None, stream: str, patience: Patience, command: Sequence[str]
+    ) -> None:
+        self._home: Path = home
+        self._settings_file: Path | None = settings_file
+        self._stream: str = stream
+        self._patience: Patience = patience
+        self._command: tuple[str, ...] = tuple(command)
+
+    def look(self) -> Situation:
+        """How the stream stands now."""
+        return look(self._home, load_settings(self._settings_file, home=self._home), self._stream)
+
+    @contextlib.contextmanager
+    def section(self) -> Iterator[Situation]:
+        """Hold the stream's control lock; yields how the stream stands.
+
+        Raises:
+            FrazilError: Another action keeps it.
+        """
+        folder = self.look().folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(exclusive(folder / LOCK, deadline_seconds=self._patience.lock_seconds))
+            except TimeoutError:
+                raise FrazilError(
+                    f"Another action on stream {self._stream} is under way: it holds {folder / LOCK}.",
+                    fix=f"wait a moment and run this again; `fuser {folder / LOCK}` names the process",
+                ) from None
+            yield self.look()
+
+    def wish(self, now: Situation, action: str, reason: str, by: str, *, wish: Wish, end: Driver | None = None) -> None:
+        """Write down what is wanted from here on, and whether a driver is to end after its batch."""
+        ended = max(now.control.end_attempt, end.attempt if end is not None else 0)
+        write_control(now.folder, Control(wish, ended, action, reason, by, time.time()))
+
+    def launchable(self, now: Situation) -> Configuration:
+        """What a driver would be launched with.
+
+        Raises:
+            FrazilError: The stream is to have no driver, or something else lands its records now.
+        """
+        config = configuration(now.wanted, now.folder, now.settings, self._stream)
+        if not config.spec.continuous:
+            raise FrazilError(
+                f"stream {self._stream} has the trigger available_now, so no driver runs it: it is drained when "
+                "somebody asks for it.",
+                fix=f"frazil run {self._stream}",
+            )
+        now.refuse_other_holder()
+        return config
+
+    def bring_up(
+        self, replaced: Driver | None, reason: str, *, count_failures: bool = False, resumed: bool = False
+    ) -> Done:
+        """See `replaced` to its end, and launch a driver unless one lives; then wait until it is at work.
+
+        Args:
+            replaced: Has been asked to end already.
+            count_failures: Whether launches that failed in a row are counted on.
+            resumed: Whether a driver that lives was not to run before.
+        """
+        ended = ""
+        if replaced is not None:
+            ended = f" Attempt {replaced.attempt} {self.end(self.look(), replaced)}."
+        with contextlib.ExitStack() as stack:
+            with self.section() as now:
+                now.refuse_stopped()
+                driver, note = now.driver, ""
+                if driver is None:
+                    config = self.launchable(now)
+                    note = _old_configuration(config)
+                    launching = stack.enter_context(self._launched(now, config, reason, count_failures))
+                elif driver.local:
+                    # It was there before, or another action was quicker.
+                    launching = Launching(now.folder, self._stream, driver.attempt, driver.pid, driver.started)
+                else:
+                    return Done(f"{self._stream} runs already: {driver.name}.{ended}", driver.beat)
+            if driver is None or not now.ending:
+                beat = self._await_ready(now, launching)
+                already = driver is not None and replaced is None and not resumed
+                if now.control.wish == "running" and beat.state == "paused":
+                    beat = self._await_resumed(launching, beat)
+                return Done(f"{self._stream} {_state_of(beat, already)}.{ended}{note}", beat)
+        # Yet another action has asked that driver to end meanwhile.
+        return self.bring_up(driver, reason, count_failures=count_failures, resumed=resumed)
+
+    def end(self, now: Situation, driver: Driver) -> str:
+        """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
+        ttl = now.settings.lease_ttl.total_seconds()
+        return end_driver(self._stream, driver, self._patience, lambda: find_driver(now.folder, self._stream, ttl))
+
+    @contextlib.contextmanager
+    def _launched(
+        self, now: Situation, config: Configuration, reason: str, count_failures: bool
+    ) -> Iterator[Launching]:
+        end_leftovers(now.note, self._stream)
+        same = now.launch is not None and now.launch.generation == config.generation
+        stable = config.spec.restart.stable_after.total_seconds()
+        launch = Launch(
+            attempt=now.last_attempt + 1,
+            generation=config.generation,
+            file=str(config.file),
+            failures=failures_in_a_row(now.launch, now.beat, stable) if count_failures and same else 0,
+            at=time.time(),
+            reason=reason,
+        )
+        settings = ["--settings", str(self._settings_file)] if self._settings_file else []
+        arguments = ["--home", str(self._home), *settings, "--stream", self._stream, "--attempt", str(launch.attempt)]
+        with launched(now.folder, launch, config.text, self._stream, arguments, self._command) as launching:
+            yield launching
+
+    def _await_ready(self, now: Situation, launching: Launching) -> Heartbeat:
+        try:
+            return await_ready(launching, self._patience)
+        except FrazilError as problem:
+            later = read_control(now.folder)
+            if later == now.control:
+                # The end of the driver's output is part of it, and may quote anything.
+                raise FrazilError(redacted(now.settings, problem.message), fix=problem.fix) from None
+            raise FrazilError(
+                f"stream {self._stream}: {later.action} by {later.by} ({later.reason}) came while its driver started.",
+                fix=f"frazil status {self._stream}",
+            ) from None
+
+    def _await_resumed(self, launching: Launching, paused: Heartbeat) -> Heartbeat:
+        def resumed() -> bool:
+            return (launching.beat() or paused).state != "paused" or not launching.lives()
+
+        wait(resumed, self._patience.ready_seconds)
+        beat = launching.beat() or paused
+        if beat.final or not launching.lives():
+            raise last_word(self._stream, beat, launching.output)
+        return beat
+
+
+def _state_of(beat: Heartbeat, already: bool) -> str:
+    who = f"process {beat.pid} on {beat.host}, attempt {beat.attempt}, generation {beat.generation}"
+    if beat.state == "paused":
+        return f"is paused: {who}"
+    if beat.state == "retrying":
+        return f"tries again by itself ({beat.error.message if beat.error else 'something is away'}): {who}"
+    if beat.state == "starting":
+        return f"is still starting: {who}; its log is {beat.log}"
+    return f"runs{' already' if already else ''}: {who}"
+
+
+def _old_configuration(config: Configuration) -> str:
+    if config.problem is None:
+        return ""
+    return (
+        f" {config.file} has problems, so the configuration that was launched last is used: "
+        f"{config.problem.problems[0]}"
+    )

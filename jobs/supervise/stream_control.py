@@ -1,0 +1,197 @@
+"""What an operator, or the supervisor, can do to a stream: start, stop, pause, resume, restart, and what follows.
+
+An operator's actions change what is wished of the stream: `start`, `stop`, `pause`, `resume`, `restart`. The
+supervisor's leave the wish as it stands when they are carried out, which may be later than it asked:
+`ensure_running`, `roll`, `end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from jobs.errors import FrazilError
+from jobs.supervise.control import Wish
+from jobs.supervise.driver_process import Driver
+from jobs.supervise.ending import Patience, end_leftovers, wait
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.launcher import driver_command
+from jobs.supervise.lifecycle import Done, Lifecycle
+from jobs.supervise.situation import Situation
+from jobs.supervise.wanted import Configuration
+
+Action = Literal["start", "stop", "pause", "resume", "restart", "roll", "ensure_running", "end"]
+
+
+class StreamControl:
+    """The actions on one stream. Each may be repeated: what is so already stays so.
+
+    Every action raises FrazilError, with the next command, if it cannot be done.
+
+    Args:
+        home: The deployment's folder.
+        settings_file: Its settings; None for the default place.
+        stream: The stream's id.
+        patience: How long to wait for what.
+        command: What starts a driver; None for the real one.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        settings_file: Path | None,
+        stream: str,
+        *,
+        patience: Patience | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self._stream: str = stream
+        self._patience: Patience = patience or Patience()
+        self._life: Lifecycle = Lifecycle(home, settings_file, stream, self._patience, command or driver_command())
+
+    def look(self) -> Situation:
+        """How the stream stands now."""
+        return self._life.look()
+
+    def perform(self, action: Action, reason: str, by: str) -> Done:
+        """The action of this name."""
+        return getattr(self, action)(reason, by)
+
+    def start(self, reason: str, by: str) -> Done:
+        """See to it that the stream runs as its file says, whatever was wished before."""
+        with self._life.section() as now:
+            replaced = _to_replace(now, self._life.launchable(now))
+            self._life.wish(now, "start", reason, by, wish="running", end=replaced)
+        return self._life.bring_up(replaced, reason, resumed=now.control.wish != "running")
+
+    def resume(self, reason: str, by: str) -> Done:
+        """Let a paused or stopped stream go on."""
+        with self._life.section() as now:
+            if now.driver is None and now.continuous:
+                self._life.launchable(now)
+            replaced = _to_replace(now)
+            self._life.wish(now, "resume", reason, by, wish="running", end=replaced)
+            if not now.continuous:
+                return Done(f"{self._stream} may be drained again: frazil run {self._stream}.", now.beat)
+        return self._life.bring_up(replaced, reason, resumed=now.control.wish != "running")
+
+    def restart(self, reason: str, by: str) -> Done:
+        """End the driver after its batch and launch another. A paused stream stays paused."""
+        with self._life.section() as now:
+            self._life.launchable(now)
+            wish: Wish = "paused" if now.control.wish == "paused" else "running"
+            self._life.wish(now, "restart", reason, by, wish=wish, end=now.driver)
+        return self._life.bring_up(now.driver, reason)
+
+    def roll(self, reason: str, by: str) -> Done:
+        """Replace a driver that runs another configuration than the file's; what the operator wished stays."""
+        with self._life.section() as now:
+            if now.wanted.error is not None:
+                raise now.wanted.error
+            config = self._life.launchable(now)
+            now.refuse_stopped()
+            if now.driver is None and now.control.wish == "paused":
+                return Done(f"{self._stream} is paused: its file takes effect when it is resumed.", now.beat)
+            replaced = _to_replace(now, config)
+            if replaced is not None:
+                self._life.wish(now, "roll", reason, by, wish=now.control.wish, end=replaced)
+        return self._life.bring_up(replaced, reason)
+
+    def ensure_running(self, reason: str, by: str) -> Done:
+        """Start what is wanted and does not run; what the operator wished stays, so a paused stream is refused.
+
+        Launches that failed in a row are counted on, while an operator's own start counts anew. A driver that runs is
+        rolled if its file has changed.
+        """
+        with self._life.section() as now:
+            now.refuse_stopped()
+            if now.control.wish == "paused":
+                raise FrazilError(now.whose_wish(), fix=f"frazil resume {self._stream}")
+            replaced = _to_replace(now, self._life.launchable(now))
+            if replaced is not None:
+                self._life.wish(now, "ensure_running", reason, by, wish="running", end=replaced)
+        return self._life.bring_up(replaced, reason, count_failures=True)
+
+    def pause(self, reason: str, by: str) -> Done:
+        """Let the driver stay and read nothing, until the stream is resumed."""
+        with self._life.section() as now:
+            self._life.wish(now, "pause", reason, by, wish="paused")
+        driver = now.driver
+        if driver is None:
+            _refuse_while_drained(now)
+            return Done(f"{self._stream} is paused; no driver runs, and none is started.", now.beat)
+
+        def settled() -> bool:
+            beat = _beat_of(now, driver)
+            return (beat is not None and (beat.state == "paused" or beat.final)) or not _lives(driver)
+
+        reached = wait(settled, self._patience.grace_seconds)
+        beat = _beat_of(now, driver)
+        if not reached:
+            return Done(f"{self._stream} pauses when its batch is done, which takes long.", beat)
+        if _lives(driver) and beat is not None and beat.state == "paused":
+            return Done(f"{self._stream} is paused: {driver.name} stays and reads nothing.", beat)
+        return Done(f"{self._stream} is paused; its driver has ended, and none is started.", beat)
+
+    def stop(self, reason: str, by: str) -> Done:
+        """End the driver after its batch; none is started until somebody starts or resumes the stream."""
+        with self._life.section() as now:
+            already = now.control.wish == "stopped" and now.driver is None
+            self._life.wish(now, "stop", reason, by, wish="stopped")
+        if now.driver is None:
+            _refuse_while_drained(now)
+            end_leftovers(now.note, self._stream)
+            return Done(f"{self._stream} is stopped{' already' if already else ''}.", now.beat)
+        how = self._life.end(now, now.driver)
+        return Done(f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
+
+    def end(self, reason: str, by: str) -> Done:
+        """End a driver that nobody wants any more: stopped, without a file, drained now and then, or long done.
+
+        What the operator wished stays.
+        """
+        with self._life.section() as now:
+            unwanted = now.control.wish == "stopped" or not now.continuous or now.wanted.gone
+            beat = now.driver.beat if now.driver is not None else None
+            said_its_last_word = beat is not None and beat.final
+            if now.driver is None:
+                end_leftovers(now.note, self._stream)
+                return Done(f"{self._stream} has no driver.", now.beat)
+            if not (unwanted or said_its_last_word):
+                return Done(f"{self._stream} is wanted: its driver stays.", now.beat)
+            self._life.wish(now, "end", reason, by, wish=now.control.wish, end=now.driver)
+        how = self._life.end(now, now.driver)
+        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
+
+    def let_go(self, reason: str, by: str) -> Done:
+        """End the driver after its batch, and leave what is wished: whoever supervises next starts another."""
+        with self._life.section() as now:
+            if now.driver is None:
+                return Done(f"{self._stream} has no driver.", now.beat)
+            self._life.wish(now, "let_go", reason, by, wish=now.control.wish, end=now.driver)
+        how = self._life.end(now, now.driver)
+        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
+
+
+def _to_replace(now: Situation, config: Configuration | None = None) -> Driver | None:
+    """The driver that has to make room for another one: it ends anyhow, or runs another configuration than this."""
+    driver = now.driver
+    if driver is None or now.ending:
+        return driver
+    return driver if config is not None and driver.generation != config.generation else None
+
+
+def _refuse_while_drained(now: Situation) -> None:
+    # A stream that is drained now and then has no driver to stop, and its drain ends by itself.
+    if now.continuous:
+        now.refuse_other_holder()
+
+
+def _beat_of(now: Situation, driver: Driver) -> Heartbeat | None:
+    beat = read_heartbeat(now.folder)
+    return beat if beat is not None and beat.attempt >= driver.attempt else None
+
+
+def _lives(driver: Driver) -> bool:
+    return driver.lives() if driver.local else True
