@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobs.errors import FrazilError
+from jobs.runtime.processes import session_members
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 15
-_PROC = Path("/proc")
 
 
 class Child:
@@ -91,36 +91,6 @@ def end_all(children: Sequence[Child], grace_seconds: float = 10.0) -> None:
     deadline = time.monotonic() + grace_seconds
     for child in children:
         child.end(max(0.0, deadline - time.monotonic()))
-
-
-def session_members(session: int) -> list[int]:
-    """The living processes of a session; a JVM's Python workers have groups of their own, but not sessions."""
-    if not _PROC.joinpath("self", "stat").exists():
-        return _session_members_from_ps(session)
-    found: list[int] = []
-    for folder in _PROC.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
-            found.append(int(folder.name))
-    return found
-
-
-def _session_members_from_ps(session: int) -> list[int]:
-    answer = subprocess.run(
-        ["ps", "-A", "-o", "pid=,sess=,pgid=,state="], capture_output=True, text=True, check=False, timeout=10
-    )
-    found: list[int] = []
-    for line in answer.stdout.splitlines():
-        pid, sess, group, state = line.split()[:4]
-        # Where `sess` is an address and not a number, the process group has to do.
-        if not state.startswith("Z") and str(session) in (sess, group):
-            found.append(int(pid))
-    return found
 
 
 def _send_all(pids: Sequence[int], which: signal.Signals) -> None:

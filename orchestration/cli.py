@@ -21,7 +21,13 @@ _COMMANDS = {
     "up": ("orchestration.commands.broker", "Start the local broker."),
     "down": ("orchestration.commands.broker", "Stop the local broker."),
     "run": ("orchestration.commands.run", "Land everything a stream's topics hold now, and end."),
-    "status": ("orchestration.commands.status", "Show every stream: table, position, lag, last commit."),
+    "status": ("orchestration.commands.status", "Show every stream: state, lag, rate, last commit, last error."),
+    "start": ("orchestration.commands.control", "Start streams: a driver of its own for each."),
+    "stop": ("orchestration.commands.control", "Stop streams after their batch."),
+    "pause": ("orchestration.commands.control", "Pause streams: the driver stays and reads nothing."),
+    "resume": ("orchestration.commands.control", "Let paused or stopped streams go on."),
+    "restart": ("orchestration.commands.control", "End streams' drivers after their batch, and start others."),
+    "reset-offsets": ("orchestration.commands.reset_offsets", "Move a stopped stream to other offsets."),
     "accept": ("orchestration.commands.accept", "Answer the question that stopped a stream."),
     "dev": ("orchestration.commands.dev", "Start the local broker and Dagster's web UI and daemon."),
     "demo": ("orchestration.commands.demo", "Show it all: produce payments, land them, add them up."),
@@ -39,7 +45,7 @@ class Commands(click.Group):
         """The command of this name; None if there is none."""
         if cmd_name not in _COMMANDS:
             return None
-        return getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        return getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""

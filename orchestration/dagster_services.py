@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import importlib.util
 import os
 import socket
@@ -12,6 +11,7 @@ from pathlib import Path
 import orchestration
 from jobs.errors import FrazilError
 from orchestration.children import Child, end_all
+from orchestration.dagster_instance import make_instance
 from orchestration.graphql import Dagster
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
 
@@ -46,30 +46,13 @@ class DagsterServices:
 
     def start(self) -> None:
         """Start both; returns before they answer."""
-        self.home.mkdir(parents=True, exist_ok=True)
-        instance = self.home / "dagster.yaml"
-        if not instance.exists():
-            instance.write_text(importlib.resources.files(orchestration).joinpath("dagster.yaml").read_text())
-        self._make_storage()
+        make_instance(self.home)
         own = self._deployment.home / "workspace.yaml"
         code = ["-w", str(own)] if own.exists() else ["-m", "orchestration.definitions"]
         web = [sys.executable, "-m", "dagster_webserver", *code, "-h", "127.0.0.1", "-p", str(self.port)]
         daemon = [sys.executable, "-m", "dagster._daemon", "run", *code]
         self._children.append(self._child("Dagster's webserver", web, "webserver.log"))
         self._children.append(self._child("Dagster's daemon", daemon, "daemon.log"))
-
-    def _make_storage(self) -> None:
-        """Make Dagster's databases if they are not there: two services that both make them get in each other's way."""
-        databases = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
-        if all((self.home / name).exists() for name in databases):
-            return
-        import dagster as dg
-
-        with dg.DagsterInstance.from_config(str(self.home)) as instance:
-            # Each is made when it is first looked at.
-            for storage in (instance.run_storage, instance.event_log_storage, instance.schedule_storage):
-                if storage is None:
-                    raise FrazilError(f"Dagster has no storage in {self.home}.", fix=f"read {self.home}/dagster.yaml")
 
     def check(self) -> None:
         """Raise if one of them has ended.

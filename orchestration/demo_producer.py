@@ -43,13 +43,15 @@ class PaymentProducer(threading.Thread):
         topic: Where they go.
         first: Number of the first payment.
         count: How many.
+        per_second: How fast; None as fast as the broker takes them.
     """
 
-    def __init__(self, address: str, topic: str, first: int, count: int) -> None:
+    def __init__(self, address: str, topic: str, first: int, count: int, per_second: float | None = None) -> None:
         super().__init__(name="payments", daemon=True)
         self._topic: str = topic
         self._first: int = first
         self._count: int = count
+        self._pause: float = 1 / per_second if per_second else 0.0
         self._stop_early: threading.Event = threading.Event()
         self._problem: BaseException | None = None
         self._refused: str | None = None
@@ -76,7 +78,7 @@ class PaymentProducer(threading.Thread):
 
     def _produce(self) -> None:
         for number, payment in enumerate(payments(self._first, self._count, datetime.now(UTC))):
-            if self._stop_early.is_set():
+            if self._stop_early.wait(self._pause) if self._pause else self._stop_early.is_set():
                 break
             while True:
                 try:
@@ -85,7 +87,7 @@ class PaymentProducer(threading.Thread):
                 except BufferError:
                     self._producer.poll(0.1)
             self.kinds[payment.kind] += 1
-            if number % 1000 == 0:
+            if self._pause or number % 1000 == 0:
                 self._producer.poll(0)
         self._producer.flush(_FLUSH_SECONDS)
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from jobs.supervise.heartbeat import Heartbeat
 from orchestration.demo_sums import TableSums
 
 
@@ -45,7 +46,7 @@ class Demo:
         return self.produced + self.waiting_before == self.landed + self.dead + self.tombstones and self.tables.right
 
 
-def print_report(console: Console, demo: Demo, url: str) -> None:
+def print_report(console: Console, demo: Demo, url: str, beat: Heartbeat | None) -> None:
     """The sums, a few rows, the dead letters by reason, and where to look next."""
     _print_sums(console, demo)
     _print_rows(console, demo)
@@ -62,13 +63,16 @@ def print_report(console: Console, demo: Demo, url: str) -> None:
     first = "–" if demo.first_row_seconds is None else f"{demo.first_row_seconds:.0f} s"
     console.print(f"First rows landed {first} after the start; all of it took {demo.seconds:.0f} s.")
     console.print(f"\n[bold]Where to look next[/]\n  Dagster    {url}/assets/{'/'.join(demo.asset)}")
-    console.print("  Spark UI   its address is in the run's log; it is there while the run works")
+    if beat is not None and not beat.final:
+        for name, url in (("Spark UI", beat.ui_url), ("metrics", beat.metrics_url)):
+            if url:
+                console.print(f"  {name:<10} {url}")
     for command, meaning in (
         ("frazil status", "where every stream stands"),
-        (f"frazil run {demo.stream}", "the same drain without Dagster"),
+        (f"frazil pause {demo.stream}", "the driver stays, and reads nothing until `frazil resume`"),
         ("frazil validate", "the streams' files against what is live"),
     ):
-        console.print(f"  {command:<20} {meaning}", markup=False)
+        console.print(f"  {command:<22} {meaning}", markup=False)
     console.print()
 
 

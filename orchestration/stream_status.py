@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -17,46 +15,23 @@ from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease, LeaseRecord
 from jobs.runtime.open_stream import stream_folder
+from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.situation import look_in
+from jobs.supervise.wanted import Wanted
 from orchestration.live import NoCatalogYet, find_table
-
-
-@dataclass(slots=True)
-class StreamStatus:
-    """What is known of a stream now; None where it could not be found out, and `unknown` says why.
-
-    Attributes:
-        state: `running`, `idle`, or `never ran`.
-        holder: Process and host of the driver, while it runs.
-        position: Next offset per partition.
-        lag: Records between the position and the end of the log.
-        rows: Of the table, whoever wrote them.
-        dead: Rows of the dead-letter table.
-        complete_through: Every record with an older timestamp is in the table.
-        unknown: By the name of the part, why it is not known.
-    """
-
-    stream: str
-    table: str
-    dead_letter_table: str
-    state: str = "never ran"
-    holder: str | None = None
-    epoch: int | None = None
-    batch: int | None = None
-    position: dict[TopicPartition, int] = field(default_factory=dict)
-    lag: int | None = None
-    rows: int | None = None
-    dead: int | None = None
-    last_commit: datetime | None = None
-    complete_through: datetime | None = None
-    unknown: dict[str, str] = field(default_factory=dict)
+from orchestration.reconcile.supervisor_file import SupervisorNote
+from orchestration.status_model import StreamStatus
+from orchestration.stream_state import next_command, state_of
 
 
 def stream_status(
     spec: StreamSpec, settings: Settings, catalog: Catalog | FrazilError, kafka: KafkaLog | FrazilError
 ) -> StreamStatus:
-    """Find out how a stream stands.
+    """Find out how a stream stands, its tables and topics included.
 
     Args:
         spec: The stream.
@@ -64,19 +39,87 @@ def stream_status(
         catalog: The catalog, or why there is none.
         kafka: The broker, or why there is none.
     """
+    status = driver_status(spec, settings)
+    look_further(status, spec, catalog, kafka)
+    return status
+
+
+def driver_status(
+    spec: StreamSpec, settings: Settings, note: SupervisorNote | None = None, problem: SpecError | None = None
+) -> StreamStatus:
+    """How a stream stands as far as its state folder tells: reads some small files, and asks nobody.
+
+    Args:
+        spec: The stream, or what was launched last if its file has problems.
+        note: The supervisor's last tick.
+        problem: What is wrong with its file, or that it is gone.
+    """
     status = StreamStatus(spec.stream, spec.table.name, spec.dead_letter_table)
-    _look_at_lease(status, settings)
+    wanted = Wanted(spec if problem is None else None, None, problem, ())
+    try:
+        now = look_in(stream_folder(settings, spec.stream).root, settings, spec.stream, wanted)
+    except FrazilError as damage:
+        status.state, status.unknown["control"], status.fix = "unknown", damage.message, damage.fix
+        return status
+    decision = note.decisions.get(spec.stream, {}) if note is not None else {}
+    status.decision = decision.get("sentence")
+    status.state = state_of(now, decision.get("action"))
+    status.wish, status.wished_by, status.wished_for = now.control.wish, now.control.by, now.control.reason
+    status.wanted_generation = generation(spec, settings) if problem is None else None
+    status.file_problem = problem.problems[0] if problem is not None else None
+    status.fix = decision.get("fix") or next_command(now, status.state)
+    if now.launch is not None:
+        status.attempt, status.generation = now.launch.attempt, now.launch.generation
+        status.failures = now.launch.failures
+    lease = read_lease(settings, spec.stream)
+    status.epoch = lease.epoch if lease is not None else None
+    if lease is not None and status.state == "never ran":
+        status.state = "idle"
+    if now.driver is not None:
+        status.holder, status.pid, status.host = now.driver.name, now.driver.pid, now.driver.host
+    elif now.holder is not None:
+        status.holder = f"process {now.holder.pid} on {now.holder.host}"
+    if now.beat is not None:
+        _take_from_beat(status, now.beat, lives=now.driver is not None and now.driver.beat is not None)
+    return status
+
+
+def _take_from_beat(status: StreamStatus, beat: Heartbeat, *, lives: bool) -> None:
+    status.generation, status.attempt = beat.generation, max(beat.attempt, status.attempt or 0)
+    status.log, status.error = beat.log or None, beat.error
+    status.reasons = beat.work.reasons
+    if beat.error is not None and beat.error.fix:
+        status.fix = beat.error.fix
+    if not lives:
+        return
+    work = beat.work
+    status.since, status.beat_age_seconds = _instant(beat.since * 1000), beat.age()
+    status.ui_url, status.metrics_url = beat.ui_url, beat.metrics_url
+    status.epoch = beat.epoch or status.epoch
+    status.batch, status.rate, status.lag = work.batch, work.recent.rate, work.total_lag
+    status.position, status.lag_by = _flat(work.position), _flat(work.lag)
+    if work.last_commit_at is not None:
+        status.last_commit = _instant(work.last_commit_at * 1000)
+    if work.valid_through_ms is not None:
+        status.complete_through = _instant(work.valid_through_ms)
+
+
+def look_further(
+    status: StreamStatus, spec: StreamSpec, catalog: Catalog | FrazilError, kafka: KafkaLog | FrazilError
+) -> None:
+    """Add what the tables say; and the lag, if no driver has told it."""
     if isinstance(catalog, NoCatalogYet):
         pass
     elif isinstance(catalog, FrazilError):
         status.unknown["catalog"] = catalog.message
     else:
         _attempt(status, "catalog", lambda: _look_at_tables(status, catalog))
+    if status.lag is not None:
+        return
     if isinstance(kafka, FrazilError):
         status.unknown["kafka"] = kafka.message
     elif "catalog" not in status.unknown:
         _attempt(status, "kafka", lambda: _look_at_log(status, spec, kafka))
-    return status
 
 
 def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> None:
@@ -92,16 +135,6 @@ def read_lease(settings: Settings, stream: str) -> LeaseRecord | None:
     return Lease(folder, stream, settings.lease_ttl.total_seconds()).read() if folder.is_dir() else None
 
 
-def _look_at_lease(status: StreamStatus, settings: Settings) -> None:
-    lease = read_lease(settings, status.stream)
-    if lease is None:
-        return
-    status.epoch = lease.epoch
-    status.state = "running" if lease.held() else "idle"
-    if status.state == "running":
-        status.holder = f"process {lease.pid} on {lease.host}"
-
-
 def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
     table = find_table(catalog, status.table)
     if table is None:
@@ -111,12 +144,13 @@ def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
         if status.state == "never ran":
             status.state = "idle"
         status.epoch = max(newest.epoch, status.epoch or 0)
-        status.batch = newest.batch if newest.batch >= 0 else None
-        status.position = dict(newest.position)
-        if newest.valid_through_ms is not None:
+        # The tables are newer than the last beat, if anything.
+        status.batch = newest.batch if newest.batch >= 0 else status.batch
+        status.position = {**status.position, **newest.position}
+        if newest.valid_through_ms is not None and status.complete_through is None:
             status.complete_through = _instant(newest.valid_through_ms)
     status.rows = total_rows(table)
-    status.last_commit = last_commit(table, status.stream)
+    status.last_commit = last_commit(table, status.stream) or status.last_commit
     dead = find_table(catalog, status.dead_letter_table)
     status.dead = total_rows(dead) if dead is not None else None
 
@@ -129,7 +163,8 @@ def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> Non
         return
     fresh = [at for at in partitions if at not in status.position]
     begin = (kafka.earliest(fresh) if fresh else {}) | status.position
-    status.lag = sum(max(0, end - begin[at]) for at, end in kafka.latest(partitions).items())
+    status.lag_by = {at: max(0, end - begin[at]) for at, end in kafka.latest(partitions).items()}
+    status.lag = sum(status.lag_by.values())
 
 
 def total_rows(table: Table) -> int:
@@ -153,29 +188,13 @@ def newest_stamp(table: Table, stream: str) -> Stamp | None:
     return history(table.metadata, stream).newest
 
 
-def _instant(millis: int) -> datetime:
+def _instant(millis: float) -> datetime:
     return datetime.fromtimestamp(millis / 1000, UTC)
 
 
-def status_facts(status: StreamStatus) -> dict[str, Any]:
-    """As `frazil status --json` prints it: the position by topic and partition, times in UTC."""
-    topics: dict[str, dict[str, int]] = {}
-    for at, offset in sorted(status.position.items()):
-        topics.setdefault(at.topic, {})[str(at.partition)] = offset
+def _flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     return {
-        "stream": status.stream,
-        "table": status.table,
-        "dead_letter_table": status.dead_letter_table,
-        "state": status.state,
-        "holder": status.holder,
-        "epoch": status.epoch,
-        "batch": status.batch,
-        "position": topics,
-        "records_passed": sum(status.position.values()),
-        "lag": status.lag,
-        "rows": status.rows,
-        "dead": status.dead,
-        "last_commit": status.last_commit and status.last_commit.isoformat(timespec="milliseconds"),
-        "complete_through": status.complete_through and status.complete_through.isoformat(timespec="milliseconds"),
-        "unknown": status.unknown,
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
     }

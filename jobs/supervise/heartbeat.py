@@ -8,6 +8,7 @@ final, and a process that is dead.
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 import uuid
 from pathlib import Path
@@ -169,8 +170,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
         return max(0.0, time.time() - self.beat_wall)
 
     def process_lives(self) -> bool | None:
-        """Whether its process runs; None if that cannot be told from this host."""
-        if self.boot != boot_id():
+        """Whether its process runs; None if that cannot be told from this host, or from this container."""
+        if self.boot != boot_id() or self.host != socket.gethostname():
             return None
         return is_alive(self.pid, self.started)
 

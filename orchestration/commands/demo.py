@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,11 +12,14 @@ from rich.console import Console
 
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.opening import connect_catalog
 from jobs.runtime.preflight import preflight
 from jobs.spec.models import StreamSpec
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.commands.dev import local_services, stay
 from orchestration.dagster_services import DagsterServices
+from orchestration.demo_live import PER_SECOND, show_arriving
 from orchestration.demo_producer import PaymentProducer, ensure_topic
 from orchestration.demo_report import Demo, print_report
 from orchestration.demo_sums import Standing, some_rows, standing, table_sums
@@ -26,6 +31,7 @@ from resources.deployment import Deployment
 STREAM = "payments"
 _LOADED_SECONDS = 120.0
 _RUNS = 5
+_NOTHING_LANDS_SECONDS = 120.0
 
 
 @click.command()
@@ -36,7 +42,8 @@ _RUNS = 5
 def demo(deployment: Deployment, once: bool, payments: int, port: int | None) -> None:
     """Show it all: produce payments, some of them bad, land them through Dagster, and add them up.
 
-    A second demo goes on where the first stopped. Ctrl-C ends everything that the demo started.
+    The stream then runs on, and payments keep coming, until Ctrl-C, which ends everything that the demo started. A
+    second demo goes on where the first stopped.
     """
     started = time.monotonic()
     preflight()
@@ -48,14 +55,18 @@ def demo(deployment: Deployment, once: bool, payments: int, port: int | None) ->
             fix="run it in a folder without frazil.yaml: it then uses a local broker",
         )
     console = Console(highlight=False)
-    with Interrupts() as interrupts, local_services(deployment, port, interrupts) as services:
+    with Interrupts() as interrupts, local_services(deployment, port, interrupts, end_streams=True) as services:
         console.print(f"Broker at {settings.kafka.require_bootstrap()}; Dagster starts at {services.url}")
-        facts = _Landing(spec, deployment, services, payments, started, console).run()
-        print_report(console, facts, services.url)
+        landing = _Landing(spec, deployment, services, payments, started, console)
+        facts = landing.run()
+        print_report(console, facts, services.url, landing.beat())
         if once:
             click.get_current_context().exit(0 if facts.right else 1)
-        console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
-        stay(services)
+        if not spec.continuous:
+            console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
+            stay(services)
+        console.print("The stream runs on, and payments keep coming; Ctrl-C ends what the demo started.\n")
+        show_arriving(console, landing.folder, landing.trickle(), services.check)
 
 
 class _Landing:
@@ -90,6 +101,9 @@ class _Landing:
         )
         self._payments: int = payments
         self._producer: PaymentProducer = PaymentProducer(address, topic, sum(log.latest.values()), payments)
+        self._address: str = address
+        self._topic: str = topic
+        self.folder: Path = stream_folder(settings, spec.stream).root
         self._first_row_seconds: float | None = None
         self._seen: list[tuple[float, int]] = []
         self._told: tuple[str, int] | None = None
@@ -104,12 +118,11 @@ class _Landing:
         try:
             with progress:
                 job = self._wait_for_dagster()
-                for _ in range(_RUNS):
+                if self._spec.continuous:
                     self._follow(self._services.api.launch(job, self._keys))
-                    # A run lands what the topic holds when it begins; the producer may have been slower.
-                    self._producer.join()
-                    if self._now().passed - self._before.passed >= expected:
-                        break
+                    self._wait_until_landed(expected)
+                else:
+                    self._drain(job, expected)
         finally:
             self._producer.stop()
         self._producer.check()
@@ -128,6 +141,42 @@ class _Landing:
             first_row_seconds=self._first_row_seconds,
             seconds=time.monotonic() - self._started,
         )
+
+    def beat(self) -> Heartbeat | None:
+        """What the stream's driver says of itself; None where there is none."""
+        return read_heartbeat(self.folder)
+
+    def trickle(self) -> PaymentProducer:
+        """More payments, slowly, without an end."""
+        first = sum(self._kafka.state(self._spec.source).latest.values())
+        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND)
+
+    def _drain(self, job: AssetJob, expected: int) -> None:
+        for _ in range(_RUNS):
+            self._follow(self._services.api.launch(job, self._keys))
+            # A run lands what the topic holds when it begins; the producer may have been slower.
+            self._producer.join()
+            if self._now().passed - self._before.passed >= expected:
+                break
+
+    def _wait_until_landed(self, expected: int) -> None:
+        """Follow the stream until all is landed.
+
+        Raises:
+            FrazilError: The driver has ended, or nothing lands any more.
+        """
+        while self._now().passed - self._before.passed < expected:
+            self._services.check()
+            beat = self.beat()
+            if beat is not None and beat.state == "failed" and beat.error is not None:
+                raise FrazilError(beat.error.message, fix=beat.error.fix)
+            if self._seen and time.monotonic() - self._seen[-1][0] > _NOTHING_LANDS_SECONDS:
+                raise FrazilError(
+                    f"Nothing has landed for {_NOTHING_LANDS_SECONDS:.0f} s.", fix=f"frazil status {STREAM}"
+                )
+            self._show(beat.state if beat else "the driver starts")
+            time.sleep(0.3)
+        self._show("landed")
 
     def _wait_for_dagster(self) -> AssetJob:
         deadline = time.monotonic() + _LOADED_SECONDS

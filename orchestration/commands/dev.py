@@ -1,4 +1,4 @@
-"""`frazil dev`: the local broker and Dagster, until Ctrl-C."""
+"""`frazil dev`: the local broker and Dagster, until Ctrl-C; the streams run on."""
 
 from __future__ import annotations
 
@@ -8,24 +8,35 @@ from collections.abc import Iterator
 
 import click
 
+from jobs.errors import FrazilError
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.preflight import preflight
+from jobs.spec.settings import Settings
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.stream_control import StreamControl
 from orchestration.commands.broker import local_broker
 from orchestration.dagster_services import DagsterServices
 from orchestration.interrupts import Interrupts
+from orchestration.terminal import tell
 from resources.deployment import Deployment
 
 
 @contextlib.contextmanager
-def local_services(deployment: Deployment, port: int | None, interrupts: Interrupts) -> Iterator[DagsterServices]:
+def local_services(
+    deployment: Deployment, port: int | None, interrupts: Interrupts, *, end_streams: bool = False
+) -> Iterator[DagsterServices]:
     """The local broker (if the settings want one) and Dagster's services, ended when the block is left.
 
-    A broker that was running before is left running.
+    A broker that was running before is left running, and so is one that streams still read from.
+
+    Args:
+        end_streams: End the streams' drivers as well, those that ran before excepted.
     """
     settings = deployment.settings()
     services = DagsterServices(deployment, port)
-    broker = local_broker(deployment) if settings.kafka.is_embedded else None
+    broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
     ours = broker is not None and not broker.status().running
+    ran_before = {beat.stream for beat in living_drivers(settings)}
     if broker is not None:
         # Here Ctrl-C may interrupt, while below it waits.
         resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
@@ -40,8 +51,36 @@ def local_services(deployment: Deployment, port: int | None, interrupts: Interru
     finally:
         interrupts.ignore()
         services.stop()
-        if broker is not None and ours:
+        if end_streams:
+            for beat in living_drivers(settings):
+                if beat.stream not in ran_before:
+                    let_go(deployment, beat.stream)
+        left = living_drivers(settings)
+        if broker is not None and ours and not left:
             broker.stop()
+        elif broker is not None and ours:
+            names = ", ".join(beat.stream for beat in left)
+            click.echo(
+                f"Running on, with the local broker: {names}.  (`frazil dev` finds them again; "
+                "`frazil stop --all` and `frazil down` end them)",
+                err=True,
+            )
+
+
+def living_drivers(settings: Settings) -> list[Heartbeat]:
+    """The heartbeats of the drivers on this host that live and have not ended."""
+    folders = settings.state / "streams"
+    beats = [read_heartbeat(folder) for folder in sorted(folders.iterdir())] if folders.is_dir() else []
+    return [beat for beat in beats if beat is not None and not beat.final and beat.process_lives()]
+
+
+def let_go(deployment: Deployment, stream: str) -> None:
+    """End a stream's driver after its batch, and leave what is wished of the stream as it is."""
+    control = StreamControl(deployment.home, deployment.settings_file, stream)
+    try:
+        control.let_go("what started it ends", "frazil")
+    except FrazilError as problem:
+        tell(problem)
 
 
 def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> None:
@@ -76,10 +115,11 @@ def stay(services: DagsterServices) -> None:
 def dev(deployment: Deployment, port: int | None) -> None:
     """Start the local broker and Dagster's web UI and daemon, until Ctrl-C.
 
-    Dagster keeps its state in .frazil/dagster; its dagster.yaml is written once and then yours.
+    Dagster keeps the streams running, and finds those that run already. They run on when it ends, and the local broker
+    with them. Its own state is in .frazil/dagster; its dagster.yaml is written once and then yours.
     """
     preflight()
     with Interrupts() as interrupts, local_services(deployment, port, interrupts) as services:
         wait_for_ui(services)
-        click.echo(f"Dagster is at {services.url}  (Ctrl-C ends it)")
+        click.echo(f"Dagster is at {services.url}  (Ctrl-C ends it; the streams run on)")
         stay(services)

@@ -2,51 +2,93 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
+from pyiceberg.catalog import Catalog
 
 from jobs.errors import FrazilError
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from orchestration.live import quick_catalog, quick_kafka
-from orchestration.stream_status import StreamStatus, status_facts, stream_status
-from orchestration.terminal import print_json, tell, thousands
+from orchestration.reconcile.supervisor_file import SILENT_SECONDS, SupervisorNote, read_supervisor_note
+from orchestration.status_facts import status_facts
+from orchestration.status_model import StreamStatus
+from orchestration.status_streams import find_listed, list_streams
+from orchestration.status_tables import print_details, print_table, span
+from orchestration.stream_status import driver_status, look_further
+from orchestration.terminal import print_json, tell
 from resources.deployment import Deployment
 
 T = TypeVar("T")
 
 
 @click.command()
+@click.argument("streams", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_obj
-def status(deployment: Deployment, as_json: bool) -> None:
-    """Show every stream: state, position, lag, rows, last commit. Needs neither the broker nor a JVM."""
-    specs, errors = deployment.streams()
+def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> None:
+    """Show every stream on a line, or all that is known of STREAMS. Needs neither the broker nor a JVM.
+
+    Where a driver runs, its last heartbeat tells; the tables and the topics are looked at where none does, and for the
+    streams that are named.
+    """
     settings = deployment.settings()
-    kafka = _or_error(lambda: quick_kafka(settings.kafka))
-    catalog = _or_error(lambda: quick_catalog(settings))
+    note = read_supervisor_note(settings.state)
+    if streams:
+        listed, errors = {stream: find_listed(deployment, settings, stream) for stream in streams}, []
+    else:
+        listed, errors = list_streams(deployment, settings)
+    look = _Looks(settings)
     statuses: list[StreamStatus] = []
-    for spec in specs:
-        statuses.append(stream_status(spec, settings, catalog, kafka))
-        if "kafka" in statuses[-1].unknown and not isinstance(kafka, FrazilError):
-            # Ask a broker that does not answer once, not once per stream.
-            kafka = (
-                kafka
-                if "does not exist" in statuses[-1].unknown["kafka"]
-                else FrazilError(statuses[-1].unknown["kafka"])
-            )
+    for spec, problem in listed.values():
+        found = driver_status(spec, settings, note, problem)
+        if streams or not found.driven:
+            look.further(found, spec)
+        statuses.append(found)
     if as_json:
         problems = [problem for error in errors for problem in error.problems]
-        print_json({"streams": [status_facts(each) for each in statuses], "problems": problems})
+        print_json(
+            {
+                "streams": [status_facts(each) for each in statuses],
+                "problems": problems,
+                "supervisor": {"silent_seconds": note.silent_for(time.time()) if note is not None else None},
+            }
+        )
+    elif streams:
+        for found in statuses:
+            print_details(found, _supervision(note))
     else:
-        _print_table(statuses)
+        print_table(statuses)
+        if any(each.wish == "running" and each.attempt is not None for each in statuses) and _silent(note):
+            click.echo(f"! supervision: {_supervision(note)}")
         for error in errors:
             tell(error)
     if errors:
         raise SystemExit(1)
+
+
+class _Looks:
+    """Looks at tables and topics, connecting when first needed; what does not answer is asked once, not per stream."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings: Settings = settings
+        self._catalog: Catalog | FrazilError | None = None
+        self._kafka: KafkaLog | FrazilError | None = None
+
+    def further(self, found: StreamStatus, spec: StreamSpec) -> None:
+        """Add what tables and topics say of a stream."""
+        if self._catalog is None:
+            self._catalog = _or_error(lambda: quick_catalog(self._settings))
+        if self._kafka is None:
+            self._kafka = _or_error(lambda: quick_kafka(self._settings.kafka))
+        look_further(found, spec, self._catalog, self._kafka)
+        problem = found.unknown.get("kafka")
+        if problem is not None and not isinstance(self._kafka, FrazilError) and "does not exist" not in problem:
+            self._kafka = FrazilError(problem)
 
 
 def _or_error(connect: Callable[[], T]) -> T | FrazilError:
@@ -56,71 +98,12 @@ def _or_error(connect: Callable[[], T]) -> T | FrazilError:
         return problem
 
 
-_COLUMNS = (
-    "stream",
-    "table",
-    "state",
-    "epoch",
-    "batch",
-    "position",
-    "lag",
-    "rows",
-    "dead",
-    "last commit",
-    "complete through",
-)
-_NUMBERS = {"epoch", "batch", "position", "lag", "rows", "dead"}
+def _silent(note: SupervisorNote | None) -> bool:
+    return note is None or note.silent_for(time.time()) > SILENT_SECONDS
 
 
-def _print_table(statuses: list[StreamStatus]) -> None:
-    console = Console(highlight=False)
-    rows = [_cells(each) for each in statuses]
-    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(_COLUMNS)]
-    if not console.is_terminal or sum(widths) + len(widths) <= console.width:
-        table = Table(
-            box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", width=sum(widths) + len(widths)
-        )
-        for name in _COLUMNS:
-            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        Console(highlight=False, width=max(console.width, sum(widths) + len(widths))).print(table)
-    else:
-        for row in rows:
-            console.print(f"[bold]{row[0]}[/]")
-            for name, cell in zip(_COLUMNS[1:], row[1:], strict=True):
-                console.print(f"  {name:<17}{cell}", markup=False)
-    for reason in sorted({f"{part}: {text}" for each in statuses for part, text in each.unknown.items()}):
-        console.print(f"? {reason}", markup=False, style="yellow")
-
-
-def _cells(status: StreamStatus) -> list[str]:
-    counted = (
-        ["?", "?", "?", "?"]
-        if "catalog" in status.unknown
-        else [thousands(status.rows), thousands(status.dead), ago(status.last_commit), ago(status.complete_through)]
-    )
-    return [
-        status.stream,
-        status.table,
-        f"{status.state} ({status.holder})" if status.holder else status.state,
-        thousands(status.epoch),
-        thousands(status.batch),
-        thousands(sum(status.position.values()) if status.position else None),
-        "?" if "kafka" in status.unknown else thousands(status.lag),
-        *counted,
-    ]
-
-
-def ago(at: datetime | None, now: datetime | None = None) -> str:
-    """A time as a person reads it: how long ago within a day, else the date and time in UTC."""
-    if at is None:
-        return "–"
-    seconds = int(((now or datetime.now(UTC)) - at).total_seconds())
-    if seconds < 60:
-        return f"{max(seconds, 0)} s ago"
-    if seconds < 3600:
-        return f"{seconds // 60} min ago"
-    if seconds < 86400:
-        return f"{seconds // 3600} h {seconds % 3600 // 60} min ago"
-    return at.strftime("%Y-%m-%d %H:%M UTC")
+def _supervision(note: SupervisorNote | None) -> str:
+    if note is None:
+        return "nobody has supervised this deployment yet; `frazil dev`, or Dagster's daemon, does"
+    looked = f"last looked {span(note.silent_for(time.time()))} ago, from {note.host}"
+    return f"{looked}: is Dagster's daemon running?" if _silent(note) else looked

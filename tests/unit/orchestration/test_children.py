@@ -14,7 +14,8 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.runtime.cpu import tree_cpu_seconds
-from orchestration.children import Child, end_all, session_members
+from jobs.runtime.processes import session_members
+from orchestration.children import Child, end_all
 from orchestration.interrupts import Interrupts, Terminated
 
 # A child that ignores SIGTERM, with a grandchild in a process group of its own, as Spark's Python workers have.

@@ -22,7 +22,8 @@ def frazil(home: Path, *arguments: str) -> Result:
 
 def test_every_command_has_help_and_is_listed() -> None:
     listed = CliRunner().invoke(main, ["--help"]).output
-    for command in ("validate", "up", "down", "run", "status", "accept", "dev", "demo"):
+    actions = ("start", "stop", "pause", "resume", "restart", "reset-offsets")
+    for command in ("validate", "up", "down", "run", "status", *actions, "accept", "dev", "demo"):
         assert f"\n  {command} " in listed
         shown = CliRunner().invoke(main, [command, "--help"])
         assert shown.exit_code == 0

@@ -1,0 +1,99 @@
+"""A driver that only beats: for tests of what starts, watches and ends drivers. Same arguments, files and signals.
+
+It takes the lease, writes heartbeats, and obeys the control file and SIGTERM, in a few hundred milliseconds and without
+a JVM. `STANDIN` in its environment, words separated by commas, makes it misbehave: `die` at once with a line on
+standard error; `silent`: never beat; `deaf`: ignore the control file and SIGTERM; `grandchild`: leave a process in a
+group of its own that ignores SIGTERM; `fail`: end with an error after the first beat; `operator`: the same with one
+that only an operator can answer; `slow`: stay `starting`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from jobs.runtime.lease import Lease, LeaseHeldError
+from jobs.runtime.open_stream import stream_folder
+from jobs.spec.generation import generation
+from jobs.spec.loading import load_stream
+from jobs.spec.settings import load_settings
+from jobs.supervise.beater import Beater
+from jobs.supervise.control import read_control
+from jobs.supervise.heartbeat import LastError
+from jobs.supervise.launches import SPEC_FILE
+
+_POLL_SECONDS = 0.02
+GRANDCHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+def main() -> int:
+    """Drive, as far as anybody can see; returns the exit status of the real driver."""
+    options = _options()
+    how = set(filter(None, os.environ.get("STANDIN", "").split(",")))
+    terminated: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
+    if "grandchild" in how:
+        subprocess.Popen([sys.executable, "-c", GRANDCHILD], process_group=0)
+    if "die" in how:
+        sys.exit("no such thing")
+    while "silent" in how:
+        time.sleep(_POLL_SECONDS)
+    settings = load_settings(options.settings, home=options.home)
+    folder = stream_folder(settings, options.stream).root
+    spec = load_stream(folder / SPEC_FILE)
+    lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds())
+    log = folder / "logs" / "driver.log"
+    with Beater(folder, spec.stream, generation(spec, settings), options.attempt, log) as beater:
+        try:
+            beater.change(epoch=lease.acquire(above=0))
+        except LeaseHeldError as held:
+            beater.change(state="fenced", error=_error("error", held.message, held.fix))
+            return 3
+        try:
+            while "slow" in how and not terminated:
+                time.sleep(_POLL_SECONDS)
+            if how & {"fail", "operator"}:
+                kind = "operator" if "operator" in how else "error"
+                beater.change(state="failed", error=_error(kind, "the broker is made of cheese.", "eat it"))
+                return 1
+            return _drive(folder, options.attempt, beater, terminated, deaf="deaf" in how)
+        finally:
+            lease.release()
+
+
+def _drive(folder: Path, attempt: int, beater: Beater, terminated: list[int], *, deaf: bool) -> int:
+    while True:
+        control = read_control(folder)
+        if not deaf and (control.wish == "stopped" or control.end_attempt >= attempt):
+            beater.change(state="stopped")
+            return 0
+        if not deaf and terminated:
+            beater.change(state="terminated")
+            return 143
+        state = "paused" if control.wish == "paused" else "running"
+        if beater.state != state:
+            beater.change(state=state)
+        time.sleep(_POLL_SECONDS)
+
+
+def _error(kind: Any, message: str, fix: str | None) -> LastError:
+    return LastError(message, kind, time.time(), fix)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--settings", type=Path)
+    parser.add_argument("--stream", required=True)
+    parser.add_argument("--attempt", type=int, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

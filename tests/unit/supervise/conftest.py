@@ -1,0 +1,20 @@
+"""What the tests of supervision share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.supervise.launcher import reap
+from tests.unit.supervise.worlds import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A deployment whose drivers only beat; they end with the test."""
+    made = World(tmp_path)
+    yield made
+    made.end()
+    reap()

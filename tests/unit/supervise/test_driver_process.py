@@ -1,0 +1,76 @@
+"""Which process counts as a stream's driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from jobs.runtime.lease import Lease
+from jobs.supervise.driver_process import find_driver, read_note
+from jobs.supervise.heartbeat import write_heartbeat
+from tests.unit.supervise.worlds import IMPATIENT, WHY, World
+
+
+def test_a_driver_is_found_by_its_note_and_by_its_beat(world: World) -> None:
+    world.control().start(*WHY)
+    pid = world.beat().pid
+    for name in ("heartbeat.json", "process.json"):
+        kept = (world.folder() / name).read_bytes()
+        (world.folder() / name).unlink()
+        driver = find_driver(world.folder(), "payments", 30)
+        assert driver is not None
+        assert (driver.pid, driver.local) == (pid, True)
+        (world.folder() / name).write_bytes(kept)
+
+
+def test_a_pid_that_belongs_to_somebody_else_by_now_is_no_driver(world: World) -> None:
+    world.control().start(*WHY)
+    world.control().stop(*WHY)
+    (world.folder() / "process.json").unlink()
+    reused = msgspec.structs.replace(world.beat(), pid=os.getpid(), state="running")
+    write_heartbeat(world.folder(), reused)
+    assert find_driver(world.folder(), "payments", 30) is None
+    assert world.control().stop(*WHY).sentence == "payments is stopped already."
+
+
+@pytest.mark.parametrize("host", [None, "another-container"])
+def test_a_beat_from_elsewhere_counts_for_some_time(world: World, host: str | None) -> None:
+    world.control().start(*WHY)
+    here = world.beat()
+    world.control().stop(*WHY)
+    (world.folder() / "process.json").unlink()
+    boot = here.boot if host else "another kernel"
+    there = msgspec.structs.replace(here, host=host or here.host, boot=boot, state="running", beat_wall=time.time())
+    write_heartbeat(world.folder(), there)
+    driver = find_driver(world.folder(), "payments", 30)
+    assert driver is not None
+    assert not driver.local
+    write_heartbeat(world.folder(), msgspec.structs.replace(there, beat=there.beat - 100, beat_wall=time.time() - 100))
+    assert find_driver(world.folder(), "payments", 30) is None
+
+
+def test_a_frozen_driver_makes_room(world: World) -> None:
+    world.write("payments")
+    (world.home / "frazil.yaml").write_text("lease_ttl: 1s\n")
+    world.control().start(*WHY)
+    frozen = world.beat()
+    os.kill(frozen.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while (lease := Lease(world.folder(), "payments", 1.0).read()) is not None and lease.held():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    write_heartbeat(world.folder(), msgspec.structs.replace(frozen, beat=frozen.beat - 60))
+    assert world.control().look().frozen
+    patience = replace(IMPATIENT, first_beat_seconds=20, ready_seconds=20)
+    done = world.control(patience=patience).ensure_running("it does not beat", "supervisor")
+    assert done.heartbeat is not None
+    assert done.heartbeat.attempt == 2
+    assert "Attempt 1 did not listen and was killed." in done.sentence
+    note = read_note(world.folder())
+    assert note is not None
+    assert world.living() == [note.pid]

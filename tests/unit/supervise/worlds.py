@@ -1,0 +1,80 @@
+"""A deployment whose drivers only beat, and everything that a test started in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jobs.runtime.processes import is_alive, session_members
+from jobs.supervise.control import Control, read_control
+from jobs.supervise.driver_process import read_note
+from jobs.supervise.ending import Patience
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.stream_control import StreamControl
+from tests.unit.orchestration.deployments import STREAM
+
+STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")
+QUICK = Patience(grace_seconds=20, term_seconds=1, first_beat_seconds=20, ready_seconds=20, lock_seconds=5)
+IMPATIENT = Patience(grace_seconds=0.5, term_seconds=0.5, first_beat_seconds=1.5, ready_seconds=1, lock_seconds=0.3)
+WHY = ("a test", "tester@here")
+
+
+def wait_for(condition: Callable[[], object], what: str = "it", seconds: float = 20.0) -> None:
+    """Wait until `condition` holds, or fail naming what was waited for."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+class World:
+    """A deployment in a folder, with one stream, `payments`, at first."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.write("payments")
+
+    def write(self, stream: str, further: str = "") -> Path:
+        """Write a stream's file."""
+        path = self.home / "streams" / f"{stream}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(STREAM.format(stream=stream, topic=f"{stream}.v1") + further)
+        return path
+
+    def control(self, stream: str = "payments", patience: Patience = QUICK) -> StreamControl:
+        """The actions on a stream."""
+        return StreamControl(self.home, None, stream, patience=patience, command=STANDIN)
+
+    def folder(self, stream: str = "payments") -> Path:
+        """A stream's state folder."""
+        return self.home / ".frazil" / "state" / "streams" / stream
+
+    def beat(self, stream: str = "payments") -> Heartbeat:
+        """The newest heartbeat."""
+        beat = read_heartbeat(self.folder(stream))
+        assert beat is not None
+        return beat
+
+    def wish(self, stream: str = "payments") -> Control:
+        """The operator's newest word."""
+        return read_control(self.folder(stream))
+
+    def living(self, stream: str = "payments") -> list[int]:
+        """The processes of the newest launch."""
+        note = read_note(self.folder(stream))
+        return session_members(note.pid) if note is not None else []
+
+    def end(self) -> None:
+        """End every driver of the deployment, with all that it started."""
+        for folder in (self.home / ".frazil" / "state" / "streams").glob("*"):
+            note, beat = read_note(folder), read_heartbeat(folder)
+            for process in filter(None, (note, beat)):
+                if process is note or is_alive(process.pid, process.started):
+                    for pid in session_members(process.pid):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
