@@ -9,6 +9,13 @@ import dagster as dg
 
 from assets import names
 from assets.metadata import adds_up, column_schema, dead_letter_metadata, landed_metadata
+from assets.running import (
+    adds_up_so_far,
+    dead_letters_of_running,
+    refuse_unless_running,
+    running_metadata,
+    table_or_none,
+)
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
 from jobs.schema.table_schema import iceberg_schema
@@ -19,10 +26,19 @@ from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
     from jobs.runtime.drain import Drained, Progress
     from jobs.runtime.open_stream import OpenStream
+
+
+_DRAINS = "Materialize to land everything its topics hold, once."
+_RUNS = (
+    "It runs all the time, in a process of its own. Materialize to see to it that it runs as its file says now; that "
+    "run ends within moments. To terminate such a run ends only the run, not the stream: for that there are "
+    "`frazil pause` and `frazil stop`. A paused or stopped stream refuses to be materialized."
+)
 
 
 def topic_specs(specs: Sequence[StreamSpec]) -> list[dg.AssetSpec]:
@@ -39,7 +55,7 @@ def topic_specs(specs: Sequence[StreamSpec]) -> list[dg.AssetSpec]:
 
 
 def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
-    """The table and the dead letters of a stream: to materialize them is to drain the stream once."""
+    """The table and the dead letters of a stream: to materialize them is to see to it that it runs, or to drain it."""
     table_key = names.table_key(settings, spec.table.name)
     dead_key = names.table_key(settings, spec.dead_letter_table)
 
@@ -64,6 +80,10 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
         try:
             # The files as they are now, which may be newer than what this code location has loaded.
             current = deployment.stream(spec.stream)
+            if current.continuous:
+                yield from _running(context, current, deployment, catalog, table_key, dead_key)
+                return
+            refuse_unless_running(current.stream, deployment.settings())
             drained = _drained(context, current, deployment.settings(), spark)
             table = catalog.table(current.table.name)
             dead = catalog.table(current.dead_letter_table)
@@ -86,13 +106,48 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
     return drain_stream
 
 
+def _running(
+    context: dg.AssetExecutionContext,
+    spec: StreamSpec,
+    deployment: DeploymentResource,
+    catalog: CatalogResource,
+    table_key: dg.AssetKey,
+    dead_key: dg.AssetKey,
+) -> Iterator[dg.MaterializeResult]:
+    # Imported here: most runs of this code location need nothing of it.
+    from jobs.supervise.stream_control import StreamControl
+
+    place = deployment.deployment()
+    control = StreamControl(place.home, place.settings_file, spec.stream)
+    done = control.ensure_running(f"materialized by run {context.run.run_id[:8]}", "Dagster")
+    context.log.info(done.sentence)
+    table = table_or_none(catalog, spec.table.name)
+    dead = table_or_none(catalog, spec.dead_letter_table)
+    yield dg.MaterializeResult(
+        asset_key=table_key,
+        metadata=running_metadata(spec, done.sentence, done.heartbeat, table),
+        data_version=_data_version(_head(table)),
+        check_results=[adds_up_so_far(spec, table, table_key)],
+    )
+    yield dg.MaterializeResult(
+        asset_key=dead_key,
+        metadata=dead_letters_of_running(spec, done.heartbeat, dead),
+        data_version=_data_version(_head(dead)),
+    )
+
+
+def _head(table: "Table | None") -> int | None:
+    snapshot = table.current_snapshot() if table is not None else None
+    return snapshot.snapshot_id if snapshot else None
+
+
 def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
     schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
     freshness = spec.freshness
     return dg.AssetSpec(
         key,
         deps=names.topic_keys(spec),
-        description=_described(spec, f"Stream `{spec.stream}`. Materialize to land everything its topics hold, once."),
+        description=_described(spec, f"Stream `{spec.stream}`. {_RUNS if spec.continuous else _DRAINS}"),
         group_name=names.group_name(spec),
         owners=names.owners(spec),
         kinds={"kafka", "spark", "iceberg"},

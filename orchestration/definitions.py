@@ -1,17 +1,26 @@
 """What Dagster loads: the assets of every stream of the deployment that FRAZIL_HOME names, or of the current folder.
 
 Loading reads files and nothing else: no connection is opened and no JVM started. A broken file does not hide the other
-streams: it is logged, and stands in the metadata that `dg list defs` and the code location's page show.
+streams: it is logged, and stands in the metadata that `dg list defs` and the code location's page show. A stream that
+was launched before its file broke is shown as it was launched.
 """
 
 from __future__ import annotations
 
 import dagster as dg
 
+from assets import names
 from assets.problems import problem_assets
+from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
+from assets.supervisor import supervisor_asset
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from orchestration.control_jobs import control_job
+from orchestration.reconcile.look import judge
+from orchestration.reconcile.sensor import reconcile_sensor
+from orchestration.reconcile.shown import as_launched
+from orchestration.reset_job import reset_offsets_job
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -30,9 +39,19 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     for error in errors:
         for problem in error.problems:
             dg.get_dagster_logger("frazil").warning(problem)
+    former = as_launched(specs, errors, settings, deployment)
+    shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
     return dg.Definitions(
-        assets=[*topic_specs(specs), *(stream_assets(spec, settings) for spec in specs), *problem_assets(errors)],
+        assets=[
+            *topic_specs(shown),
+            *(stream_assets(spec, settings) for spec in shown),
+            *problem_assets(errors, [spec.stream for spec in former]),
+            supervisor_asset(),
+        ],
+        asset_checks=[stream_checks(spec, names.table_key(settings, spec.table.name), judge) for spec in shown],
+        jobs=[control_job, reset_offsets_job],
+        sensors=[reconcile_sensor()],
         resources={
             "deployment": paths,
             "kafka": KafkaResource(deployment=paths),

@@ -1,0 +1,103 @@
+"""What is told of a stream that runs by itself, when somebody materializes its table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from assets.metadata import table_metadata
+from jobs.commit.history import history
+from jobs.commit.stamps import Counts
+from jobs.errors import FrazilError
+from jobs.runtime.open_stream import stream_folder
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.supervise.control import read_control
+from jobs.supervise.heartbeat import Heartbeat
+from resources.catalog import CatalogResource
+
+
+def refuse_unless_running(stream: str, settings: Settings) -> None:
+    """Raise if an operator paused or stopped the stream: then it is not drained either.
+
+    Raises:
+        FrazilError: With who did so, why, and the command to resume it.
+    """
+    control = read_control(stream_folder(settings, stream).root)
+    if control.wish != "running":
+        who = f" by {control.by}" if control.by else ""
+        why = f": {control.reason}" if control.reason else ""
+        raise FrazilError(f"stream {stream} is {control.wish}{who}{why}.", fix=f"frazil resume {stream}")
+
+
+def table_or_none(catalog: CatalogResource, name: str) -> Table | None:
+    """A table as it is now; None if the driver has not made it yet."""
+    try:
+        return catalog.table(name)
+    except NoSuchTableError:
+        return None
+
+
+def running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
+    """The table's facts, and where the driver is to be found.
+
+    Args:
+        sentence: What seeing to it came to.
+        beat: The driver's newest heartbeat.
+    """
+    metadata: dict[str, Any] = {"done": sentence}
+    if table is not None:
+        metadata |= table_metadata(table, spec.table.name)
+    if beat is None:
+        return metadata
+    work = beat.work
+    metadata |= {
+        "state": beat.state,
+        "generation": beat.generation,
+        "attempt": beat.attempt,
+        "epoch": beat.epoch,
+        "driver_pid": beat.pid,
+        "driver_host": beat.host,
+        "offsets": dg.MetadataValue.json(work.position),
+    }
+    if beat.log:
+        metadata["driver_log"] = dg.MetadataValue.path(beat.log)
+    if beat.ui_url:
+        metadata["spark_ui"] = dg.MetadataValue.url(beat.ui_url)
+    if beat.metrics_url:
+        metadata["metrics"] = dg.MetadataValue.url(beat.metrics_url)
+    if work.total_lag is not None:
+        metadata["consumer_lag_records"] = work.total_lag
+    if work.valid_through_ms is not None:
+        through = datetime.fromtimestamp(work.valid_through_ms / 1000, UTC)
+        metadata["complete_through"] = dg.MetadataValue.timestamp(through)
+    return metadata
+
+
+def dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
+    """The facts of the dead-letter table; nothing before the driver has made it."""
+    metadata = table_metadata(table, spec.dead_letter_table) if table is not None else {}
+    return metadata | ({"records_dead": beat.work.dead} if beat is not None else {})
+
+
+def adds_up_so_far(spec: StreamSpec, table: Table | None, key: dg.AssetKey) -> dg.AssetCheckResult:
+    """Whether every record that was read since the first run is a row, a dead letter or a tombstone."""
+    stamp = history(table.metadata, spec.stream).newest if table is not None else None
+    totals = stamp.totals if stamp else Counts()
+    return dg.AssetCheckResult(
+        check_name="adds_up",
+        asset_key=key,
+        passed=totals.read == totals.landed + totals.dead + totals.tombstones + totals.filtered,
+        severity=dg.AssetCheckSeverity.ERROR,
+        metadata={
+            "read": totals.read,
+            "landed": totals.landed,
+            "dead": totals.dead,
+            "tombstones": totals.tombstones,
+        },
+        description="Records read = landed + dead letters + tombstones, since the stream's first run.",
+    )

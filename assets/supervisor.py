@@ -1,0 +1,26 @@
+"""The supervisor itself as an asset: the reconcile sensor reports it while it ticks, so that its silence is noticed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import dagster as dg
+
+SUPERVISOR_KEY = dg.AssetKey(["frazil", "supervisor"])
+
+
+def supervisor_asset() -> dg.AssetSpec:
+    """The external asset that turns stale when nobody supervises the streams."""
+    return dg.AssetSpec(
+        SUPERVISOR_KEY,
+        description=(
+            "The sensor `frazil_reconcile`, which keeps the streams as they are wanted. Reported about once a minute. "
+            "If it turns stale, nothing is restarted any more and no check is up to date; drivers that run go on "
+            "running. Look at the sensor's newest tick, and at Dagster's daemon."
+        ),
+        group_name="supervisor",
+        kinds={"dagster"},
+        freshness_policy=dg.FreshnessPolicy.time_window(
+            fail_window=timedelta(minutes=10), warn_window=timedelta(minutes=3)
+        ),
+    )

@@ -1,0 +1,83 @@
+"""Reading what there is of a stream: its lease, its heartbeat, its newest launch. Asks no network."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+from jobs.errors import FrazilError
+from jobs.runtime.boot import boot_id
+from jobs.runtime.lease import Lease
+from jobs.runtime.lease_record import LeaseRecord
+from jobs.runtime.processes import is_alive
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.launches import read_launch
+from orchestration.reconcile.facts import Actual, LeaseFacts, LeaseState
+
+
+def read_actual(
+    folder: Path, stream: str, *, launched_for: float | None = None, down_for: float | None = None
+) -> Actual:
+    """What there is in a stream's state folder. Never raises for what the folder holds.
+
+    Args:
+        folder: The state folder; need not be there.
+        stream: The stream's id.
+        launched_for: For how long the newest launch is known; None for what the wall clock says.
+        down_for: For how long no driver has been seen; None if nobody kept count.
+    """
+    try:
+        # The newest launch first, so that a driver that begins to beat meanwhile is not taken for a former one.
+        launch = read_launch(folder)
+        beat = read_heartbeat(folder)
+        lease = _lease(folder, stream)
+        process = _lives(beat)
+        if process is False and beat is not None and not beat.final:
+            # It may have said its last word just now.
+            beat = read_heartbeat(folder)
+            process = _lives(beat)
+    except FrazilError as problem:
+        return Actual(beat=_beat(folder), process=_lives(_beat(folder)), problem=problem.message, fix=problem.fix)
+    except OSError as problem:
+        return Actual(problem=f"the state folder {folder} cannot be read: {problem.strerror}", fix=f"ls -l {folder}")
+    if launched_for is None:
+        launched_for = max(0.0, time.time() - launch.at) if launch else 0.0
+    return Actual(
+        lease=lease,
+        beat=beat,
+        beat_age=beat.age() if beat else 0.0,
+        process=process,
+        launch=launch,
+        launched_for=launched_for,
+        down_for=down_for,
+    )
+
+
+def _beat(folder: Path) -> Heartbeat | None:
+    try:
+        return read_heartbeat(folder)
+    except OSError:
+        return None
+
+
+def _lives(beat: Heartbeat | None) -> bool | None:
+    # Containers share a kernel, and see one another's processes as little as those of another host.
+    if beat is None or beat.boot != boot_id() or beat.host != socket.gethostname():
+        return None
+    return is_alive(beat.pid, beat.started)
+
+
+def _lease(folder: Path, stream: str) -> LeaseFacts:
+    record = Lease(folder, stream, 0.0).read()
+    if record is None:
+        return LeaseFacts()
+    return LeaseFacts(_lease_state(record), record.epoch, record.pid, record.started, record.boot, record.host)
+
+
+def _lease_state(record: LeaseRecord) -> LeaseState:
+    if record.released:
+        return "released"
+    if record.expired():
+        return "expired"
+    return "live" if record.held() else "dead"

@@ -1,0 +1,79 @@
+"""One look at one stream: the facts, what to do, what the checks say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assets.stream_checks import Verdict
+from jobs.runtime.open_stream import stream_folder
+from jobs.spec.problems import SpecError
+from jobs.spec.settings import Settings
+from orchestration.reconcile.actual import read_actual
+from orchestration.reconcile.decide import decide
+from orchestration.reconcile.desired import Wanted, read_files, wanted
+from orchestration.reconcile.facts import Actual, Decision
+from orchestration.reconcile.lookups import Lookups
+from orchestration.reconcile.memory import StreamMemory
+from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict, verdicts
+from resources.deployment import Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a stream stands, and what follows."""
+
+    wanted: Wanted
+    actual: Actual
+    decision: Decision
+
+
+def look_at(each: Wanted, settings: Settings, now: float, clock: float, memory: StreamMemory | None = None) -> Look:
+    """Look at a stream.
+
+    Args:
+        each: What is wanted of it.
+        settings: Where its state is.
+        now: Seconds since 1970.
+        clock: The boot clock.
+        memory: What the supervisor remembers of it; without it the wall clock says how long things have been so.
+    """
+    stream = each.desired.stream
+    actual = read_actual(stream_folder(settings, stream).root, stream)
+    if memory is not None:
+        actual = memory.timed(actual, clock)
+    if each.control_problem and not actual.problem:
+        actual = Actual(
+            lease=actual.lease,
+            beat=actual.beat,
+            beat_age=actual.beat_age,
+            process=actual.process,
+            launch=actual.launch,
+            problem=each.control_problem,
+            fix=each.control_fix,
+        )
+    return Look(each, actual, decide(each.desired, actual, now))
+
+
+def judge(deployment: Deployment, stream: str) -> Sequence[Verdict]:
+    """What the checks say of one stream, looked at now; asks Kafka and the catalog if no driver can be asked.
+
+    This is what a check does that is executed from the UI; the sensor says the same from the same facts.
+    """
+    now = time.time()
+    files = read_files(deployment)
+    try:
+        settings = deployment.settings()
+    except SpecError as problem:
+        return [settings_verdict(problem)]
+    look = look_at(wanted(stream, files, settings, deployment), settings, now, 0.0)
+    lag = lag_of(look.actual)
+    if not look.actual.driver_lives and look.wanted.spec is not None:
+        lag = Lookups(settings).lag(look.wanted.spec, now) or lag
+    return judged(look, lag, now)
+
+
+def judged(look: Look, lag: Lag | None, now: float) -> list[Verdict]:
+    """What the checks say of what was looked at."""
+    return verdicts(look.wanted.desired, look.actual, look.decision, look.wanted.spec, lag, now)

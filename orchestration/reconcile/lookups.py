@@ -1,0 +1,166 @@
+"""The few questions that the supervisor asks a network, each with a deadline, and all of them within a budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from jobs.commit.history import history
+from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from orchestration.reconcile.verdicts import Lag
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from jobs.runtime.kafka_log import KafkaLog
+
+T = TypeVar("T")
+
+# A tick has 60 s in all.
+BUDGET_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What a table says of itself at one snapshot.
+
+    Attributes:
+        rows: The table's.
+        added: Records added since the snapshot reported before; None if that is not among its ancestors any more.
+    """
+
+    rows: int
+    added: int | None
+
+
+class Lookups:
+    """The catalog and Kafka, as far as one tick asks them. Who did not answer once is not asked again in the tick.
+
+    Args:
+        settings: Where they are.
+        ask_kafka: Whether Kafka may be asked at all.
+        budget_seconds: After so long nothing is asked any more.
+    """
+
+    def __init__(self, settings: Settings, *, ask_kafka: bool = True, budget_seconds: float = BUDGET_SECONDS) -> None:
+        self._settings: Settings = settings
+        self._ask_kafka: bool = ask_kafka
+        self._deadline: float = time.monotonic() + budget_seconds
+        self._catalog: Catalog | FrazilError | None = None
+        self._kafka: KafkaLog | FrazilError | None = None
+        self.problems: dict[str, str] = {}
+
+    @property
+    def kafka_is_away(self) -> bool:
+        """Whether Kafka was asked and did not answer."""
+        return "kafka" in self.problems
+
+    def table(self, name: str, snapshot_id: int, since: int | None) -> TableFacts | None:
+        """A table's rows at a snapshot; None if the catalog does not say in time."""
+        from orchestration.live import find_table
+
+        catalog = self.catalog()
+        if isinstance(catalog, FrazilError):
+            return None
+        try:
+            table = find_table(catalog, name)
+        except FrazilError as problem:
+            self._catalog = problem
+            self.problems["catalog"] = problem.message
+            return None
+        return None if table is None else table_facts(table, snapshot_id, since)
+
+    def lag(self, spec: StreamSpec, now: float) -> Lag | None:
+        """How far a stream without a driver is behind, by its stamps; None if that cannot be found out in time.
+
+        What its last driver said of lag is of no use here: records have come since.
+        """
+        if not self._ask_kafka:
+            return None
+        from orchestration.live import NoCatalogYet, find_table
+
+        kafka, catalog = self.kafka(), self.catalog()
+        if isinstance(kafka, FrazilError):
+            return None
+        table = None
+        if not isinstance(catalog, NoCatalogYet):
+            if isinstance(catalog, FrazilError):
+                return None
+            try:
+                table = find_table(catalog, spec.table.name)
+            except FrazilError as problem:
+                self._catalog = problem
+                self.problems["catalog"] = problem.message
+                return None
+        try:
+            return _lag(spec, table, kafka, now)
+        except FrazilError as problem:
+            self._kafka = problem
+            self.problems["kafka"] = problem.message
+            return None
+
+    def catalog(self) -> Catalog | FrazilError:
+        """A connection, or why there is none."""
+        from orchestration.live import quick_catalog
+
+        if self._catalog is None:
+            self._catalog = self._asked("catalog", lambda: quick_catalog(self._settings))
+        return self._catalog if not self._late else FrazilError("there was no time left to ask")
+
+    def kafka(self) -> KafkaLog | FrazilError:
+        """A connection, or why there is none."""
+        from orchestration.live import quick_kafka
+
+        if self._kafka is None:
+            self._kafka = self._asked("kafka", lambda: quick_kafka(self._settings.kafka))
+        return self._kafka if not self._late else FrazilError("there was no time left to ask")
+
+    @property
+    def _late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _asked(self, part: str, question: Callable[[], T]) -> T | FrazilError:
+        try:
+            return question()
+        except FrazilError as problem:
+            self.problems[part] = problem.message
+            return problem
+        except Exception as problem:
+            self.problems[part] = f"{type(problem).__name__}: {problem}"
+            return FrazilError(self.problems[part])
+
+
+def _lag(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: float) -> Lag | None:
+    newest = history(table.metadata, spec.stream).newest if table is not None else None
+    topics = kafka.topics(spec.source)
+    partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+    if not partitions:
+        return None
+    position = dict(newest.position) if newest else {}
+    unread = [partition for partition in partitions if partition not in position]
+    begin = {**(kafka.earliest(unread) if unread else {}), **position}
+    records = sum(max(0, end - begin[at]) for at, end in kafka.latest(partitions).items())
+    stamped = newest.valid_through_ms / 1000 if newest and newest.valid_through_ms is not None else None
+    return Lag(records, now, now if records == 0 else stamped)
+
+
+def table_facts(table: Table, snapshot_id: int, since: int | None) -> TableFacts:
+    """What a table says of itself at a snapshot, as far as it still keeps it."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    newest = by_id.get(snapshot_id) or table.current_snapshot()
+    added = 0
+    snapshot = newest
+    while snapshot is not None and snapshot.snapshot_id != since:
+        added += _count(snapshot, "added-records")
+        snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
+    return TableFacts(_count(newest, "total-records") if newest else 0, None if snapshot is None else added)
+
+
+def _count(snapshot, name: str) -> int:
+    return int(snapshot.summary.additional_properties.get(name, 0)) if snapshot.summary else 0

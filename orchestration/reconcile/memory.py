@@ -1,0 +1,139 @@
+"""What the supervisor remembers from one tick to the next: its cursor.
+
+It is short, since Dagster keeps a copy with every tick. All of it may be lost: then the newest snapshot of each table
+is reported once more, checks are too, and delays begin anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import replace
+from zlib import crc32
+
+import msgspec
+
+from jobs.runtime.boot import boot_id
+from orchestration.reconcile.facts import Actual
+
+# A run that came to nothing is asked for anew after so long.
+AGAIN_SECONDS = 30.0
+
+
+class StreamMemory(msgspec.Struct, omit_defaults=True):
+    """What is remembered of one stream. Times on the boot clock are whole seconds of it, the others since 1970.
+
+    Attributes:
+        request: The number of the newest control run that was asked for; only grows.
+        asked: What that run was to do, and after which attempt; `asked_at`: boot clock when it was asked for.
+        attempt: The launch that `launched` and `down` belong to.
+        launched: Boot clock when a launch without a beat was first seen.
+        down: Boot clock when the stream was first seen without a driver.
+        sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
+        lag: A checksum of the lags last reported; `lag_at`: when.
+        checks: Of what each check said last, a short checksum; `checks_at`: when any was reported, `all_at`: when all.
+        looked_at: When the lag of a stream without a driver was last asked for; `waiting` records, `through` is what
+            its table was complete through.
+    """
+
+    request: int = msgspec.field(default=0, name="r")
+    asked: str = msgspec.field(default="", name="q")
+    asked_at: int = msgspec.field(default=0, name="qa")
+    attempt: int = msgspec.field(default=0, name="a")
+    launched: int | None = msgspec.field(default=None, name="l")
+    down: int | None = msgspec.field(default=None, name="d")
+    sink: int | None = msgspec.field(default=None, name="s")
+    sink_at: int = msgspec.field(default=0, name="sa")
+    dead: int | None = msgspec.field(default=None, name="x")
+    dead_at: int = msgspec.field(default=0, name="xa")
+    lag: int = msgspec.field(default=0, name="g")
+    lag_at: int = msgspec.field(default=0, name="ga")
+    checks: list[int] = msgspec.field(default_factory=list, name="c")
+    checks_at: int = msgspec.field(default=0, name="ca")
+    all_at: int = msgspec.field(default=0, name="cb")
+    looked_at: int = msgspec.field(default=0, name="k")
+    waiting: int | None = msgspec.field(default=None, name="kw")
+    through: int | None = msgspec.field(default=None, name="kt")
+
+    def timed(self, actual: Actual, clock: float) -> Actual:
+        """The facts with how long they have been so, and remember since when.
+
+        Args:
+            actual: The facts; their times may have been told by a clock that jumps.
+            clock: The boot clock now.
+        """
+        attempt = actual.launch.attempt if actual.launch else 0
+        if attempt != self.attempt:
+            self.attempt, self.launched, self.down = attempt, None, None
+        now = math.floor(clock)
+        if not actual.awaited:
+            self.launched = None
+        elif self.launched is None:
+            self.launched = now
+        if actual.driver_lives and actual.fresh:
+            self.down = None
+        elif self.down is None:
+            self.down = now
+        return replace(
+            actual,
+            launched_for=clock - self.launched if self.launched is not None else 0.0,
+            down_for=clock - self.down if self.down is not None else None,
+        )
+
+    def may_ask(self, action: str, clock: float) -> bool:
+        """Whether a run may be asked for now: at once, unless the same was asked for just now and nothing came of it.
+
+        Args:
+            action: What is to be done; empty if nothing is.
+            clock: The boot clock now.
+        """
+        asked = f"{action}:{self.attempt}" if action else ""
+        if asked and asked == self.asked and clock - self.asked_at < AGAIN_SECONDS:
+            return False
+        self.asked, self.asked_at = asked, math.floor(clock) if asked else 0
+        return bool(asked)
+
+
+class Memory(msgspec.Struct, omit_defaults=True):
+    """The whole cursor.
+
+    Attributes:
+        boot: The boot that times on the boot clock belong to.
+        reported_at: When the supervisor last reported itself.
+        away_until: Kafka did not answer, and is not asked again before this; seconds since 1970.
+        settings: A checksum of what was wrong with the settings.
+    """
+
+    boot: str = ""
+    reported_at: int = 0
+    away_until: int = 0
+    settings: int = 0
+    streams: dict[str, StreamMemory] = msgspec.field(default_factory=dict)
+
+    @staticmethod
+    def from_cursor(cursor: str | None) -> Memory:
+        """What a cursor holds; nothing of one that cannot be read, and no times of another boot."""
+        memory = Memory()
+        if cursor:
+            with contextlib.suppress(msgspec.DecodeError):
+                memory = msgspec.json.decode(cursor, type=Memory)
+        if memory.boot != boot_id():
+            memory.boot = boot_id()
+            for stream in memory.streams.values():
+                stream.launched = stream.down = None
+                stream.asked = ""
+        return memory
+
+    def to_cursor(self) -> str:
+        """As Dagster keeps it."""
+        return msgspec.json.encode(self).decode()
+
+
+def checksum(text: str) -> int:
+    """Tells two texts apart well enough to say that something has changed; never 0."""
+    return crc32(text.encode("utf-8", "backslashreplace")) or 1
+
+
+def due(now: float, last: int, seconds: float) -> bool:
+    """Whether so many seconds have passed, or the clock was set back."""
+    return not 0 <= now - last < seconds

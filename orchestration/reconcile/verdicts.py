@@ -1,0 +1,198 @@
+"""What the checks say of a stream: pure, from the same facts as the decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from assets.stream_checks import Verdict
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from orchestration.reconcile.facts import FRESH_SECONDS, Action, Actual, Decision, Desired
+from orchestration.reconcile.progress import stalled
+
+DEFAULT_DEAD_LETTER_RATIO = 0.05
+# Fewer records say nothing of a ratio.
+RATIO_MIN_RECORDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a stream is behind its topics.
+
+    Attributes:
+        records: Records that wait.
+        at: When that was looked up; seconds since 1970.
+        valid_through: Every record with an older timestamp is in the tables; seconds since 1970, None if not known.
+    """
+
+    records: int
+    at: float
+    valid_through: float | None = None
+
+
+def lag_of(actual: Actual) -> Lag | None:
+    """The lag as the newest heartbeat tells it; None if it does not."""
+    beat = actual.beat
+    if beat is None or beat.work.lag_at is None or beat.work.total_lag is None:
+        return None
+    return Lag(beat.work.total_lag, beat.work.lag_at, complete_through(actual))
+
+
+def complete_through(actual: Actual) -> float | None:
+    """Every record with an older timestamp is in the tables, by the newest heartbeat; seconds since 1970.
+
+    A stream that stood at the end of its topics was complete when it was looked up, though no commit says so.
+    """
+    if actual.beat is None:
+        return None
+    work = actual.beat.work
+    known = [work.valid_through_ms / 1000] if work.valid_through_ms is not None else []
+    if work.lag_at is not None and work.total_lag == 0:
+        known.append(work.lag_at)
+    return max(known, default=None)
+
+
+def verdicts(
+    desired: Desired, actual: Actual, decision: Decision, spec: StreamSpec | None, lag: Lag | None, now: float
+) -> list[Verdict]:
+    """What every check says, in the order of `assets.stream_checks.DESCRIPTIONS`.
+
+    Args:
+        decision: What `decide` says to the same facts.
+        spec: The stream's specification, for what it promises; None if it cannot be read.
+        lag: As the heartbeat tells it, or as it was looked up for a stream without a driver.
+        now: Seconds since 1970.
+    """
+    return [
+        _driver_alive(actual, decision),
+        _batch_not_stalled(desired, actual),
+        _lag_within_slo(spec, lag, now),
+        _dead_letter_ratio(spec, actual),
+        _configuration(desired, actual, decision),
+    ]
+
+
+def with_next(sentence: str, fix: str | None) -> str:
+    """A sentence, and the next command if there is one."""
+    sentence = sentence[:1].upper() + sentence[1:]
+    sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+    return f"{sentence} Next: {fix}" if fix else sentence
+
+
+def _driver_alive(actual: Actual, decision: Decision) -> Verdict:
+    beat = actual.beat
+    lives = actual.driver_lives and actual.fresh
+    retrying = lives and beat is not None and beat.state == "retrying"
+    sentence = with_next(decision.sentence, decision.fix if not lives or retrying else None)
+    figures: dict[str, float | int | str] = {"action": decision.action.value, "failures_in_a_row": decision.failures}
+    if beat is not None:
+        figures |= {
+            "state": beat.state,
+            "attempt": beat.attempt,
+            "generation": beat.generation,
+            "pid": beat.pid,
+            "host": beat.host,
+            "log": beat.log,
+        }
+        if beat.error is not None:
+            figures["last_error"] = beat.error.message
+            if beat.error.fix:
+                figures["next"] = beat.error.fix
+    silent = actual.driver_lives and not actual.fresh
+    passed = lives or decision.action is Action.IDLE or (decision.action is Action.WAIT and not silent)
+    # A first start is due at once, and no failure of anything.
+    passed = passed or (decision.action is Action.START and beat is None and not decision.failures)
+    code = f"{decision.action}:{beat.state if beat else ''}:{beat.attempt if beat else 0}:{lives}"
+    return Verdict("driver_alive", passed and not retrying, sentence, code, warn=retrying, figures=figures)
+
+
+def _batch_not_stalled(desired: Desired, actual: Actual) -> Verdict:
+    name, beat = "batch_not_stalled", actual.beat
+    if beat is None or not actual.driver_lives:
+        return Verdict(name, True, "No driver runs.", "none")
+    log = f"tail {beat.log}" if beat.log else None
+    fix = f"{log}; then frazil restart {desired.stream}" if log else f"frazil restart {desired.stream}"
+    if not actual.fresh:
+        sentence = f"The driver has not beaten for more than {FRESH_SECONDS:.0f} s"
+        return Verdict(name, False, with_next(sentence, fix), "silent")
+    if problem := stalled(desired, beat):
+        return Verdict(name, False, with_next(f"The driver {problem}", fix), "stalled")
+    return Verdict(name, True, "The driver gets on.", "fine", figures={"batches": beat.work.batches})
+
+
+def _lag_within_slo(spec: StreamSpec | None, lag: Lag | None, now: float) -> Verdict:
+    name = "lag_within_slo"
+    if lag is None:
+        return Verdict(name, True, "The lag has not been looked up yet.", "unknown")
+    most = spec.slo.lag_records if spec else None
+    longest = lag_time(spec)
+    behind = max(0.0, now - lag.valid_through) if lag.valid_through is not None else None
+    figures: dict[str, float | int | str] = {"consumer_lag_records": lag.records}
+    if behind is not None:
+        figures["behind_seconds"] = round(behind)
+    wrong: list[str] = []
+    if most is not None and lag.records > most:
+        wrong.append(f"{lag.records} records wait; slo.lag_records allows {most}")
+    if longest is not None and behind is not None and behind > longest.total_seconds():
+        wrong.append(f"the table is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed")
+    if wrong:
+        stream = spec.stream if spec else ""
+        code = f"behind:{len(wrong)}"
+        return Verdict(name, False, with_next("; ".join(wrong), f"frazil status {stream}"), code, figures=figures)
+    return Verdict(name, True, f"{lag.records} records wait.", "fine", figures=figures)
+
+
+def lag_time(spec: StreamSpec | None) -> timedelta | None:
+    """How far the table may be behind; None for no limit."""
+    if spec is None:
+        return None
+    return spec.slo.lag_time or (spec.freshness.fail if spec.freshness else None)
+
+
+def allowed_ratio(spec: StreamSpec | None) -> float:
+    """The largest share of dead letters within the last minutes."""
+    if spec is None:
+        return DEFAULT_DEAD_LETTER_RATIO
+    stop = spec.errors.stop_above
+    return spec.slo.dead_letter_ratio or (stop.ratio if stop else DEFAULT_DEAD_LETTER_RATIO)
+
+
+def _dead_letter_ratio(spec: StreamSpec | None, actual: Actual) -> Verdict:
+    name = "dead_letter_ratio"
+    recent = actual.beat.work.recent if actual.beat else None
+    if recent is None or recent.read == 0:
+        return Verdict(name, True, "Nothing was read within the last minutes.", "fine")
+    ratio, allowed = recent.dead / recent.read, allowed_ratio(spec)
+    figures = {"dead_letter_ratio": round(ratio, 6), "allowed": allowed, "records": recent.read, "dead": recent.dead}
+    sentence = f"{recent.dead} of the newest {recent.read} records became dead letters ({ratio:.2%}"
+    if ratio > allowed and recent.read >= RATIO_MIN_RECORDS:
+        table = spec.dead_letter_table if spec else "the dead-letter table"
+        text = with_next(f"{sentence}; {allowed:.2%} are allowed)", f"read error_class and message in {table}")
+        return Verdict(name, False, text, "above", figures=figures)
+    return Verdict(name, True, f"{sentence}).", "fine", figures=figures)
+
+
+def _configuration(desired: Desired, actual: Actual, decision: Decision) -> Verdict:
+    name = "configuration"
+    beat = actual.beat if actual.driver_lives else None
+    if actual.problem:
+        return Verdict(name, False, with_next(actual.problem, actual.fix), "state")
+    if desired.file in ("invalid", "unsure"):
+        runs = f" Generation {beat.generation} runs on." if beat else ""
+        fix = "frazil validate" if desired.file == "invalid" else None
+        return Verdict(name, False, with_next(f"{desired.problem.rstrip('.')}.{runs}", fix), f"file:{desired.problem}")
+    if desired.file == "none":
+        return Verdict(name, False, "No file in streams/ names the stream.", "none", warn=True)
+    figures: dict[str, float | int | str] = {"generation": desired.generation or ""}
+    if beat is not None and desired.generation != beat.generation:
+        figures["running"] = beat.generation
+        sentence = f"Generation {beat.generation} runs, its file says {desired.generation}; {decision.sentence}."
+        return Verdict(name, False, sentence, f"rolls:{desired.generation}", warn=True, figures=figures)
+    return Verdict(name, True, "Its file is valid, and it is what runs.", "fine", figures=figures)
+
+
+def settings_verdict(problem: FrazilError) -> Verdict:
+    """What is said of every stream while nobody can tell where its state is."""
+    sentence = with_next(f"The settings cannot be read: {problem.message.rstrip('.')}", problem.fix)
+    return Verdict("configuration", False, sentence, f"settings:{problem.message}")

@@ -1,0 +1,44 @@
+"""Which process carries a control run out, so that a run whose process is gone is not taken for one under way.
+
+Dagster's own launcher does not look after its workers: the run of one that was killed stays STARTED until its longest
+runtime has passed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import dagster as dg
+
+from jobs.runtime.boot import boot_id
+from jobs.runtime.processes import is_alive, start_time
+
+WORKER_TAG = "frazil/worker"
+
+
+def this_worker() -> str:
+    """The tag's value for this process."""
+    pid = os.getpid()
+    return f"{pid} {start_time(pid)} {boot_id()} {socket.gethostname()}"
+
+
+def is_gone(worker: str) -> bool:
+    """Whether the process of a tag is known to be gone; False if that cannot be told from here."""
+    pid, _, rest = worker.partition(" ")
+    started, _, rest = rest.partition(" ")
+    boot, _, host = rest.partition(" ")
+    if not pid.isdecimal() or host != socket.gethostname():
+        return False
+    return boot != boot_id() or not is_alive(int(pid), started)
+
+
+def give_up_if_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Report a run as failed if its process is gone, and say whether it is over."""
+    if not is_gone(run.tags.get(WORKER_TAG, "")):
+        return False
+    # It may have ended properly since the run was read; a process that is gone writes nothing any more.
+    now = instance.get_run_by_id(run.run_id)
+    if now is not None and not now.is_finished:
+        instance.report_run_failed(now, "The process of this run is gone. What it did to the stream stays done.")
+    return True

@@ -1,0 +1,217 @@
+"""What to do about a stream, over every combination of wish, file, lease, driver and history that matters."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.spec.models import Restart
+from jobs.supervise.control import Control
+from jobs.supervise.heartbeat import LastError, Work
+from orchestration.reconcile.decide import backoff_seconds, decide
+from orchestration.reconcile.facts import Action, Actual, Desired
+from tests.unit.orchestration.reconcile.made import (
+    GENERATION,
+    NOW,
+    OTHER,
+    actual,
+    beat,
+    desired,
+    failed,
+    gone,
+    launch,
+    lease,
+)
+
+PAUSED = Control("paused", action="pause", at=NOW - 10)
+STOPPED = Control("stopped", action="stop", at=NOW - 10)
+MAKE_ROOM = Control(end_attempt=3, action="roll", at=NOW - 10)
+STRANGER = {"lease": lease(pid=77), "beat": None, "process": None}
+INVALID = {"file": "invalid", "generation": None, "problem": "orders.yaml:3: tabel: unknown key."}
+UNSURE = {"file": "unsure", "generation": None, "problem": "the folder streams/ is empty"}
+NEVER = {"lease": lease("none"), "beat": None, "process": None, "launch": None, "launched_for": 0.0}
+AWAITED = {"launch": launch(attempt=4), "launched_for": 20.0}
+AWAY = LastError("Kafka does not answer", "away", NOW)
+
+CASES: list[tuple[str, Desired, Actual, Action, str]] = [
+    # Nothing there.
+    ("never launched", desired(), Actual(), Action.START, "not been launched before"),
+    ("never launched, paused", desired(control=PAUSED), Actual(), Action.IDLE, "paused"),
+    ("never launched, stopped", desired(control=STOPPED), Actual(), Action.IDLE, "stopped"),
+    ("never launched, invalid", desired(**INVALID), Actual(), Action.HALT, "tabel: unknown key"),
+    ("available_now", desired(continuous=False), Actual(), Action.IDLE, "available_now"),
+    ("available_now, drained now", desired(continuous=False), Actual(**STRANGER), Action.IDLE, "drains"),
+    # A driver that runs.
+    ("runs", desired(), actual(), Action.ADOPT, "attempt 3 (process 4242 on here) runs"),
+    ("retries", desired(), actual(beat=beat("retrying", error=AWAY)), Action.ADOPT, "Kafka does not answer"),
+    ("other generation", desired(generation=OTHER), actual(), Action.ROLL, "from generation aaaaaaaaaaaa to bbbb"),
+    ("retries under an old file", desired(generation=OTHER), actual(beat=beat("retrying")), Action.ROLL, "changed"),
+    ("starts", desired(), actual(beat=beat("starting", state_since=NOW - 20)), Action.WAIT, "starting"),
+    ("starts for long", desired(), actual(beat=beat("starting")), Action.ADOPT, "still starting"),
+    (
+        "starts under an old file",
+        desired(generation=OTHER),
+        actual(beat=beat("starting", state_since=NOW - 20)),
+        Action.WAIT,
+        "starting",
+    ),
+    ("starts before its lease", desired(), actual(lease=lease("none"), beat=beat("starting")), Action.ADOPT, "start"),
+    ("finishes its batch", desired(), actual(beat=beat("stopping")), Action.WAIT, "finishes its batch"),
+    ("paused", desired(control=PAUSED), actual(beat=beat("paused")), Action.ADOPT, "is paused"),
+    ("paused, file changed", desired(control=PAUSED, generation=OTHER), actual(), Action.ADOPT, "when it is resumed"),
+    ("resumed", desired(), actual(beat=beat("paused")), Action.ADOPT, "resumes"),
+    ("asked to stop", desired(control=STOPPED), actual(), Action.WAIT, "asked to stop 10 s ago"),
+    ("asked to stop for long", desired(control=Control("stopped", at=NOW - 500)), actual(), Action.STOP, "still runs"),
+    ("asked by a clock ahead", desired(control=Control("stopped", at=NOW + 500)), actual(), Action.STOP, "still runs"),
+    ("makes room", desired(control=MAKE_ROOM), actual(), Action.WAIT, "make room"),
+    (
+        "makes no room",
+        desired(control=Control(end_attempt=3, at=NOW - 500)),
+        actual(),
+        Action.ROLL,
+        "asked to make room and still runs",
+    ),
+    ("made room before", desired(control=Control(end_attempt=2, at=NOW - 5)), actual(), Action.ADOPT, "runs"),
+    ("available_now with a driver", desired(continuous=False), actual(), Action.STOP, "available_now"),
+    # Its file.
+    ("no file", desired(file="none", generation=None), actual(), Action.STOP, "no file"),
+    ("no file, no driver", desired(file="none", generation=None), gone(), Action.IDLE, "state is kept"),
+    ("folder away", desired(**UNSURE), actual(), Action.HALT, "runs on under generation"),
+    ("folder away, driver gone", desired(**UNSURE), gone(), Action.HALT, "streams/ is empty"),
+    ("invalid file", desired(**INVALID), actual(), Action.HALT, "runs on under generation aaaaaaaaaaaa"),
+    ("invalid file, driver gone", desired(**INVALID), gone(), Action.START, "as it last ran, since orders.yaml:3"),
+    ("invalid file, crashed twice", desired(**INVALID), gone(launch=launch(failures=1)), Action.BACKOFF, "tabel"),
+    ("invalid file, stopped", desired(**INVALID, control=STOPPED), gone(), Action.IDLE, "stopped"),
+    # The driver is gone.
+    ("killed", desired(), gone(), Action.START, "without a last word"),
+    ("killed, paused", desired(control=PAUSED), gone(), Action.IDLE, "resuming starts one"),
+    ("killed, stopped", desired(control=STOPPED), gone(), Action.IDLE, "is stopped"),
+    ("killed, lease still runs", desired(), gone(lease=lease("live")), Action.WAIT, "holds the stream's lease"),
+    ("ended for the next", desired(), gone(lease=lease("released"), beat=beat("stopped")), Action.START, "stopped"),
+    ("ended by SIGTERM", desired(), gone(lease=lease("released"), beat=beat("terminated")), Action.START, "terminated"),
+    ("fenced", desired(), gone(lease=lease("released"), beat=beat("fenced")), Action.START, "fenced"),
+    ("finished", desired(), gone(lease=lease("released"), beat=beat("finished")), Action.START, "has finished"),
+    ("failed once", desired(), gone(lease=lease("released"), beat=failed()), Action.START, "the table is gone"),
+    ("failed twice", desired(), gone(beat=failed(), launch=launch(failures=1)), Action.BACKOFF, "start 3 in a row"),
+    (
+        "failed twice, waited",
+        desired(),
+        gone(beat=failed(), launch=launch(failures=1), down_for=10.0),
+        Action.START,
+        "the table is gone",
+    ),
+    (
+        "failed after a stable time",
+        desired(),
+        gone(beat=failed(work=Work(batches=9)), launch=launch(failures=6)),
+        Action.START,
+        "the table is gone",
+    ),
+    ("crash loop", desired(), gone(beat=failed(), launch=launch(failures=7)), Action.HALT, "failed 8 times in a row"),
+    (
+        "crash loop, file changed",
+        desired(generation=OTHER),
+        gone(beat=failed(), launch=launch(failures=7)),
+        Action.START,
+        "changed since",
+    ),
+    ("no restart allowed", desired(restart=Restart(max_restarts=0)), gone(beat=failed()), Action.HALT, "restart.max"),
+    ("operator", desired(), gone(beat=failed("operator")), Action.HALT, "would not help"),
+    ("operator, file changed", desired(generation=OTHER), gone(beat=failed("operator")), Action.START, "changed since"),
+    ("operator answered", desired(), gone(beat=failed("operator"), **AWAITED), Action.WAIT, "attempt 4 was launched"),
+    # A launch.
+    ("launched", desired(), gone(**AWAITED), Action.WAIT, "launched 20 s ago"),
+    ("launched and stopped", desired(control=STOPPED), gone(**AWAITED), Action.WAIT, "launched 20 s ago"),
+    ("launched in vain", desired(), gone(launch=launch(attempt=4), launched_for=91.0), Action.START, "did not say"),
+    (
+        "launched in vain again",
+        desired(),
+        gone(launch=launch(attempt=4, failures=2, at=NOW - 91), launched_for=91.0, down_for=1.0),
+        Action.BACKOFF,
+        "in 19 s",
+    ),
+    ("first launch", desired(), actual(**NEVER | {"launch": launch(), "launched_for": 5.0}), Action.WAIT, "5 s ago"),
+    # Silence.
+    ("silent, lease renewed", desired(), actual(beat_age=40.0), Action.WAIT, "has not beaten for 40 s"),
+    ("silent, lease expired", desired(), actual(beat_age=40.0, lease=lease("expired")), Action.START, "is refused"),
+    (
+        "silent, lease expired, paused",
+        desired(control=PAUSED),
+        actual(beat_age=40.0, lease=lease("expired")),
+        Action.IDLE,
+        "paused",
+    ),
+    ("beats, lease expired", desired(), actual(lease=lease("expired")), Action.ADOPT, "runs"),
+    # Another host.
+    ("elsewhere", desired(), actual(process=None), Action.ADOPT, "runs"),
+    ("elsewhere, silent", desired(), actual(process=None, beat_age=40.0), Action.WAIT, "has not beaten"),
+    (
+        "elsewhere, lease expired",
+        desired(),
+        actual(process=None, beat_age=40.0, lease=lease("expired")),
+        Action.START,
+        "gone without a last word",
+    ),
+    # Somebody else.
+    ("drained by hand", desired(), actual(**STRANGER), Action.WAIT, "is no driver"),
+    ("drained by hand after a crash", desired(), gone(lease=lease(pid=77)), Action.WAIT, "process 77 on here"),
+    ("drained by hand, stopped", desired(control=STOPPED), gone(lease=lease(pid=77)), Action.IDLE, "drains"),
+    ("ends", desired(), actual(beat=beat("failed")), Action.WAIT, "is ending"),
+    ("does not end", desired(), actual(beat=beat("failed"), beat_age=61.0), Action.ROLL, "does not end"),
+    (
+        "does not end, stopped",
+        desired(control=STOPPED),
+        actual(beat=beat("failed"), beat_age=61.0),
+        Action.STOP,
+        "does not end",
+    ),
+    ("does not end, invalid", desired(**INVALID), actual(beat=beat("failed"), beat_age=61.0), Action.WAIT, "not end"),
+    # Stalled: reported, never ended.
+    (
+        "one batch for long",
+        desired(),
+        actual(beat=beat(work=Work(busy_since=NOW - 700))),
+        Action.ADOPT,
+        "at one batch for 699 s",
+    ),
+    (
+        "nothing though records wait",
+        desired(),
+        actual(beat=beat(work=Work(lag={"t": {"0": 7}}, lag_at=NOW, last_commit_at=NOW - 800))),
+        Action.ADOPT,
+        "no batch for 799 s though 7 records wait",
+    ),
+    (
+        "nothing waits",
+        desired(),
+        actual(beat=beat(work=Work(lag={"t": {"0": 0}}, lag_at=NOW, last_commit_at=NOW - 800))),
+        Action.ADOPT,
+        "runs",
+    ),
+    # Files that cannot be read.
+    ("control damaged", desired(), gone(problem="control.json is damaged"), Action.HALT, "damaged"),
+    ("control damaged, runs", desired(), actual(problem="control.json is damaged"), Action.HALT, "runs on"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "there", "action", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_every_combination_that_matters(wanted: Desired, there: Actual, action: Action, words: str) -> None:
+    decision = decide(wanted, there, NOW)
+    assert (decision.action, words in decision.sentence) == (action, True), decision.sentence
+
+
+def test_a_halt_names_the_last_error_and_the_command_to_go_on() -> None:
+    loop = decide(desired(), gone(beat=failed(), launch=launch(failures=7)), NOW)
+    assert "the table is gone" in loop.sentence
+    assert loop.fix == "frazil accept orders; frazil start orders, after mending the cause"
+    answer = decide(desired(), gone(beat=failed("operator")), NOW)
+    assert answer.fix == "frazil accept orders; then frazil start orders"
+
+
+def test_delays_double_up_to_the_longest() -> None:
+    delays = [backoff_seconds(desired(), failures) for failures in range(1, 10)]
+    assert delays == [0, 10, 20, 40, 80, 160, 320, 600, 600]
+    assert backoff_seconds(desired(), 10_000) == 600
+
+
+def test_the_generation_named_is_the_one_that_runs() -> None:
+    assert GENERATION in decide(desired(**INVALID), actual(), NOW).sentence

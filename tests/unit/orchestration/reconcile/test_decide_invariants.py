@@ -1,0 +1,112 @@
+"""What holds of every decision, whatever the facts, and of every sequence of them, whatever the clocks do."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.spec.models import Restart
+from jobs.supervise.control import Control
+from jobs.supervise.heartbeat import FINAL, LastError, Work
+from orchestration.reconcile.decide import backoff_seconds, decide
+from orchestration.reconcile.facts import Action, Actual, Desired, LeaseFacts
+from orchestration.reconcile.memory import StreamMemory
+from tests.unit.orchestration.reconcile.made import GENERATION, NOW, OTHER, beat, desired, failed, gone, launch
+
+STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]
+instants = st.floats(NOW - 1e7, NOW + 1e7)
+ages = st.floats(0, 1e6)
+errors = st.none() | st.builds(
+    LastError, st.just("it broke"), st.sampled_from(["operator", "away", "error"]), instants, st.none() | st.just("do")
+)
+beats = st.builds(
+    lambda state, **changes: beat(state, **changes),
+    st.sampled_from(STATES),
+    generation=st.sampled_from([GENERATION, OTHER]),
+    attempt=st.integers(1, 5),
+    since=instants,
+    state_since=instants,
+    beat_wall=instants,
+    error=errors,
+    work=st.builds(Work, batches=st.integers(0, 2), busy_since=st.none() | instants),
+)
+launches = st.builds(
+    lambda **changes: launch(**changes),
+    attempt=st.integers(1, 5),
+    generation=st.sampled_from([GENERATION, OTHER]),
+    failures=st.integers(0, 12),
+    at=instants,
+)
+actuals = st.builds(
+    Actual,
+    lease=st.builds(
+        LeaseFacts,
+        st.sampled_from(["none", "live", "expired", "released", "dead"]),
+        st.integers(0, 9),
+        st.sampled_from([4242, 77]),
+        st.just("100"),
+        st.just("boot"),
+        st.just("here"),
+    ),
+    beat=st.none() | beats,
+    beat_age=ages,
+    process=st.sampled_from([True, False, None]),
+    launch=st.none() | launches,
+    launched_for=ages,
+    down_for=st.none() | ages,
+    problem=st.sampled_from(["", "", "", "lease-00000001.json is no lease"]),
+)
+desireds = st.builds(
+    lambda **changes: desired(**changes),
+    file=st.sampled_from(["valid", "invalid", "none", "unsure"]),
+    generation=st.sampled_from([GENERATION, OTHER, None]),
+    continuous=st.booleans(),
+    control=st.builds(Control, st.sampled_from(["running", "paused", "stopped"]), st.integers(0, 6), at=instants),
+    restart=st.builds(Restart, max_restarts=st.integers(0, 9)),
+)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(desireds, actuals, instants)
+def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float) -> None:
+    decision = decide(wanted, there, now)
+    assert decision.sentence
+    if decision.action in (Action.START, Action.BACKOFF):
+        assert there.lease.state != "live"
+        assert wanted.control.wish == "running"
+        assert wanted.continuous
+        assert wanted.file in ("valid", "invalid")
+        assert not (there.driver_lives and there.fresh)
+    if decision.action is Action.BACKOFF:
+        assert 0 < decision.seconds <= wanted.restart.longest_delay.total_seconds()
+    if decision.action is Action.STOP and wanted.file == "unsure":
+        assert (
+            wanted.control.wish == "stopped" or (there.beat is not None and there.beat.final) or not wanted.continuous
+        )
+    if decision.action is Action.ROLL:
+        assert there.driver_lives or (there.beat is not None and there.beat.final)
+        assert wanted.file == "valid"
+        assert wanted.control.wish != "stopped"
+    if there.problem:
+        assert decision.action is Action.HALT
+    if decision.action is Action.HALT:
+        assert there.lease.state != "live" or there.driver_lives or there.problem
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=120, max_size=120), st.integers(1, 7))
+def test_a_jumping_clock_neither_starts_in_a_tight_loop_nor_waits_too_long(jumps: list[float], failures: int) -> None:
+    wanted, memory = desired(), StreamMemory()
+    delay = backoff_seconds(wanted, failures + 1)
+    down = gone(beat=failed(), launch=launch(failures=failures))
+    started: float | None = None
+    for tick, jump in enumerate(jumps):
+        clock = 5000.0 + 10.0 * tick
+        decision = decide(wanted, memory.timed(down, clock), NOW + jump)
+        if decision.action is Action.START:
+            started = 10.0 * tick
+            break
+        assert decision.action is Action.BACKOFF or failures >= 7
+    if failures < 7:
+        assert started is not None
+        assert delay <= started <= delay + 10

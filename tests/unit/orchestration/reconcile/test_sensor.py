@@ -1,0 +1,228 @@
+"""The sensor as Dagster evaluates it: fifty streams at once, requests that are asked for once, and sentences."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import dagster as dg
+import msgspec
+import pytest
+
+from jobs.runtime.boot import boot_clock
+from jobs.supervise.heartbeat import LastError, Work
+from jobs.supervise.launches import SPEC_FILE
+from orchestration.control_jobs import JOB, REQUEST_TAG, STREAM_TAG
+from orchestration.definitions import build_definitions
+from orchestration.reconcile.facts import Action
+from orchestration.reconcile.memory import Memory
+from orchestration.reconcile.supervisor_file import read_supervisor_note
+from orchestration.reconcile.workers import WORKER_TAG, this_worker
+from resources.deployment_resource import DeploymentResource
+from tests.unit.orchestration.reconcile.standins import World, dead_process, events
+
+# Dagster warns about itself when one resource holds another.
+pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
+
+
+class Sensor:
+    """The sensor of a deployment, with the cursor that the daemon would keep."""
+
+    def __init__(self, world: World, instance: dg.DagsterInstance) -> None:
+        self.definitions: dg.Definitions = build_definitions(world.deployment)
+        self.resources: dict[str, object] = {"deployment": DeploymentResource.of(world.deployment)}
+        self.instance: dg.DagsterInstance = instance
+        self.cursor: str | None = msgspec.json.encode(world.memory).decode()
+
+    def tick(self) -> Any:
+        context = dg.build_sensor_context(
+            self.instance, self.cursor, definitions=self.definitions, resources=self.resources
+        )
+        sensor = self.definitions.resolve_sensor_def("frazil_reconcile")
+        result = sensor.evaluate_tick(context)
+        self.cursor = result.cursor
+        return result
+
+
+def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_are_told_apart(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    names = [f"s{number:02d}" for number in range(50)]
+    for name in names:
+        world.write(name)
+        world.drive(name)
+    world.drive("s07", **dead_process())
+    world.file("s21").write_text(world.file("s21").read_text().replace("decode:", "decod:"))
+    error = LastError("the table is gone", "error", time.time(), "frazil accept s33")
+    world.drive("s33", **dead_process(), lease_state="released", state="failed", error=error, failures=7, work=Work())
+    sensor = Sensor(world, instance)
+
+    began = time.perf_counter()
+    first = sensor.tick()
+    seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    second = sensor.tick()
+    print(f"fifty streams: first tick {seconds:.2f} s, second {time.perf_counter() - began:.2f} s")
+    print(f"cursor {len(sensor.cursor or '')} bytes")
+    assert seconds < 5
+
+    (request,) = first.run_requests
+    assert request.tags[STREAM_TAG] == "s07"
+    assert request.run_key == "s07:ensure_running:1"
+    note = read_supervisor_note(world.settings.state)
+    assert note is not None
+    by_action: dict[str, list[str]] = {}
+    for stream, decision in note.decisions.items():
+        by_action.setdefault(decision["action"], []).append(stream)
+    assert by_action == {
+        "adopt": [name for name in names if name not in ("s07", "s21", "s33")],
+        "start": ["s07"],
+        "halt": ["s21", "s33"],
+    }
+    assert "runs on under generation" in note.decisions["s21"]["sentence"]
+    assert "failed 8 times in a row" in note.decisions["s33"]["sentence"]
+    failed = {
+        (event.asset_key.path[-1], event.check_name): event.description
+        for event in events(first, dg.AssetCheckEvaluation)
+        if not event.passed
+    }
+    assert set(failed) == {("s07", "driver_alive"), ("s21", "configuration"), ("s33", "driver_alive")}
+    assert "decod: unknown key; did you mean 'decode'?" in failed["s21", "configuration"]
+    assert "the table is gone" in failed["s33", "driver_alive"]
+    assert failed["s33", "driver_alive"].endswith("Next: frazil accept s33; frazil start s33, after mending the cause")
+    assert second.run_requests == [], "what was asked for just now is not asked for again"
+    assert events(second, dg.AssetCheckEvaluation) == []
+
+
+def test_a_request_is_never_doubled(world: World, instance: dg.DagsterInstance) -> None:
+    world.write("orders")
+    sensor = Sensor(world, instance)
+    (request,) = sensor.tick().run_requests
+    config = request.run_config["ops"]["control"]["config"]
+    assert (config["stream"], config["action"], config["request"]) == ("orders", "ensure_running", 1)
+    job = sensor.definitions.resolve_job_def(JOB)
+    run = instance.create_run_for_job(
+        job, run_config=request.run_config, tags=request.tags, status=dg.DagsterRunStatus.STARTED
+    )
+    waiting = sensor.tick()
+    assert waiting.run_requests == []
+    assert f"orders: run {run.run_id[:8]} is under way" in waiting.skip_message
+    # A lost cursor goes on from what Dagster still knows.
+    sensor.cursor = None
+    instance.report_run_failed(run)
+    assert [each.tags[REQUEST_TAG] for each in sensor.tick().run_requests] == ["2"]
+
+
+def test_a_run_whose_process_is_gone_is_given_up(world: World, instance: dg.DagsterInstance) -> None:
+    world.write("orders")
+    sensor = Sensor(world, instance)
+    (request,) = sensor.tick().run_requests
+    job = sensor.definitions.resolve_job_def(JOB)
+    dead = dead_process()
+    pid, started, boot, host = this_worker().split(" ", 3)
+
+    def run_of(worker: str) -> dg.DagsterRun:
+        return instance.create_run_for_job(
+            job,
+            run_config=request.run_config,
+            tags={**request.tags, WORKER_TAG: worker},
+            status=dg.DagsterRunStatus.STARTED,
+        )
+
+    lives = run_of(f"{pid} {started} {boot} {host}")
+    elsewhere = run_of(f"{dead['pid']} {dead['started']} {boot} another-host")
+    killed = run_of(f"{dead['pid']} {dead['started']} {boot} {host}")
+    assert "is under way" in sensor.tick().skip_message
+    found = {run.run_id: run.status for run in instance.get_runs()}
+    assert found == {
+        lives.run_id: dg.DagsterRunStatus.STARTED,
+        elsewhere.run_id: dg.DagsterRunStatus.STARTED,
+        killed.run_id: dg.DagsterRunStatus.FAILURE,
+    }
+
+
+def test_a_run_that_came_to_nothing_is_asked_for_anew_under_the_next_number(world: World) -> None:
+    world.write("orders")
+    clock = boot_clock()
+    keys = [[each.run_key for each in world.tick(clock=clock + seconds).requests] for seconds in range(0, 70, 10)]
+    asked = ["orders:ensure_running:1"], ["orders:ensure_running:2"], ["orders:ensure_running:3"]
+    assert keys == [asked[0], [], [], asked[1], [], [], asked[2]]
+    # Once a launch has been made, the next one is a new matter, and not held up.
+    world.drive("orders", **dead_process())
+    assert len(world.tick(clock=clock + 70).requests) == 1
+
+
+def test_a_broker_that_is_away_is_asked_once_and_costs_no_stream_its_tick(world: World) -> None:
+    (world.deployment.home / "frazil.yaml").write_text("kafka: {bootstrap_servers: '127.0.0.1:9'}\n")
+    for number in range(5):
+        world.write(f"s{number}", "trigger: available_now\n")
+    world.memory.away_until = 0
+    began = time.perf_counter()
+    tick = world.tick()
+    assert time.perf_counter() - began < 9, "one question of four seconds, not five"
+    assert {decision.action for decision in tick.decisions.values()} == {Action.IDLE}
+    began = time.perf_counter()
+    world.tick()
+    assert time.perf_counter() - began < 1, "within a minute it is not asked again"
+
+
+def test_a_tick_without_requests_says_so_in_words(world: World, instance: dg.DagsterInstance) -> None:
+    sensor = Sensor(world, instance)
+    assert sensor.tick().skip_message == "There are no streams."
+    world.write("orders")
+    world.drive("orders")
+    assert Sensor(world, instance).tick().skip_message == "1 stream: 1 as wanted."
+
+
+def test_one_stream_that_cannot_be_looked_at_costs_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    import orchestration.reconcile.tick as module
+
+    for name in ("orders", "refunds"):
+        world.write(name)
+        world.drive(name)
+    real = module.look_at
+
+    def look_at(each: Any, *arguments: Any) -> Any:
+        if each.desired.stream == "orders":
+            raise RuntimeError("no such luck")
+        return real(each, *arguments)
+
+    monkeypatch.setattr(module, "look_at", look_at)
+    tick = world.tick()
+    assert set(tick.decisions) == {"refunds"}
+    assert "orders: not looked at: RuntimeError: no such luck" in tick.sentence
+
+
+def test_broken_settings_change_nothing_and_are_told_on_every_stream(world: World) -> None:
+    world.write("orders")
+    settings = world.deployment.home / "frazil.yaml"
+    settings.write_text("kafak: {}\n")
+    tick = world.tick()
+    assert tick.requests == []
+    assert "Nothing is started or changed" in tick.sentence
+    (told,) = events(tick, dg.AssetCheckEvaluation)
+    assert (told.check_name, told.passed) == ("configuration", False)
+    assert "kafak: unknown key" in told.description
+    assert events(world.tick(), dg.AssetCheckEvaluation) == []
+    settings.unlink()
+    taken_back = {event.check_name: event.passed for event in events(world.tick(), dg.AssetCheckEvaluation)}
+    assert taken_back["configuration"] is True
+
+
+def test_a_broken_file_of_a_stream_that_ran_keeps_its_asset_and_fails_its_check(world: World) -> None:
+    world.write("orders")
+    world.drive("orders")
+    world.file("orders").write_text("stream: orders\nsourc: {}\n")
+    graph = build_definitions(world.deployment).resolve_asset_graph()
+    key = dg.AssetKey(["frazil", "orders", "orders"])
+    assert graph.has(key)
+    assert {check.name for check in graph.asset_check_keys if check.asset_key == key} >= {"configuration"}
+    assert "shown as launched last" in (graph.get(dg.AssetKey(["frazil", "problems"])).description or "")
+    assert (world.folder("orders") / SPEC_FILE).exists()
+
+
+def test_memory_survives_what_it_cannot_read() -> None:
+    assert Memory.from_cursor("not json").streams == {}
+    other = Memory.from_cursor('{"boot":"another","streams":{"orders":{"r":4,"l":12,"d":9,"s":77}}}')
+    assert (other.streams["orders"].request, other.streams["orders"].sink) == (4, 77)
+    assert (other.streams["orders"].launched, other.streams["orders"].down) == (None, None)
