@@ -31,6 +31,7 @@ class DagsterServices:
             raise FrazilError("Dagster's web UI is not installed.", fix="pip install 'frazil[ui]'")
         self._deployment: Deployment = deployment
         self._children: list[Child] = []
+        self._serving: dict[str, Child] = {}
         self.port: int = _port(port)
         self.home: Path = deployment.embedded / "dagster"
 
@@ -47,12 +48,21 @@ class DagsterServices:
     def start(self) -> None:
         """Start both; returns before they answer."""
         make_instance(self.home)
+        self.start_webserver()
+        self.start_daemon()
+
+    def start_webserver(self) -> Child:
+        """Start the webserver, the first time or in place of one that has ended."""
+        command = ["dagster_webserver", *self._code(), "-h", "127.0.0.1", "-p", str(self.port)]
+        return self._start("webserver", command)
+
+    def start_daemon(self) -> Child:
+        """Start the daemon, the first time or in place of one that has ended."""
+        return self._start("daemon", ["dagster._daemon", "run", *self._code()])
+
+    def _code(self) -> list[str]:
         own = self._deployment.home / "workspace.yaml"
-        code = ["-w", str(own)] if own.exists() else ["-m", "orchestration.definitions"]
-        web = [sys.executable, "-m", "dagster_webserver", *code, "-h", "127.0.0.1", "-p", str(self.port)]
-        daemon = [sys.executable, "-m", "dagster._daemon", "run", *code]
-        self._children.append(self._child("Dagster's webserver", web, "webserver.log"))
-        self._children.append(self._child("Dagster's daemon", daemon, "daemon.log"))
+        return ["-w", str(own)] if own.exists() else ["-m", "orchestration.definitions"]
 
     def check(self) -> None:
         """Raise if one of them has ended.
@@ -60,7 +70,7 @@ class DagsterServices:
         Raises:
             FrazilError: With the end of its log.
         """
-        for child in self._children:
+        for child in self._serving.values():
             child.check()
 
     def stop(self) -> None:
@@ -69,8 +79,9 @@ class DagsterServices:
             self.api.terminate_runs(deadline_seconds=8.0)
         end_all(self._children)
         self._children.clear()
+        self._serving.clear()
 
-    def _child(self, name: str, command: list[str], log: str) -> Child:
+    def _start(self, name: str, module: list[str]) -> Child:
         env = {
             "DAGSTER_HOME": str(self.home),
             HOME_VARIABLE: str(self._deployment.home),
@@ -79,7 +90,13 @@ class DagsterServices:
         }
         if self._deployment.settings_file is not None:
             env[SETTINGS_VARIABLE] = str(self._deployment.settings_file)
-        return Child(name, command, log=self.home / log, env=env, cwd=self._deployment.home)
+        command = [sys.executable, "-m", *module]
+        log = self.home / f"{name}.log"
+        child = Child(f"Dagster's {name}", command, log=log, env=env, cwd=self._deployment.home)
+        self._serving[name] = child
+        # One that was replaced may have left something behind.
+        self._children.append(child)
+        return child
 
 
 def _python_path() -> str:

@@ -106,6 +106,7 @@ class Pipeline:
             "source": {"topics": [self.stream]},
             "decode": {"value": "json", "schema": schema},
             "table": {"name": self.table_name, "partition_by": ["day(created_at)"]},
+            "trigger": "available_now",
         } | changes
         self.spec_file.parent.mkdir(exist_ok=True)
         self.spec_file.write_text(yaml.safe_dump(document))

@@ -120,7 +120,8 @@ def test_materializing_the_table_drains_the_topic(services: DagsterServices, lan
         for event in services.api.ask(EVENTS, id=run)["logsForRun"]["events"]
         if event["__typename"] == "AssetCheckEvaluationEvent"
     ]
-    assert checks == [{"checkName": "adds_up", "success": True}]
+    assert {"checkName": "adds_up", "success": True} in checks
+    assert all(check["success"] for check in checks)
 
 
 def test_topic_table_and_dead_letters_are_one_lineage(services: DagsterServices, landing: Pipeline) -> None:

@@ -1,0 +1,223 @@
+"""A stream under Dagster's supervision, while everything that can die is killed with SIGKILL, one after the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from jobs.runtime.broker import LocalBroker
+from jobs.runtime.processes import session_members
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.launches import read_launch
+from orchestration.dagster_services import DagsterServices
+from resources.deployment import Deployment
+from tests.integration.pipeline import SPARK_CONF, Pipeline, payment, wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
+
+TICKS = 2
+TICK_SECONDS = 10
+# Two ticks, a run's start, and a driver's.
+SOON = TICKS * TICK_SECONDS + 40
+CHECK = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {
+  ... on AssetChecks { checks { name executionForLatestMaterialization { status evaluation { success
+    metadataEntries { label ... on IntMetadataEntry { intValue } } } } } } } } } }"""
+RUNS = """query { runsOrError(filter: {pipelineName: "frazil_control"}) { ... on Runs { results {
+  runId status tags { key value } } } } }"""
+
+
+class World:
+    """A deployment with a broker, Dagster's services and a payments producer of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.broker: LocalBroker = LocalBroker(home / ".frazil" / "broker", detached=True)
+        self.stream: Pipeline = Pipeline(home, self.broker.start(), "watched", lease_ttl="10s")
+        # The embedded broker is found by its address file, so that it may come back.
+        conf = "".join(f"    {key}: '{value}'\n" for key, value in SPARK_CONF.items())
+        (home / "frazil.yaml").write_text(f"spark:\n  driver_memory: 600m\n  conf:\n{conf}lease_ttl: 10s\n")
+        self.stream.write_spec(trigger={"every": "1s"})
+        self.stream.create_topic()
+        self.services: DagsterServices = DagsterServices(Deployment.at(home), port=None)
+        self._produced: int = 0
+        self._enough: threading.Event = threading.Event()
+        self._producer: threading.Thread = threading.Thread(target=self._produce, daemon=True)
+
+    def start(self) -> None:
+        self.services.start()
+        self._producer.start()
+
+    def stop_producing(self) -> None:
+        self._enough.set()
+        self._producer.join(60)
+        assert not self._producer.is_alive()
+
+    def _produce(self) -> None:
+        options = {"bootstrap.servers": self.stream.address, "acks": "all", "enable.idempotence": True, "log_level": 0}
+        producer = Producer(options)
+        while not self._enough.wait(0.05):
+            self._produced += 1
+            value = payment(self._produced, "truncated" if self._produced % 50 == 0 else "good")
+            producer.produce(self.stream.stream, key=b"k", value=value, partition=self._produced % 2)
+            producer.poll(0)
+        producer.flush(60)
+
+    def beat(self) -> Heartbeat | None:
+        return read_heartbeat(self.stream.folder().root)
+
+    def wait(self, what: str, condition: Callable[[Heartbeat], bool], seconds: float = SOON) -> Heartbeat:
+        def reached() -> bool:
+            beat = self.beat()
+            return beat is not None and condition(beat)
+
+        wait_for(reached, f"{what}; it is {self.beat()}", seconds)
+        beat = self.beat()
+        assert beat is not None
+        return beat
+
+    def works(self, attempt: int) -> Heartbeat:
+        """Wait until this attempt has landed something new; there is no other driver then."""
+        beat = self.wait(f"attempt {attempt} to run", lambda beat: beat.attempt == attempt and beat.state == "running")
+        landed = beat.work.landed
+        beat = self.wait("new rows", lambda beat: beat.attempt == attempt and beat.work.landed > landed)
+        assert drivers(self.stream.stream) == [beat.pid]
+        return beat
+
+    def ui_says_alive(self, attempt: int) -> bool:
+        """Whether the newest evaluation of `driver_alive` in Dagster speaks of this attempt, and well."""
+        key = {"path": ["frazil", *self.stream.table_name.split(".")]}
+        node = self.services.api.ask(CHECK, key=key)["assetNodeOrError"]
+        for check in node.get("assetChecksOrError", {}).get("checks", ()):
+            if check["name"] != "driver_alive":
+                continue
+            evaluation = (check["executionForLatestMaterialization"] or {}).get("evaluation")
+            if evaluation and evaluation["success"]:
+                values = {entry["label"]: entry.get("intValue") for entry in evaluation["metadataEntries"]}
+                return values.get("attempt") == attempt
+        return False
+
+    def control_runs(self) -> list[dict[str, Any]]:
+        return self.services.api.ask(RUNS)["runsOrError"]["results"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made._enough.set()
+        made.services.stop()
+        made.stream.control().stop("the test ends", "tester")
+        made.broker.stop()
+    assert drivers(made.stream.stream) == []
+
+
+def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World) -> None:
+    first = world.works(attempt=1)
+    wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
+
+    # The driver.
+    os.killpg(first.pid, signal.SIGKILL)
+    second = world.works(attempt=2)
+    assert session_members(first.pid) == []
+    wait_for(lambda: world.ui_says_alive(2), "the UI to tell of attempt 2", SOON)
+
+    # The webserver, then the daemon, with its code server: the stream does not notice, and they find it again.
+    for name in ("webserver", "daemon"):
+        runs = len(world.control_runs())
+        os.kill(world.services._serving[name].pid, signal.SIGKILL)
+        (world.services.start_daemon if name == "daemon" else world.services.start_webserver)()
+        wait_for(lambda: ticked_after(world), f"a tick after the end of the {name}", SOON + 30)
+        wait_for(lambda: answers(world), f"the webserver after the end of the {name}", SOON)
+        assert len(world.control_runs()) == runs
+        assert world.works(attempt=2).pid == second.pid
+
+    # The code servers alone: the daemon gets itself another.
+    for pid in code_servers(world):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: ticked_after(world), "a tick after the end of the code servers", SOON + 60)
+    assert world.works(attempt=2).pid == second.pid
+
+    # The worker of the control run that has just launched a driver, before that driver's first beat.
+    os.killpg(second.pid, signal.SIGKILL)
+    wait_for(lambda: launched(world) == 3, "attempt 3 to be launched", SOON)
+    for pid in run_workers(world):
+        os.kill(pid, signal.SIGKILL)
+    third = world.wait("a driver to run", lambda beat: beat.attempt >= 3 and beat.state == "running", SOON + 60)
+    third = world.works(third.attempt)
+
+    # The broker, for half a minute.
+    status = world.broker.status()
+    assert status.pid is not None
+    os.kill(status.pid, signal.SIGKILL)
+    back = threading.Timer(30, world.broker.start)
+    back.start()
+    back.join()
+    beat = world.wait("rows after the broker's return", lambda beat: beat.work.landed > third.work.landed, 90)
+    world.works(beat.attempt)
+
+    world.stop_producing()
+    world.stream.wait_until_landed()
+    world.stream.assert_exactly_once()
+    unfinished = [run for run in world.control_runs() if run["status"] not in ("SUCCESS", "FAILURE", "CANCELED")]
+    assert unfinished == []
+
+
+def ticked_after(world: World) -> bool:
+    """Whether the supervisor has looked since this was first asked; asks anew after each success."""
+    path = world.stream.settings().state / "supervisor.json"
+    since = getattr(world, "_asked", None)
+    now = path.stat().st_mtime if path.exists() else 0.0
+    if since is None:
+        world._asked = now  # type: ignore[attr-defined]
+        return False
+    if now > since:
+        world._asked = None  # type: ignore[attr-defined]
+        return True
+    return False
+
+
+def answers(world: World) -> bool:
+    try:
+        return bool(world.services.api.ask("query { version }", 5.0))
+    except OSError:
+        return False
+
+
+def launched(world: World) -> int:
+    launch = read_launch(world.stream.folder().root)
+    return launch.attempt if launch else 0
+
+
+def drivers(stream: str) -> list[int]:
+    """The living driver processes of a stream."""
+    return [pid for pid, command in processes() if "jobs.runtime.driver" in command and f"--stream {stream}" in command]
+
+
+def code_servers(world: World) -> list[int]:
+    mine = {pid for child in world.services._children for pid in child.members()}
+    return [pid for pid, command in processes() if "grpc" in command and pid in mine]
+
+
+def run_workers(world: World) -> list[int]:
+    mine = {pid for child in world.services._children for pid in child.members()}
+    return [pid for pid, command in processes() if "execute_run" in command and pid in mine]
+
+
+def processes() -> list[tuple[int, str]]:
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,state=,args="], capture_output=True, text=True, check=True).stdout
+    found: list[tuple[int, str]] = []
+    for line in listed.splitlines():
+        pid, state, command = line.split(None, 2)
+        if not state.startswith("Z"):
+            found.append((int(pid), command))
+    return found
