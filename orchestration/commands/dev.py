@@ -58,12 +58,11 @@ def local_services(
         left = living_drivers(settings)
         if broker is not None and ours and not left:
             broker.stop()
-        elif broker is not None and ours:
+        if left:
             names = ", ".join(beat.stream for beat in left)
+            down = ", then `frazil down` the broker" if broker is not None else ""
             click.echo(
-                f"Running on, with the local broker: {names}.  (`frazil dev` finds them again; "
-                "`frazil stop --all` and `frazil down` end them)",
-                err=True,
+                f"Running on: {names}.  (`frazil dev` finds them again; `frazil stop --all` ends them{down})", err=True
             )
 
 
