@@ -11,9 +11,7 @@ import dagster as dg
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.commit.history import history
 from jobs.commit.offsets import Positions
-from jobs.commit.stamps import Counts
 from jobs.spec.models import StreamSpec
 
 if TYPE_CHECKING:
@@ -117,27 +115,3 @@ def counts_table(name: str, counts: Mapping[str, int]) -> dg.TableMetadataValue:
     """Counts as a table, the greatest first."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return dg.MetadataValue.table([dg.TableRecord({name: key, "records": count}) for key, count in ordered])
-
-
-def adds_up(spec: StreamSpec, drained: Drained, table: Table, key: dg.AssetKey) -> dg.AssetCheckResult:
-    """Whether every record that was read is a row, a dead letter or a tombstone: in this run, and since the first."""
-    stamp = history(table.metadata, spec.stream).newest
-    totals = stamp.totals if stamp else Counts()
-    return dg.AssetCheckResult(
-        check_name="adds_up",
-        asset_key=key,
-        passed=all(_adds_up(counts) for counts in (drained.counts, totals)),
-        severity=dg.AssetCheckSeverity.ERROR,
-        metadata={
-            "read": totals.read,
-            "landed": totals.landed,
-            "dead": totals.dead,
-            "tombstones": totals.tombstones,
-            "read_in_this_run": drained.counts.read,
-        },
-        description="Records read = landed + dead letters + tombstones, since the stream's first run and in this one.",
-    )
-
-
-def _adds_up(counts: Counts) -> bool:
-    return counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered

@@ -10,8 +10,6 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from assets.metadata import table_metadata
-from jobs.commit.history import history
-from jobs.commit.stamps import Counts
 from jobs.errors import FrazilError
 from jobs.runtime.open_stream import stream_folder
 from jobs.spec.models import StreamSpec
@@ -82,22 +80,3 @@ def dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Tab
     """The facts of the dead-letter table; nothing before the driver has made it."""
     metadata = table_metadata(table, spec.dead_letter_table) if table is not None else {}
     return metadata | ({"records_dead": beat.work.dead} if beat is not None else {})
-
-
-def adds_up_so_far(spec: StreamSpec, table: Table | None, key: dg.AssetKey) -> dg.AssetCheckResult:
-    """Whether every record that was read since the first run is a row, a dead letter or a tombstone."""
-    stamp = history(table.metadata, spec.stream).newest if table is not None else None
-    totals = stamp.totals if stamp else Counts()
-    return dg.AssetCheckResult(
-        check_name="adds_up",
-        asset_key=key,
-        passed=totals.read == totals.landed + totals.dead + totals.tombstones + totals.filtered,
-        severity=dg.AssetCheckSeverity.ERROR,
-        metadata={
-            "read": totals.read,
-            "landed": totals.landed,
-            "dead": totals.dead,
-            "tombstones": totals.tombstones,
-        },
-        description="Records read = landed + dead letters + tombstones, since the stream's first run.",
-    )

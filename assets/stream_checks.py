@@ -1,4 +1,4 @@
-"""Checks of a running stream on its table: whether its driver lives, gets on, keeps its promises, and is configured."""
+"""Checks of a stream on its table: whether its driver lives, gets on and keeps its promises, and its records add up."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
+from pyiceberg.table import Table
 
 from assets import names
+from jobs.commit.history import history
+from jobs.commit.stamps import Counts
 from jobs.spec.models import StreamSpec
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -19,6 +22,7 @@ DESCRIPTIONS = {
     "dead_letter_ratio": "No more of the newest records became dead letters than slo.dead_letter_ratio allows.",
     "configuration": "The stream's file is valid, and what runs is what it says.",
 }
+ADDS_UP = "adds_up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Verdict:
     """What one check says of a stream.
 
     Attributes:
-        name: One of `DESCRIPTIONS`.
+        name: One of `DESCRIPTIONS`, or `ADDS_UP`.
         sentence: Why, in words; ends with the next command where there is one.
         code: The verdict without its figures: what has to differ to be news.
         warn: A failure that needs nobody now.
@@ -60,6 +64,58 @@ def evaluation(verdict: Verdict, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
     )
 
 
+def check_result(verdict: Verdict, key: dg.AssetKey) -> dg.AssetCheckResult:
+    """A verdict as a run yields it."""
+    return dg.AssetCheckResult(
+        passed=verdict.passed,
+        asset_key=key,
+        check_name=verdict.name,
+        severity=verdict.severity,
+        description=verdict.sentence,
+        metadata=dict(verdict.figures),
+    )
+
+
+def totals_of(table: Table | None, stream: str) -> Counts:
+    """What became of all records of a stream since its first run, by the newest stamp on its table."""
+    newest = history(table.metadata, stream).newest if table is not None else None
+    return newest.totals if newest else Counts()
+
+
+def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> Verdict:
+    """Whether every record that was read is a row, a dead letter or a tombstone.
+
+    Args:
+        totals: Since the stream's first run, see `totals_of`.
+        run: Of the run that tells it, if it is one that reads records.
+    """
+    missing = [counts.read - _accounted_for(counts) for counts in (totals, run) if counts is not None]
+    figures: dict[str, float | int | str] = {
+        "read": totals.read,
+        "landed": totals.landed,
+        "dead": totals.dead,
+        "tombstones": totals.tombstones,
+    }
+    if run is not None:
+        figures["read_in_this_run"] = run.read
+    since = f"since the stream's first run{' and in this one' if run is not None else ''}"
+    if not any(missing):
+        return Verdict(
+            ADDS_UP, True, f"Records read = landed + dead letters + tombstones, {since}.", "fine", figures=figures
+        )
+    sentence = (
+        f"Of {totals.read} records that were read since the stream's first run, {_accounted_for(totals)} are landed, "
+        "dead letters or tombstones"
+    )
+    if run is not None:
+        sentence += f"; of {run.read} in this run, {_accounted_for(run)} are"
+    return Verdict(ADDS_UP, False, f"{sentence}. Next: frazil status {stream}", f"off:{missing}", figures=figures)
+
+
+def _accounted_for(counts: Counts) -> int:
+    return counts.landed + counts.dead + counts.tombstones + counts.filtered
+
+
 def stream_checks(spec: StreamSpec, key: dg.AssetKey, judge: Judge) -> dg.AssetChecksDefinition:
     """The checks of a stream, as they are executed from the UI; the reconcile sensor reports the same by itself.
 
@@ -80,13 +136,6 @@ def stream_checks(spec: StreamSpec, key: dg.AssetKey, judge: Judge) -> dg.AssetC
         selected = {check.name for check in context.selected_asset_check_keys}
         for verdict in judge(deployment.deployment(), spec.stream):
             if verdict.name in selected:
-                yield dg.AssetCheckResult(
-                    passed=verdict.passed,
-                    asset_key=key,
-                    check_name=verdict.name,
-                    severity=verdict.severity,
-                    description=verdict.sentence,
-                    metadata=dict(verdict.figures),
-                )
+                yield check_result(verdict, key)
 
     return watch_stream

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets import names
-from assets.metadata import adds_up, column_schema, dead_letter_metadata, landed_metadata
+from assets.metadata import column_schema, dead_letter_metadata, landed_metadata
 from assets.running import (
-    adds_up_so_far,
     dead_letters_of_running,
     refuse_unless_running,
     running_metadata,
     table_or_none,
 )
+from assets.stream_checks import ADDS_UP, adds_up, check_result, totals_of
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
 from jobs.schema.table_schema import iceberg_schema
@@ -64,7 +64,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
         specs=[_table_spec(spec, table_key), _dead_letter_spec(spec, dead_key, table_key)],
         check_specs=[
             dg.AssetCheckSpec(
-                "adds_up",
+                ADDS_UP,
                 asset=table_key,
                 description="Every record that was read is a row, a dead letter or a tombstone.",
             )
@@ -95,7 +95,9 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
             asset_key=table_key,
             metadata=landed_metadata(current, drained, table),
             data_version=_data_version(drained.snapshot_id),
-            check_results=[adds_up(current, drained, table, table_key)],
+            check_results=[
+                check_result(adds_up(current.stream, totals_of(table, current.stream), drained.counts), table_key)
+            ],
         )
         yield dg.MaterializeResult(
             asset_key=dead_key,
@@ -127,7 +129,7 @@ def _running(
         asset_key=table_key,
         metadata=running_metadata(spec, done.sentence, done.heartbeat, table),
         data_version=_data_version(_head(table)),
-        check_results=[adds_up_so_far(spec, table, table_key)],
+        check_results=[check_result(adds_up(spec.stream, totals_of(table, spec.stream)), table_key)],
     )
     yield dg.MaterializeResult(
         asset_key=dead_key,

@@ -14,13 +14,13 @@ def supervisor_asset() -> dg.AssetSpec:
     return dg.AssetSpec(
         SUPERVISOR_KEY,
         description=(
-            "The sensor `frazil_reconcile`, which keeps the streams as they are wanted. Reported about once a minute. "
+            "The sensor `frazil_reconcile`, which keeps the streams as they are wanted. Reported every two minutes. "
             "If it turns stale, nothing is restarted any more and no check is up to date; drivers that run go on "
             "running. Look at the sensor's newest tick, and at Dagster's daemon."
         ),
         group_name="supervisor",
         kinds={"dagster"},
         freshness_policy=dg.FreshnessPolicy.time_window(
-            fail_window=timedelta(minutes=10), warn_window=timedelta(minutes=3)
+            fail_window=timedelta(minutes=10), warn_window=timedelta(minutes=5)
         ),
     )

@@ -10,6 +10,7 @@ from pydantic import Field
 from jobs.errors import FrazilError
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.stream_control import Done, StreamControl
+from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from resources.deployment_resource import DeploymentResource
 
 JOB = "frazil_control"
@@ -20,6 +21,8 @@ REQUEST_TAG = "frazil/request"
 REASON_TAG = "frazil/reason"
 BY_TAG = "frazil/by"
 _TAG_LENGTH = 200
+# Longer than the longest action takes: after it Dagster gives up a run whose worker is gone.
+MAX_RUNTIME_SECONDS = 300
 
 # What the action came to, for whoever runs the job in its own process and wants more than metadata.
 # An interrupt is among it, since Dagster keeps that to itself.
@@ -76,13 +79,7 @@ def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment
     It ends once the driver drives, or has ended. The driver is a process of its own: neither this run's end nor its
     termination touches it, unless it has not given a first heartbeat.
     """
-    missing = {key: value for key, value in control_tags(config).items() if key not in context.run.tags}
-    if missing:
-        try:
-            context.instance.add_run_tags(context.run_id, missing)
-        except Exception as problem:
-            # The action matters more than its tags.
-            context.log.warning(f"the run could not be tagged: {problem}")
+    _tag(context, config)
     paths = deployment.deployment()
     told = outcome.get()
     try:
@@ -104,6 +101,16 @@ def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment
         told.append(done)
     context.log.info(done.sentence)
     context.add_output_metadata({"result": done.sentence, **driver_metadata(done.heartbeat)})
+
+
+def _tag(context: dg.OpExecutionContext, config: ControlConfig) -> None:
+    """Say on the run which process carries it out, and what it does if whoever asked for it did not."""
+    missing = {key: value for key, value in control_tags(config).items() if key not in context.run.tags}
+    try:
+        context.instance.add_run_tags(context.run_id, {WORKER_TAG: this_worker(context.run_id), **missing})
+    except Exception as problem:
+        # The action matters more than its tags.
+        context.log.warning(f"the run could not be tagged: {problem}")
 
 
 def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
@@ -130,8 +137,11 @@ def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
 @dg.job(
     name=JOB,
     executor_def=dg.in_process_executor,
-    # A retry would do again what an operator may have undone meanwhile; the supervisor asks again if it has to.
-    tags={"dagster/max_retries": "0"},
+    tags={
+        # A retry would do again what an operator may have undone meanwhile; the supervisor asks again if it has to.
+        "dagster/max_retries": "0",
+        "dagster/max_runtime": str(MAX_RUNTIME_SECONDS),
+    },
     description="One action on one stream: start, stop, pause, resume, restart. Give the stream, the action and why.",
 )
 def control_job() -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from assets.stream_checks import totals_of
 from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamps import Counts
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -33,10 +35,12 @@ class TableFacts:
     Attributes:
         rows: The table's.
         added: Records added since the snapshot reported before; None if that is not among its ancestors any more.
+        totals: What became of all records of the stream, by the table's newest stamp, which may be a newer snapshot's.
     """
 
     rows: int
     added: int | None
+    totals: Counts
 
 
 class Lookups:
@@ -61,7 +65,7 @@ class Lookups:
         """Whether Kafka was asked and did not answer."""
         return "kafka" in self.problems
 
-    def table(self, name: str, snapshot_id: int, since: int | None) -> TableFacts | None:
+    def table(self, name: str, stream: str, snapshot_id: int | None, since: int | None) -> TableFacts | None:
         """A table's rows at a snapshot; None if the catalog does not say in time."""
         from orchestration.live import find_table
 
@@ -74,7 +78,7 @@ class Lookups:
             self._catalog = problem
             self.problems["catalog"] = problem.message
             return None
-        return None if table is None else table_facts(table, snapshot_id, since)
+        return None if table is None else table_facts(table, stream, snapshot_id, since)
 
     def lag(self, spec: StreamSpec, now: float) -> Lag | None:
         """How far a stream without a driver is behind, by its stamps; None if that cannot be found out in time.
@@ -150,16 +154,17 @@ def _lag(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: float) -> 
     return Lag(records, now, now if records == 0 else stamped)
 
 
-def table_facts(table: Table, snapshot_id: int, since: int | None) -> TableFacts:
-    """What a table says of itself at a snapshot, as far as it still keeps it."""
+def table_facts(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> TableFacts:
+    """What a table says of itself and of a stream at a snapshot, or at its newest if it does not keep that one."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    newest = by_id.get(snapshot_id) or table.current_snapshot()
+    newest = (by_id.get(snapshot_id) if snapshot_id is not None else None) or table.current_snapshot()
     added = 0
     snapshot = newest
     while snapshot is not None and snapshot.snapshot_id != since:
         added += _count(snapshot, "added-records")
         snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
-    return TableFacts(_count(newest, "total-records") if newest else 0, None if snapshot is None else added)
+    rows = _count(newest, "total-records") if newest else 0
+    return TableFacts(rows, None if snapshot is None else added, totals_of(table, stream))
 
 
 def _count(snapshot, name: str) -> int:

@@ -1,8 +1,9 @@
-"""What is reported of streams without a run: new snapshots, lags and checks; how often at most, `most_events_a_day`."""
+"""What is reported of streams without a run: snapshots, lags and checks; how often at most, `most_events_a_day`."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from assets import names
-from assets.stream_checks import Verdict, evaluation
+from assets.stream_checks import DESCRIPTIONS, Verdict, adds_up, evaluation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.supervise.heartbeat import Heartbeat, Offsets
@@ -21,29 +22,34 @@ from orchestration.reconcile.verdicts import complete_through
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
-TABLE_SECONDS = 60
-LAG_SECONDS = 60
+SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
+# For a stream whose table is not materialized meanwhile, which evaluates them all.
 CHECKS_SECONDS = 600
 # A stream that flaps is told this often at most.
 CHANGED_SECONDS = 30
-CAUGHT_UP_SECONDS = 600
-SUPERVISOR_SECONDS = 60
+# The end of its topics was looked up this recently, or a stream does not count as caught up.
+CAUGHT_UP_SECONDS = 120
+SUPERVISOR_SECONDS = 120
 _DAY = 86_400
 
 
-def most_events_a_day(topics: int = 1) -> dict[str, int]:
-    """The most events that a day of one stream writes, by kind; a quiet one writes `caught_up` and `checks_steady`.
+def report_seconds(spec: StreamSpec) -> float:
+    """How often a stream's tables and lag are reported at most, and while it is caught up at least."""
+    if spec.freshness is None:
+        return LONGEST_SECONDS
+    # Three reports before the policy warns: one may be late, and one lost.
+    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, spec.freshness.warn.total_seconds() / 3))
 
-    Args:
-        topics: How many topic assets the stream has.
-    """
+
+def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
+    """The most events that a day of one stream writes, by kind; a quiet one writes `table` and `checks`."""
+    reports = math.ceil(_DAY / report_seconds(spec))
     return {
-        "table": _DAY // TABLE_SECONDS,
-        "dead_letters": _DAY // TABLE_SECONDS,
-        "caught_up": _DAY // CAUGHT_UP_SECONDS,
-        "lag": topics * _DAY // LAG_SECONDS,
-        "checks_steady": 5 * _DAY // CHECKS_SECONDS,
-        "checks_flapping": 5 * _DAY // CHANGED_SECONDS,
+        "table": reports,
+        "dead_letters": reports,
+        "lag": len(names.topic_keys(spec)) * reports,
+        "checks": (len(DESCRIPTIONS) + 1) * reports,
+        "checks_flapping": len(DESCRIPTIONS) * _DAY // CHANGED_SECONDS,
     }
 
 
@@ -58,24 +64,33 @@ def stream_events(
 ) -> Iterator[Event]:
     """What there is to report of one stream in this tick; notes in its memory what was reported.
 
+    Dagster shows a check as not evaluated if its asset was materialized since by another run than the one that
+    evaluated it; what is reported without a run counts as one run. So all checks follow each materialization.
+
     Args:
         spec: The stream, as its file says or as it was launched.
-        found: What its checks say.
+        found: What its checks say, but for whether its records add up.
         lookups: Where a table's rows are asked for.
         now: Seconds since 1970.
     """
     beat = actual.beat
     key = names.table_key(settings, spec.table.name)
+    report, facts = _of_table(spec, key, actual, beat, memory, lookups, now) if beat is not None else (None, None)
+    if report is not None:
+        yield report
     if beat is not None:
-        yield from _snapshots(spec, settings, actual, beat, memory, lookups, now)
+        yield from _of_dead_letters(spec, settings, beat, memory, lookups, now)
         yield from _lags(spec, beat, memory, now)
-    yield from (evaluation(verdict, key) for verdict in _news(found, memory, now))
+    told = list(_news(found, memory, now, everything=isinstance(report, dg.AssetMaterialization)))
+    if facts is not None:
+        told.append(adds_up(spec.stream, facts.totals))
+    yield from (evaluation(verdict, key) for verdict in told)
 
 
-def _news(found: Sequence[Verdict], memory: StreamMemory, now: float) -> Sequence[Verdict]:
+def _news(found: Sequence[Verdict], memory: StreamMemory, now: float, *, everything: bool) -> Sequence[Verdict]:
     """The checks that say something else than last time; every now and then all of them."""
     codes = [checksum(verdict.code) & 0xFFFF for verdict in found]
-    if len(codes) != len(memory.checks) or due(now, memory.all_at, CHECKS_SECONDS):
+    if everything or len(codes) != len(memory.checks) or due(now, memory.all_at, CHECKS_SECONDS):
         memory.checks, memory.checks_at, memory.all_at = codes, int(now), int(now)
         return found
     news = [verdict for verdict, code, last in zip(found, codes, memory.checks, strict=True) if code != last]
@@ -85,41 +100,57 @@ def _news(found: Sequence[Verdict], memory: StreamMemory, now: float) -> Sequenc
     return news
 
 
-def _snapshots(
+def _of_table(
     spec: StreamSpec,
-    settings: Settings,
+    key: dg.AssetKey,
     actual: Actual,
     beat: Heartbeat,
     memory: StreamMemory,
     lookups: Lookups,
     now: float,
-) -> Iterator[dg.AssetMaterialization]:
-    work = beat.work
-    key = names.table_key(settings, spec.table.name)
-    if work.snapshot_id is not None and work.snapshot_id != memory.sink:
-        if due(now, memory.sink_at, TABLE_SECONDS):
-            facts = lookups.table(spec.table.name, work.snapshot_id, memory.sink)
-            memory.sink, memory.sink_at = work.snapshot_id, int(now)
-            yield _materialized(key, work.snapshot_id, _facts(facts) | _work(actual, beat))
-    elif _caught_up(actual, beat) and due(now, memory.sink_at, caught_up_seconds(spec)):
-        memory.sink_at = int(now)
-        text = "Nothing new: the stream stands at the end of its topics."
-        yield _materialized(key, memory.sink, {"records_added": 0} | _work(actual, beat), text)
-    dead = work.dead_letter_snapshot_id
-    if dead is not None and dead != memory.dead and due(now, memory.dead_at, TABLE_SECONDS):
-        facts = lookups.table(spec.dead_letter_table, dead, memory.dead)
-        memory.dead, memory.dead_at = dead, int(now)
-        told = _facts(facts) | {"records_dead": work.dead, "epoch": beat.epoch, "generation": beat.generation}
-        if work.reasons:
-            told["reasons"] = dg.MetadataValue.json(dict(sorted(work.reasons.items(), key=lambda each: -each[1])[:20]))
-        yield _materialized(names.table_key(settings, spec.dead_letter_table), dead, told)
+) -> tuple[dg.AssetMaterialization | dg.AssetObservation | None, TableFacts | None]:
+    """The report of the stream's table if one is due, and what the table said."""
+    snapshot = beat.work.snapshot_id
+    is_new = snapshot is not None and snapshot != memory.sink
+    is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
+    fresh = _reads_as_fresh(spec, actual, now)
+    if not is_due or not (is_new or (fresh and _caught_up(actual, beat))):
+        return None, None
+    named = snapshot if is_new else memory.sink
+    facts = lookups.table(spec.table.name, spec.stream, named, memory.sink)
+    memory.sink, memory.sink_at = named, int(now)
+    told, text = _facts(facts) | _work(actual, beat), None
+    if not is_new:
+        told, text = told | {"records_added": 0}, "Nothing new: the stream stands at the end of its topics."
+    elif not fresh:
+        text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
+    event = dg.AssetMaterialization if fresh else dg.AssetObservation
+    return event(key, description=text, metadata=_named(named) | told, tags=_version(named)), facts
 
 
-def caught_up_seconds(spec: StreamSpec) -> float:
-    """How often a stream without new rows is reported as complete: often enough for its freshness policy."""
+def _reads_as_fresh(spec: StreamSpec, actual: Actual, now: float) -> bool:
+    """Whether a materialization, which is all that Dagster's freshness policies count, would tell the truth."""
     if spec.freshness is None:
-        return CAUGHT_UP_SECONDS
-    return max(60.0, min(CAUGHT_UP_SECONDS, spec.freshness.warn.total_seconds() / 3))
+        return True
+    through = complete_through(actual)
+    return through is not None and now - through <= spec.freshness.warn.total_seconds()
+
+
+def _of_dead_letters(
+    spec: StreamSpec, settings: Settings, beat: Heartbeat, memory: StreamMemory, lookups: Lookups, now: float
+) -> Iterator[dg.AssetMaterialization]:
+    work, snapshot = beat.work, beat.work.dead_letter_snapshot_id
+    if snapshot is None or snapshot == memory.dead:
+        return
+    if memory.dead is not None and not due(now, memory.dead_at, report_seconds(spec)):
+        return
+    facts = lookups.table(spec.dead_letter_table, spec.stream, snapshot, memory.dead)
+    memory.dead, memory.dead_at = snapshot, int(now)
+    told = _facts(facts) | {"records_dead": work.dead, "epoch": beat.epoch, "generation": beat.generation}
+    if work.reasons:
+        told["reasons"] = dg.MetadataValue.json(dict(sorted(work.reasons.items(), key=lambda each: -each[1])[:20]))
+    key = names.table_key(settings, spec.dead_letter_table)
+    yield dg.AssetMaterialization(key, metadata=_named(snapshot) | told, tags=_version(snapshot))
 
 
 def _caught_up(actual: Actual, beat: Heartbeat) -> bool:
@@ -127,16 +158,16 @@ def _caught_up(actual: Actual, beat: Heartbeat) -> bool:
     work = beat.work
     if not (actual.driver_lives and actual.fresh and beat.state == "running" and work.lag):
         return False
-    return work.total_lag == 0 and work.lag_at is not None and beat.beat_wall - work.lag_at < 2 * LAG_SECONDS
+    return work.total_lag == 0 and work.lag_at is not None and beat.beat_wall - work.lag_at < CAUGHT_UP_SECONDS
 
 
-def _materialized(
-    key: dg.AssetKey, snapshot_id: int | None, metadata: dict[str, Any], text: str | None = None
-) -> dg.AssetMaterialization:
-    tags = {} if snapshot_id is None else {"dagster/data_version": str(snapshot_id)}
+def _version(snapshot_id: int | None) -> dict[str, str]:
+    return {} if snapshot_id is None else {"dagster/data_version": str(snapshot_id)}
+
+
+def _named(snapshot_id: int | None) -> dict[str, str]:
     # As text: a snapshot id is greater than what JavaScript can count to.
-    named = {} if snapshot_id is None else {"snapshot_id": str(snapshot_id)}
-    return dg.AssetMaterialization(key, description=text, metadata=named | metadata, tags=tags)
+    return {} if snapshot_id is None else {"snapshot_id": str(snapshot_id)}
 
 
 def _facts(facts: TableFacts | None) -> dict[str, Any]:
@@ -172,7 +203,7 @@ def _lags(spec: StreamSpec, beat: Heartbeat, memory: StreamMemory, now: float) -
     if work.lag_at is None or not work.lag:
         return
     told = checksum(json.dumps(work.lag, sort_keys=True))
-    if told == memory.lag or not due(now, memory.lag_at, LAG_SECONDS):
+    if told == memory.lag or (memory.lag and not due(now, memory.lag_at, report_seconds(spec))):
         return
     memory.lag, memory.lag_at = told, int(now)
     for key, lags in _by_asset(spec, work.lag).items():

@@ -48,7 +48,8 @@ def complete_through(actual: Actual) -> float | None:
         return None
     work = actual.beat.work
     known = [work.valid_through_ms / 1000] if work.valid_through_ms is not None else []
-    if work.lag_at is not None and work.total_lag == 0:
+    # Without a partition there is no end to stand at.
+    if work.lag and work.lag_at is not None and work.total_lag == 0:
         known.append(work.lag_at)
     return max(known, default=None)
 

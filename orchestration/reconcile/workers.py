@@ -17,15 +17,19 @@ from jobs.runtime.processes import is_alive, start_time
 WORKER_TAG = "frazil/worker"
 
 
-def this_worker() -> str:
-    """The tag's value for this process."""
+def this_worker(run_id: str) -> str:
+    """The tag's value for a run that this process carries out."""
     pid = os.getpid()
-    return f"{pid} {start_time(pid)} {boot_id()} {socket.gethostname()}"
+    return f"{run_id} {pid} {start_time(pid)} {boot_id()} {socket.gethostname()}"
 
 
-def is_gone(worker: str) -> bool:
-    """Whether the process of a tag is known to be gone; False if that cannot be told from here."""
-    pid, _, rest = worker.partition(" ")
+def is_gone(worker: str, run_id: str) -> bool:
+    """Whether the process of a run's tag is known to be gone; False if that cannot be told from here."""
+    told, _, rest = worker.partition(" ")
+    # A run that is executed anew in the UI has the tags of the run before it until its process writes its own.
+    if told != run_id:
+        return False
+    pid, _, rest = rest.partition(" ")
     started, _, rest = rest.partition(" ")
     boot, _, host = rest.partition(" ")
     if not pid.isdecimal() or host != socket.gethostname():
@@ -35,7 +39,7 @@ def is_gone(worker: str) -> bool:
 
 def give_up_if_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Report a run as failed if its process is gone, and say whether it is over."""
-    if not is_gone(run.tags.get(WORKER_TAG, "")):
+    if not is_gone(run.tags.get(WORKER_TAG, ""), run.run_id):
         return False
     # It may have ended properly since the run was read; a process that is gone writes nothing any more.
     now = instance.get_run_by_id(run.run_id)

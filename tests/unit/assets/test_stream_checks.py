@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 
 from assets import names
 from assets.stream_checks import DESCRIPTIONS, Verdict, evaluation, stream_checks
@@ -84,7 +86,12 @@ def test_the_same_verdict_is_told_without_a_run() -> None:
 def test_the_supervisor_is_an_asset_that_turns_stale() -> None:
     asset = supervisor_asset()
     assert asset.key == SUPERVISOR_KEY
-    assert asset.freshness_policy is not None
+    policy = asset.freshness_policy
+    assert isinstance(policy, TimeWindowFreshnessPolicy)
+    assert policy.warn_window is not None
+    # It is reported every two minutes.
+    windows = (policy.warn_window.to_timedelta(), policy.fail_window.to_timedelta())
+    assert windows == (timedelta(minutes=5), timedelta(minutes=10))
 
 
 def failure(here: Deployment) -> Any:

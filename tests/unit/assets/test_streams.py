@@ -9,7 +9,8 @@ import dagster as dg
 import pytest
 
 from assets import names
-from assets.metadata import adds_up, column_schema, counts_table, dead_letter_metadata, landed_metadata
+from assets.metadata import column_schema, counts_table, dead_letter_metadata, landed_metadata
+from assets.stream_checks import adds_up, totals_of
 from assets.streams import stream_assets, topic_specs
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Counts, Stamp, property_key
@@ -199,7 +200,17 @@ def test_required_columns_are_not_nullable() -> None:
 )
 def test_the_check_adds_up_this_run_and_all_runs(run: Counts, totals: Counts, passed: bool) -> None:
     stamp = Stamp("card-payments", "batch", 0, 1, "c", {}, {}, totals=totals)
-    assert adds_up(spec(), drained(run), FakeTable(stamp), TABLE).passed is passed  # type: ignore[arg-type]
+    told = totals_of(FakeTable(stamp), "card-payments")  # type: ignore[arg-type]
+    assert told == totals
+    verdict = adds_up("card-payments", told, run)
+    assert verdict.passed is passed
+    assert verdict.sentence.endswith("Next: frazil status card-payments") is not passed
+    assert verdict.figures["read_in_this_run"] == run.read
+
+
+def test_a_table_that_is_not_there_adds_up() -> None:
+    assert totals_of(None, "card-payments") == totals_of(FakeTable(), "card-payments") == Counts()  # type: ignore[arg-type]
+    assert adds_up("card-payments", Counts()).passed
 
 
 def test_counts_as_a_table() -> None:

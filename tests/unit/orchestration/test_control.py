@@ -23,6 +23,8 @@ from orchestration.cli import main
 from orchestration.control import carry_out, open_ledger
 from orchestration.control_jobs import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.dagster_instance import dagster_instance, make_instance
+from orchestration.reconcile.requests import runs_under_way
+from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.unit.supervise.worlds import STANDIN, World, wait_for
@@ -71,6 +73,7 @@ def test_the_job_reports_the_driver_and_tags_a_run_that_has_no_tags(world: World
             "frazil/reason": "first light",
             "frazil/by": "Dagster UI",
         }.items() <= run.tags.items()
+        assert run.tags[WORKER_TAG] == this_worker(run.run_id)
         (output,) = [event for event in result.all_events if event.event_type_value == "STEP_OUTPUT"]
         metadata = output.step_output_data.metadata
         beat = world.beat()
@@ -78,6 +81,16 @@ def test_the_job_reports_the_driver_and_tags_a_run_that_has_no_tags(world: World
         assert metadata["generation"].value == beat.generation
         assert metadata["log"] == dg.MetadataValue.path(beat.log)
         assert "payments runs: process" in str(metadata["result"].value)
+
+
+def test_a_run_that_cannot_be_tagged_acts_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("the storage is full")
+
+    with dg.instance_for_test() as instance:
+        monkeypatch.setattr(type(instance), "add_run_tags", refuse)
+        assert in_process(world, instance, action=StreamAction.start).success
+    assert world.living() == [world.beat().pid]
 
 
 def test_a_failed_action_says_why_and_what_next_and_is_not_tried_again(world: World) -> None:
@@ -217,6 +230,10 @@ def test_a_killed_run_worker_leaves_a_driver_that_goes_on(world: World) -> None:
         wait_for(world.living, "the driver", 30)
         process.kill()
     wait_for(lambda: (world.folder() / "heartbeat.json").exists(), "its first beat")
+    assert not runs(world)[0].is_finished
+    with dagster_instance(Deployment.at(world.home)) as instance:
+        assert runs_under_way(instance) == {}, "its process is gone, so it holds nothing up"
+    assert [run.is_failure for run in runs(world)] == [True]
     began = time.monotonic()
     assert "payments runs already" in frazil(world, "start", "payments").stdout
     assert time.monotonic() - began < 15

@@ -18,3 +18,9 @@ def world(tmp_path: Path) -> World:
 def instance() -> Iterator[dg.DagsterInstance]:
     with dg.instance_for_test() as made:
         yield made
+
+
+@pytest.fixture
+def orders(world: World) -> World:
+    world.write("orders")
+    return world

@@ -10,18 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import msgspec
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
 
+from jobs.commit.stamps import Counts, Stamp, property_key
 from jobs.runtime.boot import boot_clock
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.processes import start_time
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings
-from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.heartbeat import Heartbeat, Work
+from orchestration.definitions import build_definitions
 from orchestration.reconcile.memory import Memory
 from orchestration.reconcile.tick import Tick, run_tick
 from resources.deployment import Deployment
+from resources.deployment_resource import DeploymentResource
 from tests.unit.orchestration.deployments import STREAM
-from tests.unit.orchestration.reconcile.made import stand_in
+from tests.unit.orchestration.reconcile.made import NOW, stand_in
 
 
 class World:
@@ -75,6 +81,25 @@ class World:
         return run_tick(self.deployment, self.memory, {}, lambda streams: {}, now, clock)
 
 
+class Sensor:
+    """The sensor of a deployment, with the cursor that the daemon would keep."""
+
+    def __init__(self, world: World, instance: dg.DagsterInstance) -> None:
+        self.definitions: dg.Definitions = build_definitions(world.deployment)
+        self.resources: dict[str, object] = {"deployment": DeploymentResource.of(world.deployment)}
+        self.instance: dg.DagsterInstance = instance
+        self.cursor: str | None = msgspec.json.encode(world.memory).decode()
+
+    def tick(self) -> Any:
+        context = dg.build_sensor_context(
+            self.instance, self.cursor, definitions=self.definitions, resources=self.resources
+        )
+        sensor = self.definitions.resolve_sensor_def("frazil_reconcile")
+        result = sensor.evaluate_tick(context)
+        self.cursor = result.cursor
+        return result
+
+
 def dead_process() -> dict[str, Any]:
     """The pid and start time of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
@@ -88,3 +113,47 @@ def events(tick: Tick | dg.SensorResult, kind: type) -> list[Any]:
     """The tick's events of one kind."""
     found = tick.events if isinstance(tick, Tick) else tick.asset_events
     return [event for event in found or [] if isinstance(event, kind)]
+
+
+def told(tick: Tick | dg.SensorResult, key: dg.AssetKey) -> list[dg.AssetMaterialization]:
+    """The materializations of one asset."""
+    return [event for event in events(tick, dg.AssetMaterialization) if event.asset_key == key]
+
+
+def values(event: Any) -> dict[str, Any]:
+    """An event's metadata as plain values."""
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def work(lag: int = 0, **changes: Any) -> Work:
+    """What a driver of `orders.v1` has done; with what is given changed."""
+    fields: dict[str, Any] = {
+        "batch": 7,
+        "batches": 8,
+        "read": 1000,
+        "landed": 990,
+        "dead": 10,
+        "last_commit_seconds": 0.25,
+        "last_batch_seconds": 1.5,
+        "position": {"orders.v1": {"0": 600, "1": 400}},
+        "lag": {"orders.v1": {"0": lag, "1": 0}},
+        "lag_at": NOW,
+        "valid_through_ms": int(NOW * 1000) - 5000,
+        "reasons": {"wrong_type": 10},
+    }
+    return Work(**fields | changes)
+
+
+def make_table(world: World, totals: Counts) -> int:
+    """The stream's table with one snapshot and a stamp; returns the snapshot's id."""
+    catalog = load_catalog("frazil", **world.deployment.prepared_settings().catalog.revealed())
+    catalog.create_namespace_if_not_exists("orders")
+    rows = pa.table({"id": [1, 2, 3]})
+    table = catalog.create_table_if_not_exists("orders.orders", rows.schema)
+    stamp = Stamp("orders", "batch", 0, 1, "c", {}, {}, totals=totals)
+    with table.transaction() as change:
+        change.set_properties({property_key("orders"): stamp.to_json()})
+    table.append(rows)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id

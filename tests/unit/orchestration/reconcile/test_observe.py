@@ -1,57 +1,31 @@
-"""What is reported without a run: when, how often, with which metadata, and how much that comes to in a day."""
+"""What is reported of a stream's tables and topics without a run: when, as what, and with which metadata."""
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from jobs.runtime.boot import boot_clock
-from jobs.supervise.heartbeat import LastError, Recent, Work
+from jobs.spec.models import Freshness
 from orchestration.reconcile.memory import due
-from orchestration.reconcile.observe import caught_up_seconds, most_events_a_day
-from tests.unit.orchestration.reconcile.standins import World, dead_process, events
+from orchestration.reconcile.observe import report_seconds
+from tests.unit.orchestration.reconcile.made import NOW
+from tests.unit.orchestration.reconcile.standins import World, dead_process, events, told, values, work
 
 SINK = dg.AssetKey(["frazil", "orders", "orders"])
 DEAD = dg.AssetKey(["frazil", "orders", "orders_dead"])
 TOPIC = dg.AssetKey(["kafka", "orders.v1"])
-NOW = 1_800_000_000.0
+# As the file of these tests promises: freshness.warn is 5 minutes.
+EVERY = 100
 
 
-def work(lag: int = 0, **changes: Any) -> Work:
-    fields: dict[str, Any] = {
-        "batch": 7,
-        "batches": 8,
-        "read": 1000,
-        "landed": 990,
-        "dead": 10,
-        "last_commit_seconds": 0.25,
-        "last_batch_seconds": 1.5,
-        "position": {"orders.v1": {"0": 600, "1": 400}},
-        "lag": {"orders.v1": {"0": lag, "1": 0}},
-        "lag_at": NOW,
-        "valid_through_ms": int(NOW * 1000) - 5000,
-        "reasons": {"wrong_type": 10},
-    }
-    return Work(**fields | changes)
-
-
-@pytest.fixture
-def orders(world: World) -> World:
-    world.write("orders")
-    return world
-
-
-def told(tick: Any, key: dg.AssetKey) -> list[dg.AssetMaterialization]:
-    return [event for event in events(tick, dg.AssetMaterialization) if event.asset_key == key]
-
-
-def values(event: Any) -> dict[str, Any]:
-    return {name: value.value for name, value in event.metadata.items()}
+def through(at: float) -> int:
+    """Complete until just before."""
+    return int(at - 5) * 1000
 
 
 def test_a_new_snapshot_is_told_once_with_stable_names(orders: World) -> None:
@@ -76,12 +50,23 @@ def test_a_new_snapshot_is_told_once_with_stable_names(orders: World) -> None:
     assert told(orders.tick(NOW + 10), SINK) == []
 
 
-def test_snapshots_are_gathered_for_a_minute(orders: World) -> None:
-    reported: list[str] = []
-    for tick in range(30):
-        orders.drive("orders", now=NOW + tick * 10, work=work(5, snapshot_id=100 + tick))
-        reported += [values(event)["snapshot_id"] for event in told(orders.tick(NOW + tick * 10), SINK)]
-    assert reported == ["100", "106", "112", "118", "124"]
+def test_snapshots_are_gathered_and_the_first_is_told_at_once(orders: World) -> None:
+    orders.drive("orders", now=NOW, work=work())
+    assert len(told(orders.tick(NOW), SINK)) == 1, "it stands at the end of its topics, and has no snapshot yet"
+    reported: list[tuple[float, str]] = []
+    for at in range(10, 300, 10):
+        now = NOW + at
+        orders.drive("orders", now=now, work=work(5, snapshot_id=at, lag_at=now, valid_through_ms=through(now)))
+        reported += [(at, values(event)["snapshot_id"]) for event in told(orders.tick(now), SINK)]
+    assert reported == [(10, "10"), (110, "110"), (210, "210")]
+
+
+def test_a_stream_that_was_quiet_for_long_tells_its_new_snapshot_at_once(orders: World) -> None:
+    orders.drive("orders", now=NOW, work=work(5, snapshot_id=1))
+    orders.tick(NOW)
+    at = NOW + EVERY + 10
+    orders.drive("orders", now=at, work=work(5, snapshot_id=2, valid_through_ms=through(at)))
+    assert len(told(orders.tick(at), SINK)) == 1
 
 
 def test_a_quiet_stream_stays_fresh_only_while_it_stands_at_the_end(orders: World) -> None:
@@ -102,15 +87,61 @@ def test_a_quiet_stream_stays_fresh_only_while_it_stands_at_the_end(orders: Worl
     assert len(drive(NOW + 600, 0)) == 1
     orders.drive("orders", now=NOW + 900, work=work(0, snapshot_id=100, lag_at=NOW + 600))
     assert told(orders.tick(NOW + 900), SINK) == [], "the end was looked up too long ago"
+    nowhere = msgspec.structs.replace(work(snapshot_id=100, lag_at=NOW + 899), lag={})
+    orders.drive("orders", now=NOW + 900, work=nowhere)
+    assert told(orders.tick(NOW + 900), SINK) == [], "a topic without partitions has no end to stand at"
 
 
-def test_how_often_a_quiet_stream_is_told_follows_its_freshness_policy(orders: World) -> None:
+def test_fresh_means_complete_and_not_busy(orders: World) -> None:
+    def drive(snapshot: int, at: float, complete: float | None, lag: int = 9) -> tuple[int, list[Any]]:
+        ms = None if complete is None else int(complete) * 1000
+        orders.drive("orders", now=at, work=work(lag, snapshot_id=snapshot, lag_at=at, valid_through_ms=ms))
+        tick = orders.tick(at)
+        observed = [event for event in events(tick, dg.AssetObservation) if event.asset_key == SINK]
+        return len(told(tick, SINK)), observed
+
+    assert drive(1, NOW, NOW - 299) == (1, [])
+    count, (behind,) = drive(2, NOW + 100, NOW - 201)
+    assert count == 0
+    assert behind.description.startswith("Observed only, so that the table does not read as fresh")
+    assert values(behind)["snapshot_id"] == "2"
+    assert {"offsets", "consumer_lag_records", "complete_through", "batch_duration_ms"} <= values(behind).keys()
+    assert drive(3, NOW + 150, NOW - 200) == (0, []), "observations are gathered too"
+    # Offsets were reset: nothing is known of what it is complete through, and records wait.
+    count, (unknown,) = drive(3, NOW + 200, None)
+    assert count == 0
+    assert "complete_through" not in values(unknown)
+    # Nothing waits any more: complete, whatever the stamps say.
+    assert drive(4, NOW + 300, None, lag=0) == (1, [])
+    assert drive(5, NOW + 400, NOW + 395) == (1, [])
+
+
+def test_a_stream_that_catches_up_without_a_new_snapshot_is_fresh_again(orders: World) -> None:
+    orders.drive("orders", now=NOW, work=work(9, snapshot_id=1, valid_through_ms=through(NOW - 4000)))
+    assert told(orders.tick(NOW), SINK) == []
+    at = NOW + EVERY
+    orders.drive("orders", now=at, work=work(0, snapshot_id=1, lag_at=at, valid_through_ms=through(NOW - 4000)))
+    assert len(told(orders.tick(at), SINK)) == 1
+
+
+def test_without_a_policy_every_report_is_a_materialization(orders: World) -> None:
+    file = orders.file("orders")
+    file.write_text(file.read_text().replace("freshness: {warn: 5m, fail: 15m}\n", ""))
+    assert orders.deployment.stream("orders").freshness is None
+    for snapshot, at in ((1, NOW), (2, NOW + 300)):
+        orders.drive("orders", now=at, work=work(9, snapshot_id=snapshot, valid_through_ms=through(NOW - 4000)))
+        assert len(told(orders.tick(at), SINK)) == 1
+
+
+@pytest.mark.parametrize(("warn", "seconds"), [(1, 60), (2, 60), (5, 100), (15, 300), (1440, 300)])
+def test_how_often_a_stream_is_told_follows_its_freshness_policy(orders: World, warn: int, seconds: int) -> None:
     spec = orders.deployment.stream("orders")
-    assert caught_up_seconds(spec) == 100
-    assert caught_up_seconds(spec.model_copy(update={"freshness": None})) == 600
+    policy = Freshness(warn=timedelta(minutes=warn), fail=timedelta(days=2))
+    assert report_seconds(spec.model_copy(update={"freshness": policy})) == seconds
+    assert report_seconds(spec.model_copy(update={"freshness": None})) == 300
 
 
-def test_lag_is_observed_on_the_topic_when_it_changes_and_once_a_minute_at_most(orders: World) -> None:
+def test_lag_is_observed_on_the_topic_when_it_changes_and_once_per_interval_at_most(orders: World) -> None:
     def drive(at: float, lag: int) -> list[dg.AssetObservation]:
         orders.drive("orders", now=at, work=work(lag))
         return events(orders.tick(at), dg.AssetObservation)
@@ -120,61 +151,8 @@ def test_lag_is_observed_on_the_topic_when_it_changes_and_once_a_minute_at_most(
     assert values(first)["lag"] == {"orders.v1": {"0": 5, "1": 0}}
     assert values(first)["consumer_lag_records"] == 5
     assert drive(NOW + 30, 6) == []
-    assert len(drive(NOW + 60, 6)) == 1
+    assert len(drive(NOW + EVERY, 6)) == 1
     assert drive(NOW + 600, 6) == []
-
-
-def test_checks_are_told_on_change_and_every_ten_minutes(orders: World) -> None:
-    def drive(at: float, **changes: Any) -> dict[str, bool]:
-        orders.drive("orders", now=at, **changes)
-        return {event.check_name: event.passed for event in events(orders.tick(at), dg.AssetCheckEvaluation)}
-
-    fine = dict.fromkeys(
-        ["driver_alive", "batch_not_stalled", "lag_within_slo", "dead_letter_ratio", "configuration"], True
-    )
-    assert drive(NOW, work=work()) == fine
-    assert drive(NOW + 10, work=work(3, lag_at=NOW + 10)) == {}, "other figures are no news"
-    slow = work(9, busy_since=NOW - 1000, lag_at=NOW + 40)
-    assert drive(NOW + 40, work=slow) == {"batch_not_stalled": False}
-    assert drive(NOW + 50, work=work()) == {}, "it flaps"
-    assert drive(NOW + 70, work=work()) == {"batch_not_stalled": True}
-    assert drive(NOW + 590, work=work(valid_through_ms=int(NOW + 585) * 1000)) == {}
-    assert drive(NOW + 600, work=work(valid_through_ms=int(NOW + 595) * 1000)) == fine
-
-
-def test_failed_checks_explain_themselves(orders: World) -> None:
-    orders.write("orders", "slo: {lag_records: 100, lag_time: 10m, dead_letter_ratio: 0.01}\n")
-
-    def drive(at: float, **changes: Any) -> dict[str, Any]:
-        orders.drive("orders", now=at, **changes)
-        orders.memory.streams.clear()
-        found = events(orders.tick(at), dg.AssetCheckEvaluation)
-        return {event.check_name: event for event in found if not event.passed}
-
-    behind = drive(NOW, work=work(500, valid_through_ms=int(NOW - 3600) * 1000))
-    assert behind["lag_within_slo"].description == (
-        "500 records wait; slo.lag_records allows 100; the table is 3600 s behind; 600 s are allowed. "
-        "Next: frazil status orders"
-    )
-    many = drive(NOW, work=work(recent=Recent(300, 1000, 950, 50)))
-    assert "50 of the newest 1000 records became dead letters (5.00%; 1.00% are allowed)" in (
-        many["dead_letter_ratio"].description
-    )
-    stalled = drive(NOW, work=work(7, busy_since=NOW - 900))
-    assert stalled["batch_not_stalled"].description == (
-        "The driver has been at one batch for 900 s. Next: tail /state/driver.log; then frazil restart orders"
-    )
-    error = LastError("offsets [3, 9) of orders.v1-0 are gone", "operator", NOW, "frazil accept orders --loss")
-    dead = drive(NOW, work=work(), state="failed", error=error, **dead_process())
-    assert dead["driver_alive"].description == (
-        "Attempt 1 failed: offsets [3, 9) of orders.v1-0 are gone. Starting it again would not help. "
-        "Next: frazil accept orders --loss; then frazil start orders"
-    )
-    away = drive(NOW, work=work(), state="retrying", error=LastError("Kafka is away", "away", NOW, "frazil up"))
-    assert away["driver_alive"].severity is dg.AssetCheckSeverity.WARN
-    rolled = drive(NOW, work=work(), generation="0" * 12)
-    assert rolled["configuration"].severity is dg.AssetCheckSeverity.WARN
-    assert "Generation 000000000000 runs" in rolled["configuration"].description
 
 
 def test_rows_come_from_the_table_when_its_snapshot_is_new(orders: World) -> None:
@@ -194,71 +172,9 @@ def test_rows_come_from_the_table_when_its_snapshot_is_new(orders: World) -> Non
     orders.drive("orders", now=NOW, work=work(snapshot_id=ids[0]))
     (first,) = told(orders.tick(NOW), SINK)
     assert values(first)["dagster/row_count"] == 3
-    orders.drive("orders", now=NOW + 60, work=work(snapshot_id=ids[2]))
-    (last,) = told(orders.tick(NOW + 60), SINK)
+    orders.drive("orders", now=NOW + EVERY, work=work(snapshot_id=ids[2]))
+    (last,) = told(orders.tick(NOW + EVERY), SINK)
     assert (values(last)["dagster/row_count"], values(last)["records_added"]) == (9, 6)
-
-
-@pytest.mark.parametrize("busy", [True, False], ids=["busy", "quiet"])
-def test_a_day_of_one_stream_writes_a_bounded_amount(orders: World, tmp_path: Path, busy: bool) -> None:
-    hour, counts, sentences = 360, dict.fromkeys(("materialized", "observed", "checked"), 0), 0
-    cursors: list[int] = []
-    home = tmp_path / "dagster"
-    home.mkdir()
-    with dg.DagsterInstance.local_temp(str(home)) as instance:
-        # The databases are made with their first event, and grow by whole pages.
-        for _ in range(200):
-            instance.report_runless_asset_event(dg.AssetMaterialization("warm"))
-        before = _bytes(home)
-        clock = boot_clock()
-        for tick in range(hour):
-            at = NOW + tick * 10
-            new = 100 + tick if busy else 100
-            done_so_far = work(
-                tick % 7 if busy else 0,
-                lag_at=at,
-                snapshot_id=new,
-                dead_letter_snapshot_id=new,
-                last_commit_at=at - 5,
-                valid_through_ms=int(at - 5) * 1000,
-            )
-            orders.drive("orders", now=at, work=done_so_far)
-            done = orders.tick(at, clock + tick * 10)
-            assert done.requests == []
-            for event in done.events:
-                instance.report_runless_asset_event(event)
-            counts["materialized"] += len(events(done, dg.AssetMaterialization))
-            counts["observed"] += len(events(done, dg.AssetObservation))
-            counts["checked"] += len(events(done, dg.AssetCheckEvaluation))
-            cursors.append(len(orders.memory.to_cursor()))
-            sentences = max(sentences, len(done.sentence))
-        grown = _bytes(home) - before
-    state = sum(path.stat().st_size for path in orders.settings.state.rglob("*") if path.is_file())
-    files = [path for path in orders.settings.state.rglob("*") if path.is_file()]
-    day = {kind: count * 24 for kind, count in counts.items()}
-    ticks = 8640 * (max(cursors) + sentences)
-    print(f"{'busy' if busy else 'quiet'}: a day: {day}, event log {grown * 24 / 1e6:.1f} MB, ", end="")
-    print(f"cursor {max(cursors)} bytes, ticks {ticks / 1e6:.1f} MB of cursor and text; state {state} bytes")
-
-    most = most_events_a_day()
-    supervisor = 86_400 // 60
-    tables = most["table"] + most["dead_letters"] if busy else most["caught_up"] * 6
-    assert day["materialized"] <= tables + supervisor + 24
-    assert day["observed"] <= most["lag"] + 24
-    assert day["checked"] <= most["checks_steady"] + 5 * 24
-    # SQLite keeps an event that belongs to no run twice, some 2 kB each time.
-    assert grown * 24 < (45e6 if busy else 22e6)
-    assert max(cursors) < 400
-    assert len(files) == 5, "launch, its configuration, lease, heartbeat and the supervisor's note"
-    assert state < 10_000
-
-
-def _bytes(home: Path) -> int:
-    for database in home.rglob("*.db"):
-        with sqlite3.connect(database) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.close()
-    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
 
 
 def test_a_clock_that_is_set_back_does_not_silence_the_reports(orders: World) -> None:
@@ -269,6 +185,6 @@ def test_a_clock_that_is_set_back_does_not_silence_the_reports(orders: World) ->
     assert len(told(orders.tick(NOW - 90_000), SINK)) == 1
 
 
-def test_the_supervisor_tells_of_itself_once_a_minute(orders: World) -> None:
+def test_the_supervisor_tells_of_itself_every_two_minutes(orders: World) -> None:
     key = dg.AssetKey(["frazil", "supervisor"])
-    assert [len(told(orders.tick(NOW + seconds), key)) for seconds in (0, 10, 50, 60, 119, 120)] == [1, 0, 0, 1, 0, 1]
+    assert [len(told(orders.tick(NOW + seconds), key)) for seconds in (0, 10, 110, 120, 230, 240)] == [1, 0, 0, 1, 0, 1]

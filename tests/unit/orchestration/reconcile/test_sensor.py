@@ -6,42 +6,20 @@ import time
 from typing import Any
 
 import dagster as dg
-import msgspec
 import pytest
 
 from jobs.runtime.boot import boot_clock
 from jobs.supervise.heartbeat import LastError, Work
 from jobs.supervise.launches import SPEC_FILE
-from orchestration.control_jobs import JOB, REQUEST_TAG, STREAM_TAG
+from orchestration.control_jobs import STREAM_TAG
 from orchestration.definitions import build_definitions
 from orchestration.reconcile.facts import Action
 from orchestration.reconcile.memory import Memory
 from orchestration.reconcile.supervisor_file import read_supervisor_note
-from orchestration.reconcile.workers import WORKER_TAG, this_worker
-from resources.deployment_resource import DeploymentResource
-from tests.unit.orchestration.reconcile.standins import World, dead_process, events
+from tests.unit.orchestration.reconcile.standins import Sensor, World, dead_process, events
 
 # Dagster warns about itself when one resource holds another.
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
-
-
-class Sensor:
-    """The sensor of a deployment, with the cursor that the daemon would keep."""
-
-    def __init__(self, world: World, instance: dg.DagsterInstance) -> None:
-        self.definitions: dg.Definitions = build_definitions(world.deployment)
-        self.resources: dict[str, object] = {"deployment": DeploymentResource.of(world.deployment)}
-        self.instance: dg.DagsterInstance = instance
-        self.cursor: str | None = msgspec.json.encode(world.memory).decode()
-
-    def tick(self) -> Any:
-        context = dg.build_sensor_context(
-            self.instance, self.cursor, definitions=self.definitions, resources=self.resources
-        )
-        sensor = self.definitions.resolve_sensor_def("frazil_reconcile")
-        result = sensor.evaluate_tick(context)
-        self.cursor = result.cursor
-        return result
 
 
 def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_are_told_apart(
@@ -92,53 +70,6 @@ def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_a
     assert failed["s33", "driver_alive"].endswith("Next: frazil accept s33; frazil start s33, after mending the cause")
     assert second.run_requests == [], "what was asked for just now is not asked for again"
     assert events(second, dg.AssetCheckEvaluation) == []
-
-
-def test_a_request_is_never_doubled(world: World, instance: dg.DagsterInstance) -> None:
-    world.write("orders")
-    sensor = Sensor(world, instance)
-    (request,) = sensor.tick().run_requests
-    config = request.run_config["ops"]["control"]["config"]
-    assert (config["stream"], config["action"], config["request"]) == ("orders", "ensure_running", 1)
-    job = sensor.definitions.resolve_job_def(JOB)
-    run = instance.create_run_for_job(
-        job, run_config=request.run_config, tags=request.tags, status=dg.DagsterRunStatus.STARTED
-    )
-    waiting = sensor.tick()
-    assert waiting.run_requests == []
-    assert f"orders: run {run.run_id[:8]} is under way" in waiting.skip_message
-    # A lost cursor goes on from what Dagster still knows.
-    sensor.cursor = None
-    instance.report_run_failed(run)
-    assert [each.tags[REQUEST_TAG] for each in sensor.tick().run_requests] == ["2"]
-
-
-def test_a_run_whose_process_is_gone_is_given_up(world: World, instance: dg.DagsterInstance) -> None:
-    world.write("orders")
-    sensor = Sensor(world, instance)
-    (request,) = sensor.tick().run_requests
-    job = sensor.definitions.resolve_job_def(JOB)
-    dead = dead_process()
-    pid, started, boot, host = this_worker().split(" ", 3)
-
-    def run_of(worker: str) -> dg.DagsterRun:
-        return instance.create_run_for_job(
-            job,
-            run_config=request.run_config,
-            tags={**request.tags, WORKER_TAG: worker},
-            status=dg.DagsterRunStatus.STARTED,
-        )
-
-    lives = run_of(f"{pid} {started} {boot} {host}")
-    elsewhere = run_of(f"{dead['pid']} {dead['started']} {boot} another-host")
-    killed = run_of(f"{dead['pid']} {dead['started']} {boot} {host}")
-    assert "is under way" in sensor.tick().skip_message
-    found = {run.run_id: run.status for run in instance.get_runs()}
-    assert found == {
-        lives.run_id: dg.DagsterRunStatus.STARTED,
-        elsewhere.run_id: dg.DagsterRunStatus.STARTED,
-        killed.run_id: dg.DagsterRunStatus.FAILURE,
-    }
 
 
 def test_a_run_that_came_to_nothing_is_asked_for_anew_under_the_next_number(world: World) -> None:

@@ -1,0 +1,127 @@
+"""Which checks are reported without a run: when, in which order, and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import dagster as dg
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+
+from assets.stream_checks import ADDS_UP, DESCRIPTIONS
+from jobs.commit.stamps import Counts
+from jobs.supervise.heartbeat import LastError, Recent
+from orchestration.reconcile.tick import Tick
+from tests.unit.orchestration.reconcile.made import NOW
+from tests.unit.orchestration.reconcile.standins import World, dead_process, events, make_table, told, work
+
+SINK = dg.AssetKey(["frazil", "orders", "orders"])
+
+
+def test_checks_are_told_on_change_and_every_ten_minutes(orders: World) -> None:
+    def drive(at: float, **changes: Any) -> dict[str, bool]:
+        orders.drive("orders", now=at, **changes)
+        return {event.check_name: event.passed for event in events(orders.tick(at), dg.AssetCheckEvaluation)}
+
+    fine = dict.fromkeys(
+        ["driver_alive", "batch_not_stalled", "lag_within_slo", "dead_letter_ratio", "configuration"], True
+    )
+    assert drive(NOW, work=work()) == fine
+    assert drive(NOW + 10, work=work(3, lag_at=NOW + 10)) == {}, "other figures are no news"
+    slow = work(9, busy_since=NOW - 1000, lag_at=NOW + 40)
+    assert drive(NOW + 40, work=slow) == {"batch_not_stalled": False}
+    assert drive(NOW + 50, work=work()) == {}, "it flaps"
+    assert drive(NOW + 70, work=work()) == {"batch_not_stalled": True}
+    assert drive(NOW + 590, work=work(valid_through_ms=int(NOW + 585) * 1000)) == {}
+    assert drive(NOW + 600, work=work(valid_through_ms=int(NOW + 595) * 1000)) == fine
+
+
+def test_failed_checks_explain_themselves(orders: World) -> None:
+    orders.write("orders", "slo: {lag_records: 100, lag_time: 10m, dead_letter_ratio: 0.01}\n")
+
+    def drive(at: float, **changes: Any) -> dict[str, Any]:
+        orders.drive("orders", now=at, **changes)
+        orders.memory.streams.clear()
+        found = events(orders.tick(at), dg.AssetCheckEvaluation)
+        return {event.check_name: event for event in found if not event.passed}
+
+    behind = drive(NOW, work=work(500, valid_through_ms=int(NOW - 3600) * 1000))
+    assert behind["lag_within_slo"].description == (
+        "500 records wait; slo.lag_records allows 100; the table is 3600 s behind; 600 s are allowed. "
+        "Next: frazil status orders"
+    )
+    many = drive(NOW, work=work(recent=Recent(300, 1000, 950, 50)))
+    assert "50 of the newest 1000 records became dead letters (5.00%; 1.00% are allowed)" in (
+        many["dead_letter_ratio"].description
+    )
+    stalled = drive(NOW, work=work(7, busy_since=NOW - 900))
+    assert stalled["batch_not_stalled"].description == (
+        "The driver has been at one batch for 900 s. Next: tail /state/driver.log; then frazil restart orders"
+    )
+    error = LastError("offsets [3, 9) of orders.v1-0 are gone", "operator", NOW, "frazil accept orders --loss")
+    dead = drive(NOW, work=work(), state="failed", error=error, **dead_process())
+    assert dead["driver_alive"].description == (
+        "Attempt 1 failed: offsets [3, 9) of orders.v1-0 are gone. Starting it again would not help. "
+        "Next: frazil accept orders --loss; then frazil start orders"
+    )
+    away = drive(NOW, work=work(), state="retrying", error=LastError("Kafka is away", "away", NOW, "frazil up"))
+    assert away["driver_alive"].severity is dg.AssetCheckSeverity.WARN
+    rolled = drive(NOW, work=work(), generation="0" * 12)
+    assert rolled["configuration"].severity is dg.AssetCheckSeverity.WARN
+    assert "Generation 000000000000 runs" in rolled["configuration"].description
+
+
+def test_all_checks_follow_each_materialization_of_the_table(orders: World) -> None:
+    snapshot = make_table(orders, Counts(read=10, landed=6, dead=3, tombstones=1))
+    orders.drive("orders", now=NOW, work=work(snapshot_id=snapshot, dead_letter_snapshot_id=9))
+    tick = orders.tick(NOW)
+    materialized, *evaluated = (event for event in tick.events if event.asset_key == SINK)
+    assert isinstance(materialized, dg.AssetMaterialization)
+    assert evaluated == events(tick, dg.AssetCheckEvaluation)
+    told_checks = {event.check_name: event for event in events(tick, dg.AssetCheckEvaluation)}
+    assert list(told_checks) == [*DESCRIPTIONS, ADDS_UP]
+    assert all(event.passed for event in told_checks.values())
+    assert told_checks[ADDS_UP].metadata["read"].value == 10
+    assert events(orders.tick(NOW + 50), dg.AssetCheckEvaluation) == []
+    off = make_table(orders, Counts(read=10, landed=6, dead=3))
+    orders.drive("orders", now=NOW + 100, work=work(snapshot_id=off, lag_at=NOW + 100))
+    failed = [event for event in events(orders.tick(NOW + 100), dg.AssetCheckEvaluation) if not event.passed]
+    assert [(event.check_name, event.description) for event in failed] == [
+        (
+            ADDS_UP,
+            "Of 10 records that were read since the stream's first run, 9 are landed, dead letters or tombstones. "
+            "Next: frazil status orders",
+        )
+    ]
+
+
+def test_dagster_takes_what_was_reported_for_evaluated(orders: World) -> None:
+    """Also after a run has materialized the table and evaluated its checks."""
+
+    def report(tick: Tick) -> None:
+        for event in tick.events:
+            instance.report_runless_asset_event(event)
+
+    async def is_current(name: str) -> bool:
+        context = LoadingContextForTest(instance)
+        record = await AssetCheckExecutionRecord.gen(context, dg.AssetCheckKey(SINK, name))
+        return record is not None and await record.targets_latest_materialization(context)
+
+    @dg.asset(key=SINK, check_specs=[dg.AssetCheckSpec(ADDS_UP, asset=SINK)])
+    def by_a_run() -> dg.MaterializeResult:
+        return dg.MaterializeResult(check_results=[dg.AssetCheckResult(check_name=ADDS_UP, passed=True)])
+
+    snapshot = make_table(orders, Counts())
+    names = [*DESCRIPTIONS, ADDS_UP]
+    with dg.instance_for_test() as instance:
+        orders.drive("orders", now=NOW, work=work(snapshot_id=snapshot))
+        report(orders.tick(NOW))
+        assert [name for name in names if asyncio.run(is_current(name))] == names
+        dg.materialize([by_a_run], instance=instance)
+        assert [name for name in names if asyncio.run(is_current(name))] == [ADDS_UP]
+        orders.drive("orders", now=NOW + 100, work=work(snapshot_id=snapshot, lag_at=NOW + 100))
+        tick = orders.tick(NOW + 100)
+        assert len(told(tick, SINK)) == 1
+        report(tick)
+        assert [name for name in names if asyncio.run(is_current(name))] == names
