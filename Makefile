@@ -50,6 +50,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 # Cheap when they are there: it looks at each file's size and time.
 jars: $(INSTALLED)
 	@$(BIN)/python -m jobs.runtime.artifacts --quiet
+	@$(BIN)/python -m jobs.runtime.class_archive
 
 demo: setup ## run the whole way on this machine: broker, payments, Dagster, table (ONCE=1 ends by itself)
 	@$(BIN)/frazil demo $(if $(ONCE),--once)

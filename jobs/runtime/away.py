@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaUnavailableError
 from jobs.runtime.opening import CatalogUnavailableError
 from jobs.spec.settings import LocalBrokerDown
 
+_AWAY_ERRNO = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ETIMEDOUT,
+}
 # By name, so that nothing of a catalog that is not used has to be installed or imported.
 _AWAY = {
     ("sqlalchemy.exc", "OperationalError"),
@@ -25,8 +38,16 @@ def is_away(problem: BaseException) -> bool:
     """
     if isinstance(problem, KafkaUnavailableError):
         return not problem.refused
-    if isinstance(problem, (CatalogUnavailableError, LocalBrokerDown, CommitUnknownError, CommitRefusedError, OSError)):
+    if isinstance(problem, (CatalogUnavailableError, LocalBrokerDown, CommitUnknownError, CommitRefusedError)):
         return True
+    if isinstance(problem, OSError):
+        # Clients of object stores and catalogs give no number. What has another one is wrong with this very process,
+        # such as too many open files or a folder that may not be written, and a fresh one, or a person, helps.
+        return (
+            problem.errno is None
+            or problem.errno in _AWAY_ERRNO
+            or isinstance(problem, (ConnectionError, TimeoutError))
+        )
     if isinstance(problem, FrazilError):
         return False
     return any((kind.__module__, kind.__name__) in _AWAY for kind in type(problem).__mro__)

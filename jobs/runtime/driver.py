@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError, StreamStopped
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(given.settings, home=given.home)
         folder = stream_folder(settings, given.stream).root
-        start_logging(folder)
+        start_logging(folder, settings)
         spec = load_stream(folder / SPEC_FILE)
     except FrazilError as problem:
         print(f"error: {problem}", file=sys.stderr)
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as beater:
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
         wishes.superseded = lambda: beater.superseded
-        runner = StreamRunner(spec, lambda: load_settings(given.settings, home=given.home), beater, wishes)
+        runner = StreamRunner(spec, settings, beater, wishes)
         state, error = _run(runner, settings, wishes)
         beater.change(state=state, error=error)
         end_spark()
@@ -89,13 +90,13 @@ def _run(runner: StreamRunner, settings: Settings, wishes: Wishes) -> tuple[Stat
         runner.run()
     except (FencedError, LeaseHeldError) as problem:
         log.warning("%s", problem)
-        return "fenced", LastError(problem.message, "error", time.time(), problem.fix)
+        return "fenced", _last_error(problem, "error", settings)
     except StreamStopped as problem:
         log.error("%s", problem)
-        return "failed", LastError(problem.message, "operator", time.time(), problem.fix)
+        return "failed", _last_error(problem, "operator", settings)
     except FrazilError as problem:
         log.error("%s", problem)
-        return "failed", LastError(redacted(settings, problem.message), "error", time.time(), problem.fix)
+        return "failed", _last_error(problem, "error", settings)
     except Exception as problem:
         trace = redacted(settings, traceback.format_exc())
         log.error("an error that nobody expected:\n%s", trace)
@@ -104,6 +105,11 @@ def _run(runner: StreamRunner, settings: Settings, wishes: Wishes) -> tuple[Stat
     if runner.finished:
         return "finished", None
     return ("terminated" if wishes.signalled else "stopped"), None
+
+
+def _last_error(problem: FrazilError, kind: Literal["operator", "error"], settings: Settings) -> LastError:
+    fix = redacted(settings, problem.fix) if problem.fix else None
+    return LastError(redacted(settings, problem.message), kind, time.time(), fix)
 
 
 def _listen(wishes: Wishes) -> None:

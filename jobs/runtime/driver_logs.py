@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
-import time
 from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.runtime.durable import write_durably
 from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.redaction import RedactingFormatter
 from jobs.spec.settings import Settings
 
 FILE_BYTES = 10_000_000
@@ -51,8 +51,12 @@ def spark_log(folder: Path) -> Path:
     return folder / "logs" / "spark.log"
 
 
-def start_logging(folder: Path) -> logging.Handler:
+def start_logging(folder: Path, settings: Settings) -> logging.Handler:
     """Send this process's log to `driver.log`: its own from INFO, that of libraries from WARNING.
+
+    Args:
+        folder: The stream's state folder.
+        settings: Whose secrets are kept out of it.
 
     Raises:
         FrazilError: The file cannot be written.
@@ -66,9 +70,7 @@ def start_logging(folder: Path) -> logging.Handler:
             f"the driver's log {path} cannot be written: {problem.strerror}.",
             fix="make room there, or correct `state` in frazil.yaml",
         ) from None
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    handler.setFormatter(RedactingFormatter(settings))
     # Py4J logs, on the root logger too, the stack traces of what is told as a sentence here, or was an end.
     handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
     root = logging.getLogger()

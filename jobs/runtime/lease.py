@@ -62,6 +62,7 @@ class Lease:
         self._targets: dict[str, str] = {}
         self._renewed: float = 0.0
         self._held: bool = False
+        self._given_back: bool = False
         self._loss: FencedError | None = None
         self._writing: threading.Lock = threading.Lock()
         self._losing: threading.Lock = threading.Lock()
@@ -88,10 +89,12 @@ class Lease:
 
     @property
     def lost(self) -> FencedError | None:
-        """Why the lease that this driver took is its own no more; None while it is held, and before.
+        """Why the lease that this driver took is its own no more, given back included; None while held, and before.
 
         It asks the clock and not the store, so it answers also while the disk is stuck.
         """
+        if self._given_back:
+            return LeaseLostError(self._stream, self.epoch, "this driver has given its lease back")
         if self._loss is None and self._held and self._age() > self._ttl:
             return LeaseExpiredError(self._stream, self.epoch, self._age(), self._ttl)
         return self._loss
@@ -113,7 +116,7 @@ class Lease:
             # One that slept before this step may make an epoch that others have taken and tidied up since.
             if self._store.create(self.epoch, self._encoded(renewed)) and self._is_newest():
                 break
-        self._renewed, self._loss, self._held = renewed, None, True
+        self._renewed, self._loss, self._held, self._given_back = renewed, None, True, False
         self._store.remove_below(self.epoch)
         self._stop.clear()
         self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
@@ -174,6 +177,7 @@ class Lease:
                 log.warning("stream %s: the lease could not be given back: %s", self._stream, problem)
             finally:
                 self._writing.release()
+        self._given_back = self._held
         self._held = False
 
     def _renew(self, targets: Mapping[str, str] | None = None) -> FencedError | None:

@@ -43,8 +43,15 @@ def connect_catalog(settings: Settings) -> Catalog:
     """
     if settings.catalog == embedded_catalog(settings.home):
         (settings.home / EMBEDDED_FOLDER).mkdir(parents=True, exist_ok=True)
+    name, properties = settings.catalog.name, settings.catalog.revealed()
     try:
-        return load_catalog(settings.catalog.name, **settings.catalog.revealed())
+        try:
+            return load_catalog(name, **properties)
+        except Exception as problem:
+            # Two processes have just made the tables of a SQL catalog at once; now they are there.
+            if "already exists" not in str(problem):
+                raise
+            return load_catalog(name, **properties)
     except FrazilError:
         raise
     except Exception as problem:

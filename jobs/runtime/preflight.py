@@ -34,11 +34,13 @@ class Java:
         executable: The `java` command.
         version: Its major version.
         home: The folder to hand on as JAVA_HOME, if it was found through one.
+        build: All that it says of its version.
     """
 
     executable: Path
     version: int
     home: Path | None
+    build: str = ""
 
 
 def check_python() -> None:
@@ -129,7 +131,8 @@ def check_java() -> Java:
             " supports",
             fix=_JAVA_FIX,
         )
-    return Java(executable, version, home)
+    build = "\n".join(line for line in text.splitlines() if not line.startswith("Picked up "))
+    return Java(executable, version, home, build)
 
 
 def preflight() -> Java:

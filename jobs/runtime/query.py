@@ -34,6 +34,10 @@ class _EndAsked(Exception):
     """Keeps Spark from beginning another batch."""
 
 
+class _BatchEnded(Exception):
+    """What Spark is told of an error in a batch; the error itself is kept for `StreamQuery.wait`."""
+
+
 class StreamQuery:
     """One query, from its start to its end.
 
@@ -67,6 +71,11 @@ class StreamQuery:
         self._asked: threading.Event = threading.Event()
         self._in_batch: threading.Lock = threading.Lock()
         self._query: Any = None
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether its end was asked for; if not, a query that has ended has read everything."""
+        return self._asked.is_set()
 
     @property
     def id(self) -> str | None:
@@ -115,6 +124,8 @@ class StreamQuery:
                         # No batch is at hand, and none begins any more.
                         self._in_batch.release()
                         _stop(query)
+                        if self._failure is not None and not isinstance(self._failure, _EndAsked):
+                            raise self._failure
                         return True
                     if query.awaitTermination(_POLL_SECONDS):
                         return True
@@ -146,9 +157,9 @@ class StreamQuery:
                 _stop(self._query)
 
     def _land(self, frame: DataFrame, batch: int) -> None:
-        try:
-            began = time.monotonic()
-            with self._in_batch:
+        began = time.monotonic()
+        with self._in_batch:
+            try:
                 if self._asked.is_set():
                     raise _EndAsked
                 self._on_begin()
@@ -156,12 +167,12 @@ class StreamQuery:
                 done = self._runner.run(frame, batch, end)
                 self._on_batch(done, end)
                 step("before_spark_notes")
-            if not self._drain:
-                self._asked.wait(pause_after(self._stream.spec, done, time.monotonic() - began))
-        except BaseException as problem:
-            # Spark keeps only the text of what is raised here.
-            self._failure = problem
-            raise
+            except BaseException as problem:
+                self._failure = problem
+                # Spark writes what is raised here to its own log, secrets that others quote in their errors included.
+                raise _BatchEnded(f"batch {batch} ended with {type(problem).__name__}") from None
+        if not self._drain:
+            self._asked.wait(pause_after(self._stream.spec, done, time.monotonic() - began))
 
 
 def pause_after(spec: StreamSpec, done: BatchDone, took: float) -> float:

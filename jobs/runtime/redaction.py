@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 
 from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
@@ -27,3 +29,17 @@ def _without(secret: Secret, text: str) -> str:
         if part:
             text = text.replace(part, shown)
     return text
+
+
+class RedactingFormatter(logging.Formatter):
+    """Lines with the time in UTC, and without the secrets of the settings, stack traces included."""
+
+    converter = time.gmtime
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        self._settings: Settings = settings
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line."""
+        return redacted(self._settings, super().format(record))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jobs.commit.offsets import TopicPartition
@@ -48,7 +48,7 @@ class StreamRunner:
 
     Args:
         spec: The stream, as it was launched.
-        load: Reads the settings; again at every opening, for the local broker may have moved.
+        settings: Where things are.
         beater: Told how it goes.
         wishes: What the operator asks.
 
@@ -56,10 +56,10 @@ class StreamRunner:
         finished: Everything was read, and the stream reads only when it is asked to.
     """
 
-    def __init__(self, spec: StreamSpec, load: Callable[[], Settings], beater: Beater, wishes: Wishes) -> None:
+    def __init__(self, spec: StreamSpec, settings: Settings, beater: Beater, wishes: Wishes) -> None:
         self.finished: bool = False
         self._spec: StreamSpec = spec
-        self._load: Callable[[], Settings] = load
+        self._settings: Settings = settings
         self._beater: Beater = beater
         self._wishes: Wishes = wishes
         self._spark: SparkSession | None = None
@@ -81,44 +81,48 @@ class StreamRunner:
                     self._beater.change(state="paused")
                     self._wishes.wait_while("pause")
                     continue
-                settings = self._load()
                 try:
-                    self._run_open(settings)
+                    self._run_open()
                 except Exception as problem:
                     if not is_away(problem):
                         raise
-                    self._wait_for(problem, settings)
+                    self._wait_for(problem)
         if self._wishes.superseded():
             raise FrazilError(f"stream {self._spec.stream}: a later launch has taken over.")
 
-    def _run_open(self, settings: Settings) -> None:
+    def _run_open(self) -> None:
         """Open the stream and run its queries until it is asked to end."""
+        settings = self._settings
         kafka = KafkaLog(settings.kafka)
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
             self._beater.change(epoch=stream.epoch)
             self._beater.work.opened(stream.begin.offsets)
-            with LagWatch(settings, self._beater), self._publishing(settings):
-                self._run_queries(stream, kafka, settings)
+            with LagWatch(self._spec, settings, self._beater) as watch, self._publishing(settings):
+                self._run_queries(stream, kafka, watch)
 
-    def _run_queries(self, stream: OpenStream, kafka: KafkaLog, settings: Settings) -> None:
+    def _run_queries(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        fruitless = 0
+        fruitless, decided = 0, True
         while not self.finished and (asked := self._wishes.now()) != "end":
+            if not decided:
+                # The stamps and the topics say where a query begins; where the one before began may be months ago.
+                # They also say more of why it failed than its own error: lost offsets and lost topics stop here.
+                decide_start(stream, kafka)
+            decided = False
+            watch.known = frozenset(stream.log.topics)
             if asked == "pause" or not stream.begin.offsets:
                 self._stand_by(stream, asked == "pause")
-                decide_start(stream, kafka)
                 continue
             before = self._beater.work.work(time.time()).batches
             try:
-                self._run_query(stream, kafka, settings)
+                self._run_query(stream, kafka, watch)
             except (PySparkException, Py4JError) as problem:
-                # The topics' own state says more than the query's error: lost offsets and lost topics stop here.
-                decide_start(stream, kafka)
                 fruitless = 0 if self._beater.work.work(time.time()).batches > before else fruitless + 1
-                said = redacted(settings, first_lines(problem))
+                said = redacted(self._settings, first_lines(problem))
                 if fruitless >= _FRUITLESS_QUERIES:
+                    decide_start(stream, kafka)
                     raise FrazilError(
                         f"stream {self._spec.stream}: the Spark query failed {fruitless} times in a row: {said}",
                         fix=f"read spark.log and driver.log of the stream (`frazil status {self._spec.stream}`)",
@@ -126,8 +130,8 @@ class StreamRunner:
                 log.warning("begins again after: %s", said)
                 self._wishes.wait_while("run", fruitless)
 
-    def _run_query(self, stream: OpenStream, kafka: KafkaLog, settings: Settings) -> None:
-        """Run one query until it fails, or something else is asked."""
+    def _run_query(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
+        """Run one query until it fails, something else is asked, or there is a topic that it does not read."""
         beater = self._beater
         query = StreamQuery(
             stream,
@@ -137,15 +141,27 @@ class StreamRunner:
             on_batch=lambda done, end: self._landed(stream, done, end),
         )
         try:
-            query.start(self._session(settings))
-            beater.change(state="running", query_id=query.id)
+            query.start(self._session())
+            beater.change(state="running", query_id=query.id, error=None)
+            steady = time.monotonic() + _LONGEST_RETRY_SECONDS
             while not query.wait(1.0):
                 _refuse_lost(stream)
-                if self._wishes.now() != "run":
+                if self._retries and time.monotonic() > steady:
+                    self._retries = 0
+                    beater.change(retries=0)
+                if self._wishes.now() != "run" or watch.unread:
                     if self._wishes.now() == "end":
                         beater.change(state="stopping")
                     query.ask_to_end()
-            self.finished = not self._spec.continuous and self._wishes.now() == "run"
+            self.finished = not query.asked_to_end
+        except Exception as problem:
+            if _jvm_is_gone():
+                # A new one in this process would be a driver with a past; the supervisor starts a fresh one.
+                raise FrazilError(
+                    f"stream {self._spec.stream}: Spark's JVM has ended: killed, or out of memory.",
+                    fix="read spark.log and driver.out of the stream; perhaps raise spark.driver_memory in frazil.yaml",
+                ) from problem
+            raise
         finally:
             query.abandon()
             beater.work.idle()
@@ -181,22 +197,23 @@ class StreamRunner:
             _refuse_lost(stream)
             self._wishes.wait_while(asked, 1.0)
 
-    def _wait_for(self, problem: Exception, settings: Settings) -> None:
+    def _wait_for(self, problem: Exception) -> None:
         self._retries += 1
         pause = min(_LONGEST_RETRY_SECONDS, 2.0 ** (self._retries - 1))
         message = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
-        said = redacted(settings, message)
+        said = redacted(self._settings, message)
         log.warning("away, tries again in %.0f s: %s", pause, said)
         error = LastError(said, "away", time.time(), getattr(problem, "fix", None))
         self._beater.change(state="retrying", error=error, retries=self._retries)
         self._wishes.wait_while("run", pause)
 
-    def _session(self, settings: Settings) -> SparkSession:
+    def _session(self) -> SparkSession:
         if self._spark is None:
-            folder_option = spark_log_option(settings, self._spec.stream)
+            stream = self._spec.stream
+            log_option = spark_log_option(self._settings, stream)
             with deferred_signals():
                 self._spark = start_session(
-                    settings, f"frazil {self._spec.stream}", java_options=folder_option, conf={"spark.ui.port": "0"}
+                    self._settings, f"frazil {stream}", java_options=log_option, conf={"spark.ui.port": "0"}
                 )
             context = self._spark.sparkContext
             self._beater.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
@@ -218,3 +235,10 @@ class StreamRunner:
 def _refuse_lost(stream: OpenStream) -> None:
     if lost := stream.lease.lost:
         raise lost
+
+
+def _jvm_is_gone() -> bool:
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.runtime.artifacts import resolve_jars
+from jobs.runtime.class_archive import archive_option, class_path_jars
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
 REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore|url"
 
 
@@ -34,12 +36,14 @@ def spark_conf(
     jars = ",".join(str(jar) for jar in resolve_jars("spark"))
     given = {key: value for key, value in settings.spark.conf.items() if isinstance(value, str)}
     # Stopping a query in the middle of a Python batch can overflow a smaller stack.
-    java = ["-Xss16m -XX:+UseParallelGC", java_options, given.pop(_JAVA_OPTIONS, "")]
+    more = " ".join(filter(None, [java_options, given.pop(_JAVA_OPTIONS, "")]))
+    java = ["-Xss16m -XX:+UseParallelGC", archive_option(more), more]
     return {
         "spark.master": settings.spark.master,
         "spark.app.name": app,
         "spark.driver.memory": settings.spark.driver_memory,
         _JAVA_OPTIONS: " ".join(filter(None, java)),
+        _CLASS_PATH: ":".join([*map(str, class_path_jars()), *filter(None, [given.pop(_CLASS_PATH, "")])]),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch / "local"),

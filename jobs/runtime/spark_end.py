@@ -10,10 +10,13 @@ import sys
 _GRACE_SECONDS = 10.0
 
 
-def end_spark() -> None:
+def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:
     """Stop the Spark session of this process, if there is one, and wait until its JVM is gone.
 
     A later session starts a JVM of its own.
+
+    Args:
+        grace_seconds: How long the JVM may take to end by itself.
     """
     if "pyspark" not in sys.modules:
         return
@@ -34,18 +37,22 @@ def end_spark() -> None:
         gateway.shutdown()
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is not None:
-        _wait_for_end(process)
+        _wait_for_end(process, grace_seconds)
     SparkContext._gateway = None
     SparkContext._jvm = None
 
 
-def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
+def _wait_for_end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     # The JVM ends by itself when its standard input does.
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
-    for nudge in (lambda: None, process.terminate, process.kill):
+    for nudge, seconds in (
+        (lambda: None, grace_seconds),
+        (process.terminate, _GRACE_SECONDS),
+        (process.kill, _GRACE_SECONDS),
+    ):
         nudge()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
+            process.wait(seconds)
             return

@@ -124,5 +124,11 @@ class Beater:
 
     def _beat_for_ever(self) -> None:
         while not self._stop.wait(BEAT_SECONDS):
-            self.beat()
-            self._on_beat()
+            try:
+                self.beat()
+                self._on_beat()
+            except Exception:
+                # Whatever it is, a driver that lands records has to go on saying so.
+                if not self._failing:
+                    log.warning("the heartbeat goes on after", exc_info=True)
+                self._failing = True

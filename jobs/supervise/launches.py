@@ -55,8 +55,9 @@ def write_launch(folder: Path, launch: Launch, spec_text: str) -> None:
 def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seconds: float) -> int:
     """How many launches failed in a row, the newest included; for a driver that is known to be gone.
 
-    A driver fails if it ends with an error, or without a word. One that was asked to end, that finished or that was
-    fenced did not fail. A stable time before the end starts the count anew.
+    A driver fails if it ends with an error, without a word, or because another took its stream: two deployments with
+    one catalog would otherwise take it from each other for ever, without a pause. One that was asked to end, or that
+    finished, did not fail. A stable time before the end starts the count anew.
 
     Args:
         beat: The newest heartbeat, of whatever attempt.
@@ -67,7 +68,6 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
     if beat is None or beat.attempt < launch.attempt:
         # It died before its first beat.
         return launch.failures + 1
-    if beat.final and beat.state != "failed":
+    if beat.final and beat.state not in ("failed", "fenced"):
         return 0
-    stable = beat.work.batches > 0 and beat.beat_wall - beat.since >= stable_seconds
-    return 1 if stable else launch.failures + 1
+    return 1 if beat.beat_wall - beat.since >= stable_seconds else launch.failures + 1

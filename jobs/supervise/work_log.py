@@ -31,11 +31,11 @@ class WorkLog:
         self._refused_before: int = 0
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
-    def opened(self, position: Positions, refusals: int = 0) -> None:
-        """The stream was opened, and stands here; `refusals` belonged to the opening before."""
+    def opened(self, position: Positions) -> None:
+        """The stream was opened, and stands here; refusals are counted from 0 again."""
         with self._guard:
             self._position = dict(position)
-            self._refused_before += refusals
+            self._refused_before = self._work.refusals
             self._work = msgspec.structs.replace(self._work, position=by_topic(position))
 
     def begun(self, now: float) -> None:

@@ -10,9 +10,10 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.runtime.artifacts import resolve_jars
+from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.preflight import preflight
 from jobs.spec.settings import Settings
-from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.driver_process import find_driver
 from jobs.supervise.stream_control import StreamControl
 from orchestration.commands.broker import local_broker
 from orchestration.dagster_services import DagsterServices
@@ -36,7 +37,7 @@ def local_services(
     services = DagsterServices(deployment, port)
     broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
     ours = broker is not None and not broker.status().running
-    ran_before = {beat.stream for beat in living_drivers(settings)}
+    ran_before = living_drivers(settings)
     if broker is not None:
         # Here Ctrl-C may interrupt, while below it waits.
         resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
@@ -52,25 +53,27 @@ def local_services(
         interrupts.ignore()
         services.stop()
         if end_streams:
-            for beat in living_drivers(settings):
-                if beat.stream not in ran_before:
-                    let_go(deployment, beat.stream)
+            for stream in living_drivers(settings):
+                if stream not in ran_before:
+                    let_go(deployment, stream)
         left = living_drivers(settings)
         if broker is not None and ours and not left:
             broker.stop()
         if left:
-            names = ", ".join(beat.stream for beat in left)
+            names = ", ".join(left)
             down = ", then `frazil down` the broker" if broker is not None else ""
             click.echo(
                 f"Running on: {names}.  (`frazil dev` finds them again; `frazil stop --all` ends them{down})", err=True
             )
 
 
-def living_drivers(settings: Settings) -> list[Heartbeat]:
-    """The heartbeats of the drivers on this host that live and have not ended."""
+def living_drivers(settings: Settings) -> list[str]:
+    """The streams whose drivers live on this host, those included that have only just been launched."""
     folders = settings.state / "streams"
-    beats = [read_heartbeat(folder) for folder in sorted(folders.iterdir())] if folders.is_dir() else []
-    return [beat for beat in beats if beat is not None and not beat.final and beat.process_lives()]
+    ttl = settings.lease_ttl.total_seconds()
+    streams = sorted(folder.name for folder in folders.iterdir()) if folders.is_dir() else []
+    drivers = {stream: find_driver(stream_folder(settings, stream).root, stream, ttl) for stream in streams}
+    return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
 
 
 def let_go(deployment: Deployment, stream: str) -> None:

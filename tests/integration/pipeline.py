@@ -132,7 +132,7 @@ class Pipeline:
     def create_topic(self, topic: str | None = None, config: Mapping[str, str] | None = None) -> None:
         create_topic(self.address, topic or self.stream, self.partitions, config)
 
-    def produce(self, kinds: Mapping[str, int], topic: str | None = None) -> None:
+    def produce(self, kinds: Mapping[str, int], topic: str | None = None, partition: int | None = None) -> None:
         """Produce records of each kind, in turn over the partitions, transactions and headers left aside."""
         producer = Producer({"bootstrap.servers": self.address, "acks": "all", "enable.idempotence": True})
         order = [kind for kind, count in kinds.items() for _ in range(count)]
@@ -142,7 +142,7 @@ class Pipeline:
                 topic or self.stream,
                 key=f"k{self.numbers}".encode(),
                 value=payment(self.numbers, kind),
-                partition=self.numbers % self.partitions,
+                partition=self.numbers % self.partitions if partition is None else partition,
             )
             producer.poll(0)
         assert producer.flush(30) == 0
@@ -165,7 +165,8 @@ class Pipeline:
 
         def all_landed() -> bool:
             newest = history(catalog.load_table(self.table_name).metadata, self.stream).newest
-            return newest is not None and sum(newest.position.values()) == produced
+            position = newest.position if newest else {}
+            return sum(at for p, at in position.items() if p.topic == self.stream) == produced
 
         wait_for(all_landed, f"all records of {self.stream} to land", seconds)
 

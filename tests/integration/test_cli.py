@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from orchestration.demo_sums import table_sums
 from resources.deployment import Deployment
 from tests.integration.marked import ROOT, Marked
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +73,9 @@ def test_a_stop_within_a_batch_is_a_sentence_without_a_stack_trace(pipeline: Cal
     assert "Traceback" not in errors
 
 
-def test_ctrl_c_during_a_run_leaves_no_process_and_loses_nothing(pipeline: Callable[..., Pipeline]) -> None:
+def test_ctrl_c_during_a_run_leaves_no_process_and_loses_nothing(
+    pipeline: Callable[..., Pipeline], spark: SparkSession
+) -> None:
     made = pipeline()
     made.produce({GOOD: 3000})
     command = Marked(made.home, ["run", made.stream])
@@ -83,7 +88,7 @@ def test_ctrl_c_during_a_run_leaves_no_process_and_loses_nothing(pipeline: Calla
     assert errors.rstrip().endswith("Stopped.")
     assert "Traceback" not in errors
     assert command.living() == []
-    frazil(made.home, "run", made.stream)
+    made.drain(spark)
     made.assert_exactly_once()
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from jobs.commit.history import history
 from jobs.runtime.processes import session_members
 from jobs.supervise.heartbeat import Heartbeat
-from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, create_topic, wait_for
 
 pytestmark = pytest.mark.integration
 FAST = {"every": "1s"}
@@ -24,7 +25,8 @@ FAST = {"every": "1s"}
 def running(pipeline: Callable[..., Pipeline]) -> Iterator[Pipeline]:
     """A stream whose driver runs; whatever runs at the end of the test is ended."""
     made = pipeline()
-    made.write_spec(trigger=FAST, source={"topics": [made.stream], "group": f"watch-{made.stream}"})
+    source = {"topics": [made.stream, later(made)], "group": f"watch-{made.stream}"}
+    made.write_spec(trigger=FAST, source=source)
     made.produce({GOOD: 30, TRUNCATED: 3, TOMBSTONE: 2})
     done = made.control().start("the test begins", "tester")
     assert done.heartbeat is not None
@@ -47,6 +49,7 @@ def reaches(made: Pipeline, what: str, condition: Callable[[Heartbeat], bool], s
 def test_the_life_of_a_driver(running: Pipeline) -> None:
     made = running
     made.wait_until_landed()
+    reaches(made, "the beat that tells", lambda beat: beat.work.landed == 30)
     first = made.beat()
     assert (first.attempt, first.state, first.work.landed, first.work.dead) == (1, "running", 30, 3)
     reaches(made, "the lag to be known", lambda beat: beat.work.lag_at is not None and beat.work.total_lag == 0)
@@ -67,8 +70,13 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     made.wait_until_landed()
     assert made.beat().pid == first.pid
 
+    # A topic that the file names and that comes later is read as soon as it is there.
+    create_topic(made.address, later(made), 1)
+    made.produce({GOOD: 5}, topic=later(made), partition=0)
+    reaches(made, "the later topic's rows", lambda beat: beat.work.landed == 55)
+
     # A changed file is rolled out after the batch, and the next snapshot says so.
-    made.write_spec(trigger={"every": "2s"}, source={"topics": [made.stream]})
+    made.write_spec(trigger={"every": "2s"}, source={"topics": [made.stream, later(made)]})
     rolled = made.control().roll("the file changed", "tester").heartbeat
     assert rolled is not None
     assert (rolled.attempt, rolled.state) == (2, "running")
@@ -78,9 +86,13 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     assert (stamp.generation, stamp.epoch) == (rolled.generation, rolled.epoch)
     assert session_members(first.pid) == []
 
-    # SIGKILL in the middle of work: the next one goes on where the stamps stand.
+    # The JVM is killed in the middle of work: the driver says so and ends, and the next goes on at the stamps.
     made.produce({GOOD: 40, TRUNCATED: 4})
-    os.killpg(rolled.pid, signal.SIGKILL)
+    os.kill(jvm_of(rolled.pid), signal.SIGKILL)
+    reaches(made, "the driver to end", lambda beat: beat.final)
+    assert made.beat().state == "failed"
+    assert "Spark's JVM has ended" in getattr(made.beat().error, "message", "")
+    wait_for(lambda: members(made) == [], "the end of the driver")
     again = made.control().ensure_running("it died", "supervisor").heartbeat
     assert again is not None
     assert (again.attempt, again.state) == (3, "running")
@@ -90,7 +102,16 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     os.kill(made.beat().pid, signal.SIGTERM)
     reaches(made, "the last word", lambda beat: beat.state == "terminated")
     wait_for(lambda: members(made) == [], "the end of the driver")
-    made.assert_exactly_once()
+    made.assert_exactly_once([made.stream, later(made)])
+
+
+def later(made: Pipeline) -> str:
+    return f"{made.stream}_later"
+
+
+def jvm_of(session: int) -> int:
+    (found,) = [p for p in session_members(session) if b"SparkSubmit" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    return found
 
 
 @contextlib.contextmanager

@@ -1,10 +1,15 @@
-"""Whatever is killed, every record is in exactly one place: real processes, SIGKILL, counted by coordinates."""
+"""Whatever is killed, every record is in exactly one place: real processes, SIGKILL, counted by coordinates.
+
+What dies is always a process with a JVM of its own. Where nothing more dies and a recovery is to be seen to its end, it
+runs on the session that the tests share: it has no more to go by than a process of its own would have.
+"""
 
 from __future__ import annotations
 
 import shutil
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.types import StringType
@@ -19,6 +24,9 @@ from tests.integration.pipeline import (
     Pipeline,
     wait_for,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +57,7 @@ def test_killed_at_every_step(pipeline: Callable[..., Pipeline]) -> None:
     assert one.folder().pending_records() == []
 
 
-def test_spec_changed_between_table_and_dead_letters(pipeline: Callable[..., Pipeline]) -> None:
+def test_spec_changed_between_table_and_dead_letters(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:
     one = pipeline()
     one.produce(MIX)
     one.run_and_die("after_anchor_commit")
@@ -59,16 +67,16 @@ def test_spec_changed_between_table_and_dead_letters(pipeline: Callable[..., Pip
     table = one.table()
     with table.update_schema(allow_incompatible_changes=True) as update:
         update.make_column_optional("amount")
-    one.run()
+    one.drain(spark)
     one.assert_exactly_once()
     assert sum(one.dead().values()) == 7, "decided under the old configuration, and committed from its record"
     one.produce(MIX)
-    one.run()
+    one.drain(spark)
     one.assert_exactly_once()
     assert sum(one.dead().values()) == 7 + 3, "the new configuration takes records without an amount"
 
 
-def test_spec_changed_and_pending_record_lost(pipeline: Callable[..., Pipeline]) -> None:
+def test_spec_changed_and_pending_record_lost(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:
     one = pipeline()
     one.produce(MIX)
     one.run_and_die("after_anchor_commit")
@@ -82,11 +90,11 @@ def test_spec_changed_and_pending_record_lost(pipeline: Callable[..., Pipeline])
     assert "the configuration has changed since" in output
     assert f"{one.stream}-0 [0, " in output
     one.spec_file.write_text(before)
-    one.run()
+    one.drain(spark)
     one.assert_exactly_once()
 
 
-def test_checkpoint_and_state_deleted(pipeline: Callable[..., Pipeline]) -> None:
+def test_checkpoint_and_state_deleted(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:
     one = pipeline()
     one.produce(MIX)
     one.run_and_die("after_anchor_commit")
@@ -94,7 +102,7 @@ def test_checkpoint_and_state_deleted(pipeline: Callable[..., Pipeline]) -> None
     one.run_and_die("before_claim")
     shutil.rmtree(one.settings().state)
     one.produce(MIX)
-    one.run()
+    one.drain(spark)
     one.assert_exactly_once()
     assert sum(one.landed().values()) == 600
 
@@ -112,7 +120,7 @@ def test_two_processes_at_once(pipeline: Callable[..., Pipeline]) -> None:
 
 
 @pytest.mark.parametrize("step", ["before_commit", "after_lease_check"])
-def test_slept_through_a_take_over(pipeline: Callable[..., Pipeline], step: str) -> None:
+def test_slept_through_a_take_over(pipeline: Callable[..., Pipeline], spark: SparkSession, step: str) -> None:
     one = pipeline(lease_ttl="2s")
     one.produce(MIX)
     sleeper = one.start(f"{step}=stop")
@@ -126,7 +134,7 @@ def test_slept_through_a_take_over(pipeline: Callable[..., Pipeline], step: str)
 
         wait_for(asleep_and_expired, "the sleeper's lease to expire")
         one.produce(MIX)
-        one.run()
+        one.drain(spark)
         one.assert_exactly_once()
         sleeper.send_signal(signal.SIGCONT)
         output, _ = sleeper.communicate(timeout=60)
@@ -137,6 +145,6 @@ def test_slept_through_a_take_over(pipeline: Callable[..., Pipeline], step: str)
             sleeper.send_signal(signal.SIGCONT)
             sleeper.kill()
             sleeper.wait()
-    one.run()
+    one.drain(spark)
     one.assert_exactly_once()
     assert sum(one.landed().values()) == 600

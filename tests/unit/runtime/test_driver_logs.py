@@ -22,7 +22,7 @@ def logged(tmp_path: Path) -> Iterator[Path]:
     """The log of this process, for the length of a test, on pytest's own handlers."""
     names = ("", "jobs", "__main__")
     before = {name: logging.getLogger(name).level for name in names}
-    handler = start_logging(tmp_path)
+    handler = start_logging(tmp_path, Settings.embedded(tmp_path))
     yield driver_log(tmp_path)
     logging.getLogger().removeHandler(handler)
     handler.close()
@@ -49,7 +49,7 @@ def test_py4js_stack_traces_stay_out(logged: Path) -> None:
 
 def test_it_rotates_and_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_logs, "FILE_BYTES", 10_000)
-    handler = start_logging(tmp_path)
+    handler = start_logging(tmp_path, Settings.embedded(tmp_path))
     try:
         for number in range(2_000):
             logging.getLogger("jobs.runtime.batch").info("batch %d: %s", number, "x" * 40)
@@ -65,7 +65,7 @@ def test_it_rotates_and_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pyt
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where the folder should be")
     with pytest.raises(FrazilError, match=r"the driver's log .*/logs/driver.log cannot be written: "):
-        start_logging(tmp_path)
+        start_logging(tmp_path, Settings.embedded(tmp_path))
     settings = Settings.embedded(tmp_path)
     root = settings.state / "streams" / "payments"
     root.mkdir(parents=True)

@@ -293,3 +293,14 @@ def test_a_record_names_this_process(tmp_path: Path, lease: Lease) -> None:
     found = record(tmp_path)
     assert (found.stream, found.pid, found.started) == ("payments", os.getpid(), start_time(os.getpid()))
     assert abs(found.renewed_wall - time.time()) < 60
+
+
+def test_a_lease_that_was_given_back_is_lost_to_whoever_still_works_under_it(tmp_path: Path) -> None:
+    lease = Lease(tmp_path, "payments", 30.0)
+    lease.acquire(above=0)
+    assert lease.lost is None
+    lease.release()
+    assert "given" in str(lease.lost)
+    lease.acquire(above=0)
+    assert lease.lost is None
+    lease.release()

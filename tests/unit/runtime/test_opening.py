@@ -8,7 +8,7 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.runtime.opening import connect_catalog
-from jobs.spec.settings import load_settings
+from jobs.spec.settings import Settings, load_settings
 
 
 def test_a_catalogs_error_does_not_show_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +20,20 @@ def test_a_catalogs_error_does_not_show_a_secret(tmp_path: Path, monkeypatch: py
         connect_catalog(load_settings(None, home=tmp_path))
     assert "hunter2" not in str(refused.value)
     assert refused.value.__suppress_context__
+
+
+def test_two_processes_that_make_a_catalog_at_once_both_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
+
+    settings = Settings.embedded(tmp_path)
+    made = SqlCatalog.create_tables
+
+    def beaten(self: SqlCatalog) -> None:
+        # Another process is through between the look and the making.
+        monkeypatch.setattr(SqlCatalog, "create_tables", made)
+        made(self)
+        with self.engine.begin() as connection:
+            SqlCatalogBaseTable.metadata.create_all(connection, checkfirst=False)
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", beaten)
+    assert connect_catalog(settings).list_namespaces() == []

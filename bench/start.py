@@ -1,0 +1,93 @@
+"""What a driver's start costs on this machine, with Spark's classes prepared and without: `python -m bench.start`.
+
+Starts a broker of its own in a temporary folder, produces a few of the demo's payments, and runs the command that users
+run on them, in turn with the archive that `make setup` made (jobs/runtime/class_archive.py) and without it. What it
+prints is what docs/architecture.md quotes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bench.drain import SPEC, produce
+from jobs.runtime.broker import LocalBroker
+from jobs.runtime.class_archive import VARIABLE, make_archive
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One run, from the command to its end.
+
+    Args:
+        wall: Seconds.
+        cpu: Seconds of processor, of the command and all that it started.
+    """
+
+    wall: float
+    cpu: float
+
+
+def main() -> None:
+    """Run each way several times, one after the other in turn, and print each run and the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--payments", type=int, default=3000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--java", default="", help="more options for the JVM, such as -XX:TieredStopAtLevel=1")
+    arguments = parser.parse_args()
+    if make_archive(print) is None:
+        raise SystemExit("There is no archive to measure.")
+    costs: dict[str, list[Cost]] = {"with the archive": [], "without": []}
+    with (
+        tempfile.TemporaryDirectory(prefix="frazil-start-") as folder,
+        LocalBroker(Path(folder) / "broker") as broker,
+    ):
+        address = broker.status().address or ""
+        produce(address, arguments.payments)
+        for run in range(arguments.runs):
+            for way, found in costs.items():
+                home = Path(folder) / f"{run}-{way.replace(' ', '-')}"
+                found.append(start(home, address, arguments.java, "off" if way == "without" else ""))
+                print(f"{way}: {line(found[-1])}", flush=True)
+    for way, found in costs.items():
+        median = Cost(statistics.median(c.wall for c in found), statistics.median(c.cpu for c in found))
+        print(f"median {way}: {line(median)}")
+
+
+def start(home: Path, address: str, java: str, variable: str) -> Cost:
+    """One `frazil run` into a fresh deployment."""
+    (home / "streams").mkdir(parents=True)
+    conf = {"spark.driver.extraJavaOptions": java} if java else {}
+    settings = {"kafka": {"bootstrap_servers": address}, "spark": {"conf": conf}}
+    (home / "frazil.yaml").write_text(yaml.safe_dump(settings))
+    (home / "streams" / "payments.yaml").write_text(SPEC.read_text())
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "orchestration.cli", "--home", str(home), "run", "payments"],
+        env={**os.environ, VARIABLE: variable},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    wall = time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Cost(wall, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def line(cost: Cost) -> str:
+    """A cost in one line."""
+    return f"{cost.wall:.1f} s, {cost.cpu:.1f} s of processor"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""What a driver does between queries and when things fail, without Spark; the real one is in tests/integration."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.commit.errors import CommitUnknownError, ToleranceError
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamps import Counts
+from jobs.errors import FrazilError
+from jobs.runtime import query as query_module
+from jobs.runtime import running
+from jobs.runtime.away import is_away
+from jobs.runtime.kafka_log import KafkaUnavailableError
+from jobs.runtime.query import StreamQuery, pause_after
+from jobs.runtime.task_results import BatchDone
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import LocalBrokerDown
+from jobs.supervise import beater as beater_module
+from jobs.supervise.beater import Beater
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.work_log import WorkLog
+
+P = TopicPartition("payments", 0)
+
+
+def spec(**more: Any) -> StreamSpec:
+    document = {
+        "stream": "payments",
+        "source": {"topics": ["payments"], "max_records_per_batch": 100},
+        "decode": {"value": "json", "schema": "id string"},
+        "table": {"name": "orders.payments"},
+    }
+    return StreamSpec.model_validate(document | more)
+
+
+def done(read: int = 10, lag: int = 0, batch: int = 0) -> BatchDone:
+    return BatchDone(batch, Counts(read=read, landed=read), 1.0, 0.5, 0.1, {P: lag}, None)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "batch", "took", "pause"),
+    [
+        ({"every": "60s"}, done(), 15.0, 45.0),
+        ({"every": "60s"}, done(), 90.0, 0.0),
+        ({"every": "60s"}, done(lag=99), 15.0, 45.0),
+        ({"every": "60s"}, done(lag=100), 15.0, 0.0),
+        ({"every": "60s"}, done(read=0), 15.0, 0.0),
+        ("as_fast_as_possible", done(), 15.0, 0.0),
+        ("available_now", done(), 15.0, 0.0),
+    ],
+    ids=str,
+)
+def test_the_pause_after_a_batch(trigger: Any, batch: BatchDone, took: float, pause: float) -> None:
+    assert pause_after(spec(trigger=trigger), batch, took) == pause
+
+
+@pytest.mark.parametrize(
+    ("problem", "away"),
+    [
+        (KafkaUnavailableError("no answer"), True),
+        (KafkaUnavailableError("wrong password", refused=True), False),
+        (LocalBrokerDown("not running"), True),
+        (CommitUnknownError("no answer"), True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), True),
+        (TimeoutError(), True),
+        (OSError(errno.ENOSPC, "disk full"), True),
+        (OSError("an object store's client says so without a number"), True),
+        (OSError(errno.EMFILE, "too many open files"), False),
+        (PermissionError(errno.EACCES, "denied"), False),
+        (FileNotFoundError(errno.ENOENT, "gone"), False),
+        (ToleranceError("a record failed"), False),
+        (FrazilError("topic payments does not exist."), False),
+        (ValueError("a bug"), False),
+    ],
+    ids=repr,
+)
+def test_what_is_waited_for_and_what_is_not(problem: Exception, away: bool) -> None:
+    assert is_away(problem) is away
+
+
+class FakeQuery:
+    """A query during whose first wait a batch lands and something else is asked."""
+
+    begins: list[dict[TopicPartition, int]] = []  # noqa: RUF012 - shared on purpose
+
+    def __init__(self, stream: Any, kafka: Any, **told: Any) -> None:
+        self.id = "q"
+        self.asked_to_end = False
+        FakeQuery.begins.append(dict(stream.begin.offsets))
+
+    def start(self, spark: Any) -> None:
+        pass
+
+    def wait(self, seconds: float) -> bool:
+        return self.asked_to_end
+
+    def ask_to_end(self) -> None:
+        self.asked_to_end = True
+
+    def abandon(self) -> None:
+        pass
+
+
+def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stamps = iter([{P: 1_000_000}])
+    stream: Any = SimpleNamespace(
+        begin=SimpleNamespace(offsets={P: 0}), lease=SimpleNamespace(lost=None), log=SimpleNamespace(topics={})
+    )
+    asked = iter(["run", "pause", "pause", "run", "run", "end", "end"])
+    wishes: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
+    watch: Any = SimpleNamespace(known=frozenset(), unread=False)
+
+    def decide(opened: Any, kafka: Any) -> None:
+        opened.begin = SimpleNamespace(offsets=next(stamps))
+
+    monkeypatch.setattr(running, "StreamQuery", FakeQuery)
+    monkeypatch.setattr(running, "decide_start", decide)
+    FakeQuery.begins = []
+    runner = running.StreamRunner(spec(), SimpleNamespace(), Beater(tmp_path, "payments", "g", 1, tmp_path), wishes)  # type: ignore[arg-type]
+    runner._spark = SimpleNamespace()  # type: ignore[assignment]
+    runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
+    assert FakeQuery.begins == [{P: 0}, {P: 1_000_000}]
+    assert not runner.finished
+
+
+def test_a_batch_that_fails_while_an_end_is_asked_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    class Runner:
+        def __init__(self, *given: Any) -> None:
+            pass
+
+        def run(self, *given: Any) -> BatchDone:
+            began.set()
+            assert go.wait(10)
+            raise ToleranceError("a record failed, and s3cret is the password")
+
+    class Spark:
+        isActive = True  # noqa: N815 - as Spark calls it
+
+        def stop(self) -> None:
+            self.isActive = False
+
+        def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 - as Spark calls it
+            return False
+
+    monkeypatch.setattr(query_module, "_end_of", lambda *given: {})
+    monkeypatch.setattr(query_module, "BatchRunner", Runner)
+    stream: Any = SimpleNamespace(folder=SimpleNamespace(new_checkpoint=lambda: tmp_path), spec=spec())
+    query = StreamQuery(stream, SimpleNamespace(), drain=False, on_batch=lambda *given: None)  # type: ignore[arg-type]
+    query._query = Spark()
+    told: list[BaseException] = []
+
+    def land() -> None:
+        try:
+            query._land(None, 0)  # type: ignore[arg-type]
+        except Exception as problem:
+            told.append(problem)
+
+    thread = threading.Thread(target=land)
+    thread.start()
+    assert began.wait(10)
+    query.ask_to_end()
+    go.set()
+    thread.join()
+    with pytest.raises(ToleranceError, match="a record failed"):
+        query.wait(1.0)
+    # What Spark is told, and writes to its log, quotes nothing.
+    assert [str(problem) for problem in told] == ["batch 0 ended with ToleranceError"]
+    assert told[0].__cause__ is None
+    assert told[0].__suppress_context__
+
+
+@pytest.fixture
+def quick_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beater_module, "BEAT_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("quick_beat")
+def test_the_heart_goes_on_whatever_fails_beside_it(tmp_path: Path) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Beater(tmp_path, "payments", "g", 1, tmp_path / "driver.log", full):
+        first = read_heartbeat(tmp_path)
+        assert first is not None
+        assert _later(tmp_path, first.beat).state == "starting"
+
+
+@pytest.mark.usefixtures("quick_beat")
+def test_an_attempt_that_wakes_up_late_does_not_write_over_the_next(tmp_path: Path) -> None:
+    with Beater(tmp_path, "payments", "g", 1, tmp_path) as old, Beater(tmp_path, "payments", "g", 2, tmp_path):
+        old.change(state="running")
+        deadline = time.monotonic() + 10
+        while not old.superseded:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        beat = read_heartbeat(tmp_path)
+        assert beat is not None
+        assert (beat.attempt, beat.state) == (2, "starting")
+
+
+def _later(folder: Path, than: float) -> Heartbeat:
+    deadline = time.monotonic() + 10
+    while (beat := read_heartbeat(folder)) is None or beat.beat <= than:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return beat
+
+
+def test_work_adds_up_over_openings_and_forgets_what_is_no_longer_recent() -> None:
+    work = WorkLog(1000.0)
+    work.opened({P: 0})
+    work.begun(1001.0)
+    assert work.work(1002.0).busy_since == 1001.0
+    work.done(done(read=30, lag=7), {P: 30}, 1010.0, snapshot_id=1, dead_letter_snapshot_id=2, refusals=5)
+    work.opened({P: 30})
+    work.done(done(read=20, batch=4), {P: 50}, 1100.0, snapshot_id=3, dead_letter_snapshot_id=2, refusals=1)
+    now = work.work(1200.0)
+    assert (now.read, now.batches, now.batch, now.refusals, now.busy_since) == (50, 2, 4, 6, None)
+    assert (now.position, now.lag, now.snapshot_id) == ({"payments": {"0": 50}}, {"payments": {"0": 0}}, 3)
+    assert (now.recent.read, now.recent.seconds, now.recent.rate) == (50, 200.0, 0.25)
+    assert work.work(1350.0).recent.read == 20
+    work.lag({P: 58}, 1360.0)
+    assert (work.work(1360.0).total_lag, work.work(1360.0).lag_at) == (8, 1360.0)
+    # A batch that the targets had already counts as nothing.
+    work.done(done(read=0, batch=5), {P: 50}, 1400.0, snapshot_id=3, dead_letter_snapshot_id=2, refusals=1)
+    assert (work.work(1400.0).batches, work.work(1400.0).batch, work.work(1400.0).last_commit_at) == (2, 4, 1100.0)
