@@ -64,9 +64,9 @@ def print_report(console: Console, demo: Demo, url: str, beat: Heartbeat | None)
     console.print(f"First rows landed {first} after the start; all of it took {demo.seconds:.0f} s.")
     console.print(f"\n[bold]Where to look next[/]\n  Dagster    {url}/assets/{'/'.join(demo.asset)}")
     if beat is not None and not beat.final:
-        for name, url in (("Spark UI", beat.ui_url), ("metrics", beat.metrics_url)):
-            if url:
-                console.print(f"  {name:<10} {url}")
+        for name, link in (("Spark UI", beat.ui_url), ("metrics", beat.metrics_url)):
+            if link:
+                console.print(f"  {name:<10} {link}")
     for command, meaning in (
         ("frazil status", "where every stream stands"),
         (f"frazil pause {demo.stream}", "the driver stays, and reads nothing until `frazil resume`"),
