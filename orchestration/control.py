@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +14,19 @@ import dagster as dg
 
 from jobs.errors import FrazilError
 from jobs.supervise.stream_control import Done, StreamControl
-from orchestration.control_jobs import ControlConfig, control_job, control_run_config, control_tags, outcome
+from orchestration.control_jobs import (
+    MAX_RUNTIME_SECONDS,
+    MAX_RUNTIME_TAG,
+    ControlConfig,
+    control_job,
+    control_run_config,
+    control_tags,
+    outcome,
+    perform,
+)
 from orchestration.dagster_instance import dagster_home, dagster_instance
 from orchestration.deadline import within
+from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from orchestration.terminal import first_line
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -71,7 +82,7 @@ def carry_out(deployment: Deployment, ledger: Ledger, config: ControlConfig) -> 
     if ledger.instance is not None:
         told: list[Done | BaseException] = []
         interrupted = False
-        token = outcome.set(told)
+        token, run_id = outcome.set(told), str(uuid.uuid4())
         try:
             result = control_job.execute_in_process(
                 run_config={
@@ -80,7 +91,13 @@ def carry_out(deployment: Deployment, ledger: Ledger, config: ControlConfig) -> 
                     "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
                 },
                 instance=ledger.instance,
-                tags=control_tags(config),
+                run_id=run_id,
+                # From the first moment on: a run that is killed before its step must not hold its stream up.
+                tags={
+                    **control_tags(config),
+                    WORKER_TAG: this_worker(run_id),
+                    MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
+                },
                 resources={"deployment": DeploymentResource.of(deployment)},
                 raise_on_error=False,
             )
@@ -101,7 +118,7 @@ def carry_out(deployment: Deployment, ledger: Ledger, config: ControlConfig) -> 
             raise came
         problem = problem or f"the run in {dagster_home(deployment)} did not come to its step"
     control = StreamControl(deployment.home, deployment.settings_file, config.stream)
-    return control.perform(config.action.value, config.reason, config.by), problem
+    return perform(control, config), problem
 
 
 def _sentence(problem: Exception, home: Path) -> str:

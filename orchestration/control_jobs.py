@@ -21,6 +21,7 @@ REQUEST_TAG = "frazil/request"
 REASON_TAG = "frazil/reason"
 BY_TAG = "frazil/by"
 _TAG_LENGTH = 200
+MAX_RUNTIME_TAG = "dagster/max_runtime"
 # Longer than the longest action takes: after it Dagster gives up a run whose worker is gone.
 MAX_RUNTIME_SECONDS = 300
 
@@ -30,7 +31,7 @@ outcome: ContextVar[list[Done | BaseException] | None] = ContextVar("outcome", d
 
 
 class StreamAction(enum.Enum):
-    """What can be asked of a stream. The last three are the supervisor's: they leave the operator's wish as it is.
+    """What can be asked of a stream. The last four are the supervisor's: they leave the operator's wish as it is.
 
     Names and values are the same, since Dagster's run configuration holds the names.
     """
@@ -43,6 +44,7 @@ class StreamAction(enum.Enum):
     roll = "roll"
     ensure_running = "ensure_running"
     end = "end"
+    let_go = "let_go"
 
 
 class ControlConfig(dg.Config):
@@ -140,7 +142,7 @@ def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
     tags={
         # A retry would do again what an operator may have undone meanwhile; the supervisor asks again if it has to.
         "dagster/max_retries": "0",
-        "dagster/max_runtime": str(MAX_RUNTIME_SECONDS),
+        MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
     },
     description="One action on one stream: start, stop, pause, resume, restart. Give the stream, the action and why.",
 )

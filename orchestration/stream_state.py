@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jobs.supervise.situation import Situation
 
-# What the supervisor calls a stream that waits for a person.
-_HALT = "halt"
+# What the supervisor calls a stream that waits for a person, and one for which no driver is wanted.
+_HALT, _IDLE = "halt", "idle"
 
 
 def state_of(now: Situation, decided: str | None = None) -> str:
@@ -19,7 +19,7 @@ def state_of(now: Situation, decided: str | None = None) -> str:
 
     Args:
         now: A look at the stream.
-        decided: What the supervisor's last tick decided.
+        decided: What the supervisor's last tick decided; None while nobody supervises.
     """
     if now.driver is not None:
         return _with_driver(now)
@@ -33,6 +33,8 @@ def state_of(now: Situation, decided: str | None = None) -> str:
         return "idle"
     beat = now.beat
     if beat is None or not beat.final or (now.launch is not None and now.launch.attempt > beat.attempt):
+        if decided == _IDLE:
+            return "idle"
         return "halted" if decided == _HALT else "dead"
     if beat.state in ("failed", "fenced"):
         needs_answer = beat.error is not None and beat.error.kind == "operator"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
@@ -23,6 +24,7 @@ from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.situation import look_in
 from jobs.supervise.wanted import Wanted
 from orchestration.live import NoCatalogYet, find_table
+from orchestration.reconcile.progress import complete_through
 from orchestration.reconcile.supervisor_file import SupervisorNote
 from orchestration.status_model import StreamStatus
 from orchestration.stream_state import next_command, state_of
@@ -51,7 +53,7 @@ def driver_status(
 
     Args:
         spec: The stream, or what was launched last if its file has problems.
-        note: The supervisor's last tick.
+        note: The supervisor's last tick; of no account if that was long ago.
         problem: What is wrong with its file, or that it is gone.
     """
     status = StreamStatus(spec.stream, spec.table.name, spec.dead_letter_table)
@@ -61,7 +63,8 @@ def driver_status(
     except FrazilError as damage:
         status.state, status.unknown["control"], status.fix = "unknown", damage.message, damage.fix
         return status
-    decision = note.decisions.get(spec.stream, {}) if note is not None else {}
+    supervised = note is not None and not note.is_silent(time.time())
+    decision = note.decisions.get(spec.stream, {}) if note is not None and supervised else {}
     status.decision = decision.get("sentence")
     status.state = state_of(now, decision.get("action"))
     status.wish, status.wished_by, status.wished_for = now.control.wish, now.control.by, now.control.reason
@@ -100,8 +103,9 @@ def _take_from_beat(status: StreamStatus, beat: Heartbeat, *, lives: bool) -> No
     status.position, status.lag_by = _flat(work.position), _flat(work.lag)
     if work.last_commit_at is not None:
         status.last_commit = _instant(work.last_commit_at * 1000)
-    if work.valid_through_ms is not None:
-        status.complete_through = _instant(work.valid_through_ms)
+    through = complete_through(beat)
+    if through is not None:
+        status.complete_through = _instant(through * 1000)
 
 
 def look_further(
@@ -165,6 +169,9 @@ def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> Non
     begin = (kafka.earliest(fresh) if fresh else {}) | status.position
     status.lag_by = {at: max(0, end - begin[at]) for at, end in kafka.latest(partitions).items()}
     status.lag = sum(status.lag_by.values())
+    if status.lag == 0:
+        # As the checks see it: a stream that stands at the end of its topics is complete through now.
+        status.complete_through = datetime.now(UTC)
 
 
 def total_rows(table: Table) -> int:

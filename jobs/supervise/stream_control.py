@@ -21,7 +21,7 @@ from jobs.supervise.lifecycle import Done, Lifecycle
 from jobs.supervise.situation import Situation
 from jobs.supervise.wanted import Configuration
 
-Action = Literal["start", "stop", "pause", "resume", "restart", "roll", "ensure_running", "end"]
+Action = Literal["start", "stop", "pause", "resume", "restart", "roll", "ensure_running", "end", "let_go"]
 
 
 class StreamControl:

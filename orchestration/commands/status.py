@@ -14,7 +14,7 @@ from jobs.runtime.kafka_log import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.live import quick_catalog, quick_kafka
-from orchestration.reconcile.supervisor_file import SILENT_SECONDS, SupervisorNote, read_supervisor_note
+from orchestration.reconcile.supervisor_file import SupervisorNote, read_supervisor_note
 from orchestration.status_facts import status_facts
 from orchestration.status_model import StreamStatus
 from orchestration.status_streams import find_listed, list_streams
@@ -55,7 +55,10 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
             {
                 "streams": [status_facts(each) for each in statuses],
                 "problems": problems,
-                "supervisor": {"silent_seconds": note.silent_for(time.time()) if note is not None else None},
+                "supervisor": {
+                    "supervises": not _silent(note),
+                    "silent_seconds": note.silent_for(time.time()) if note is not None else None,
+                },
             }
         )
     elif streams:
@@ -99,11 +102,11 @@ def _or_error(connect: Callable[[], T]) -> T | FrazilError:
 
 
 def _silent(note: SupervisorNote | None) -> bool:
-    return note is None or note.silent_for(time.time()) > SILENT_SECONDS
+    return note is None or note.is_silent(time.time())
 
 
 def _supervision(note: SupervisorNote | None) -> str:
     if note is None:
         return "nobody has supervised this deployment yet; `frazil dev`, or Dagster's daemon, does"
     looked = f"last looked {span(note.silent_for(time.time()))} ago, from {note.host}"
-    return f"{looked}: is Dagster's daemon running?" if _silent(note) else looked
+    return f"nobody supervises now: {looked}; is Dagster's daemon running?" if _silent(note) else looked

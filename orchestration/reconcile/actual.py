@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.runtime.boot import boot_id
 from jobs.runtime.lease import Lease
 from jobs.runtime.lease_record import LeaseRecord
-from jobs.runtime.processes import is_alive
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from orchestration.reconcile.facts import Actual, LeaseFacts, LeaseState
@@ -62,10 +59,7 @@ def _beat(folder: Path) -> Heartbeat | None:
 
 
 def _lives(beat: Heartbeat | None) -> bool | None:
-    # Containers share a kernel, and see one another's processes as little as those of another host.
-    if beat is None or beat.boot != boot_id() or beat.host != socket.gethostname():
-        return None
-    return is_alive(beat.pid, beat.started)
+    return beat.process_lives() if beat is not None else None
 
 
 def _lease(folder: Path, stream: str) -> LeaseFacts:

@@ -6,12 +6,18 @@ this function, but the lease's epoch: the claims in the tables refuse whoever is
 
 from __future__ import annotations
 
-from jobs.supervise.launches import failures_in_a_row
-from orchestration.reconcile.facts import START_SECONDS, Action, Actual, Decision, Desired
+from orchestration.reconcile.facts import START_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
 from orchestration.reconcile.progress import stalled
+from orchestration.reconcile.without_driver import fix_of, in_seconds, problem_of, without_driver
 
 # A driver that was asked to end finishes its batch; after so long the request is made anew, with its own grace.
 _END_SECONDS = 150.0
+_LEASE = {
+    "none": "there is none",
+    "expired": "which has run out",
+    "released": "which was given back",
+    "dead": "whose holder is gone",
+}
 # A process that has said its last word ends Spark; after so long it hangs.
 _LAST_WORD_SECONDS = 60.0
 
@@ -27,22 +33,17 @@ def decide(desired: Desired, actual: Actual, now: float) -> Decision:
     if actual.problem:
         lives = "; its driver runs on" if actual.driver_lives else ""
         return Decision(Action.HALT, f"{actual.problem.rstrip('.')}{lives}.", actual.fix)
-    if actual.driver_lives and not _is_frozen(actual):
+    if actual.driver_lives and not actual.frozen:
         return _with_driver(desired, actual, now)
     if actual.awaited and actual.launched_for < START_SECONDS and actual.launch is not None:
         return Decision(
             Action.WAIT,
-            f"attempt {actual.launch.attempt} was launched {_seconds(actual.launched_for)} ago and has not said "
+            f"attempt {actual.launch.attempt} was launched {in_seconds(actual.launched_for)} ago and has not said "
             "anything yet",
         )
     if actual.lease.state == "live":
         return _with_holder(desired, actual)
-    return _without_driver(desired, actual, now)
-
-
-def _is_frozen(actual: Actual) -> bool:
-    """Whether a process that still exists has lost its stream: it does not beat, and its lease has run out."""
-    return not actual.fresh and actual.lease.state != "live"
+    return without_driver(desired, actual, now)
 
 
 def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
@@ -53,18 +54,19 @@ def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
     if not actual.fresh:
         return Decision(
             Action.WAIT,
-            f"{who} has not beaten for {_seconds(actual.beat_age)} though its lease is renewed; once the lease runs "
+            f"{who} has not beaten for {in_seconds(actual.beat_age)} though its lease is renewed; once the lease runs "
             "out, another driver can be started beside it safely",
             f"frazil restart {desired.stream}",
         )
-    if beat.state == "stopping":
-        return Decision(Action.WAIT, f"{who} finishes its batch and ends")
     asked_for = now - control.at
     asked_long_ago = not 0 <= asked_for <= _END_SECONDS
+    if beat.state == "stopping":
+        asked_just_now = not asked_long_ago and (control.wish == "stopped" or control.end_attempt >= beat.attempt)
+        return _stopping(desired, actual, who, asked_just_now)
     if control.wish == "stopped":
         if asked_long_ago:
             return Decision(Action.STOP, f"{who} was asked to stop and still runs")
-        return Decision(Action.WAIT, f"{who} was asked to stop {_seconds(asked_for)} ago")
+        return Decision(Action.WAIT, f"{who} was asked to stop {in_seconds(asked_for)} ago")
     if desired.file == "none":
         return Decision(Action.STOP, f"no file in streams/ names the stream any more; {who} ends, its state is kept")
     if desired.file == "valid" and not desired.continuous:
@@ -73,10 +75,12 @@ def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
         if asked_long_ago and desired.file == "valid":
             return Decision(Action.ROLL, f"{who} was asked to make room and still runs")
         return Decision(Action.WAIT, f"{who} was asked to make room", f"frazil restart {desired.stream}")
+    if actual.unheld and desired.file != "unsure" and desired.launchable:
+        return _without_lease(actual, who)
     if desired.file != "valid":
         return Decision(
             Action.HALT,
-            f"{who} runs on under generation {beat.generation}; nothing is changed, since {_problem(desired)}",
+            f"{who} runs on under generation {beat.generation}; nothing is changed, since {problem_of(desired)}",
             "frazil validate",
         )
     rolls = desired.generation != beat.generation
@@ -88,6 +92,35 @@ def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
     if rolls:
         return Decision(Action.ROLL, f"its file has changed from generation {beat.generation} to {desired.generation}")
     return Decision(Action.ADOPT, f"{who} {stalled(desired, beat) or _doing(actual)}")
+
+
+def _stopping(desired: Desired, actual: Actual, who: str, asked_just_now: bool) -> Decision:
+    """A driver that ends. Whoever asked it to may be gone, and it may hang: then somebody has to see to its end."""
+    beat = actual.beat
+    assert beat is not None
+    # On its own clock, in which it said both; and whichever way that was set meanwhile.
+    ending_for = abs(beat.beat_wall - beat.state_since)
+    unheld = actual.unheld and actual.unheld_for > UNHELD_SECONDS
+    if asked_just_now or (ending_for <= _END_SECONDS and not unheld):
+        return Decision(Action.WAIT, f"{who} finishes its batch and ends")
+    sentence = f"{who} has been finishing its batch for {in_seconds(ending_for)}"
+    if desired.control.wish == "stopped" or desired.file == "none":
+        return Decision(Action.STOP, f"{sentence}, and is made to end")
+    if desired.file == "valid" and not desired.continuous:
+        return Decision(Action.STOP, f"{sentence}, and is made to end")
+    if desired.file == "unsure":
+        return Decision(Action.HALT, f"{sentence}; nothing is changed, since {problem_of(desired)}", fix_of(desired))
+    return Decision(Action.ROLL, f"{sentence}, and is made to end, so that another can take its place", ends=True)
+
+
+def _without_lease(actual: Actual, who: str) -> Decision:
+    """A driver that works on without the lease: it lands nothing, or is about to be refused."""
+    lease = actual.lease
+    whose = f"which {lease.holder} holds" if lease.state == "live" else _LEASE[lease.state]
+    sentence = f"{who} has worked without the stream's lease ({whose}) for {in_seconds(actual.unheld_for)}"
+    if actual.unheld_for <= UNHELD_SECONDS:
+        return Decision(Action.WAIT, f"{sentence}; it takes it again, gives way, or is ended soon")
+    return Decision(Action.ROLL, f"{sentence}, so it is ended and another takes its place", ends=True)
 
 
 def _doing(actual: Actual) -> str:
@@ -122,107 +155,3 @@ def _with_holder(desired: Desired, actual: Actual) -> Decision:
 
 def _driver_wanted(desired: Desired) -> bool:
     return desired.continuous and desired.control.wish == "running" and desired.file in ("valid", "invalid")
-
-
-def _without_driver(desired: Desired, actual: Actual, now: float) -> Decision:
-    stream, launch = desired.stream, actual.launch
-    if desired.control.wish == "stopped":
-        return Decision(Action.IDLE, "it is stopped", f"frazil start {stream}")
-    if desired.control.wish == "paused":
-        return Decision(
-            Action.IDLE, f"it is paused, and {_ended(actual)}; resuming starts one", f"frazil resume {stream}"
-        )
-    if desired.file == "none":
-        return Decision(Action.IDLE, "no file in streams/ names the stream; its state is kept")
-    if not desired.continuous:
-        return Decision(Action.IDLE, "its trigger is available_now: it is drained when it is materialized")
-    if desired.file == "unsure" or (desired.file == "invalid" and launch is None):
-        return Decision(Action.HALT, f"no driver runs, and none is started, since {_problem(desired)}", _fix(desired))
-    if launch is None:
-        return Decision(Action.START, "it has not been launched before")
-    frozen = "; its lease has run out, so whatever it does later is refused" if actual.driver_lives else ""
-    as_it_was = f"; it starts as it last ran, since {_problem(desired)}" if desired.file == "invalid" else ""
-    ended = f"{_ended(actual)}{frozen}{as_it_was}"
-    if desired.generation is not None and desired.generation != launch.generation:
-        return Decision(Action.START, f"{ended}; its file has changed since, to generation {desired.generation}")
-    return _after_an_end(desired, actual, now, ended)
-
-
-def _after_an_end(desired: Desired, actual: Actual, now: float, ended: str) -> Decision:
-    stream, beat, restart = desired.stream, actual.beat, desired.restart
-    failures = failures_in_a_row(actual.launch, beat, restart.stable_after.total_seconds())
-    if not failures:
-        return Decision(Action.START, ended)
-    error = beat.error if beat is not None and not actual.awaited else None
-    if error is not None and error.kind == "operator" and beat is not None and beat.state == "failed":
-        return Decision(
-            Action.HALT,
-            f"{ended}. Starting it again would not help",
-            f"{error.fix}; then frazil start {stream}" if error.fix else f"frazil start {stream}",
-            failures=failures,
-        )
-    if failures > restart.max_restarts:
-        fix = f"frazil start {stream}, after mending the cause"
-        return Decision(
-            Action.HALT,
-            f"it failed {failures} times in a row, which is more than restart.max_restarts ({restart.max_restarts}); "
-            f"{ended}",
-            f"{error.fix}; {fix}" if error is not None and error.fix else fix,
-            failures=failures,
-        )
-    left = backoff_seconds(desired, failures) - down_for(actual, now)
-    if left > 0:
-        return Decision(
-            Action.BACKOFF,
-            f"start {failures + 1} in a row in {_seconds(left)}; {ended}",
-            f"frazil start {stream}, to start it at once",
-            seconds=left,
-            failures=failures,
-        )
-    return Decision(Action.START, ended, failures=failures)
-
-
-def backoff_seconds(desired: Desired, failures: int) -> float:
-    """How long to wait after this many failures in a row: 0, then `first_delay`, doubling up to `longest_delay`."""
-    if failures <= 1:
-        return 0.0
-    restart = desired.restart
-    # 60 doublings of the shortest delay are longer than any that can be configured.
-    grown = restart.first_delay.total_seconds() * 2.0 ** min(failures - 2, 60)
-    return min(grown, restart.longest_delay.total_seconds())
-
-
-def down_for(actual: Actual, now: float) -> float:
-    """Seconds since the driver ended; 0 at least, whatever the wall clock did meanwhile."""
-    if actual.down_for is not None:
-        return max(0.0, actual.down_for)
-    if actual.awaited and actual.launch is not None:
-        return max(0.0, now - actual.launch.at)
-    return max(0.0, actual.beat_age) if actual.beat is not None else 0.0
-
-
-def _ended(actual: Actual) -> str:
-    beat, launch = actual.beat, actual.launch
-    if launch is not None and actual.awaited:
-        return f"attempt {launch.attempt} did not say anything within {START_SECONDS:.0f} s"
-    if beat is None:
-        return "no driver has run"
-    if beat.state == "failed" and beat.error is not None:
-        return f"attempt {beat.attempt} failed: {beat.error.message}"
-    if beat.final:
-        return f"attempt {beat.attempt} has {'been ' if beat.state != 'finished' else ''}{beat.state}"
-    if actual.driver_lives:
-        return f"attempt {beat.attempt} (process {beat.pid}) has not beaten for {_seconds(actual.beat_age)}"
-    return f"attempt {beat.attempt} is gone without a last word (process {beat.pid} on {beat.host})"
-
-
-def _problem(desired: Desired) -> str:
-    return desired.problem.rstrip(".") or "its file cannot be read"
-
-
-def _fix(desired: Desired) -> str:
-    return "frazil validate" if desired.file == "invalid" else "bring back the folder streams/"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{max(0.0, seconds):.0f} s"

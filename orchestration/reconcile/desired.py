@@ -127,18 +127,22 @@ def wanted(stream: str, files: Files, settings: Settings, deployment: Deployment
     state, sentence = _file_state(stream, files, folder, deployment)
     spec = files.specs.get(stream) if state == "valid" else launched_spec(folder)
     if spec is None:
-        return Wanted(Desired(stream, state, problem=sentence, control=control), None, problem, fix)
-    now = None
-    if state == "valid":
-        try:
-            now = generation(spec, settings)
-        except Exception as error:
+        nothing = Desired(stream, state, problem=sentence, launchable=False, control=control)
+        return Wanted(nothing, None, problem, fix)
+    now, launchable = None, True
+    try:
+        of_spec = generation(spec, settings)
+        now = of_spec if state == "valid" else None
+    except Exception as error:
+        launchable = False
+        if state == "valid":
             state, sentence = "invalid", f"its generation cannot be told: {error}"
     desired = Desired(
         stream,
         state,
         generation=now,
         problem=sentence,
+        launchable=launchable,
         continuous=spec.continuous,
         control=control,
         restart=spec.restart,

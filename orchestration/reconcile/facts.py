@@ -18,6 +18,8 @@ LeaseState = Literal["none", "live", "expired", "released", "dead"]
 FRESH_SECONDS = SILENT_SECONDS
 START_SECONDS = 90.0
 STALLED_SECONDS = 600.0
+# A driver whose lease was taken or has run out notices within a beat of it.
+UNHELD_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Desired:
             names it; `unsure`: the folder `streams/` is missing, unreadable or empty, which says nothing of a stream.
         problem: Why the file is not `valid`, in a sentence.
         generation: Of the file as it is; None if it is not valid.
+        launchable: Whether there is a configuration to launch a driver with: the file's, or the one launched last.
         continuous: Whether a driver is wanted for as long as the stream is.
         control: The operator's newest word.
         restart: How it is started again; the default where the file cannot be read.
@@ -39,6 +42,7 @@ class Desired:
     file: FileState
     generation: str | None = None
     problem: str = ""
+    launchable: bool = True
     continuous: bool = True
     control: Control = field(default_factory=Control)
     restart: Restart = field(default_factory=Restart)
@@ -79,6 +83,7 @@ class Actual:
         launched_for: Seconds since the newest launch, as far as known.
         down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
             kept count, and then the wall clock has to do.
+        unheld_for: Seconds for which a driver has been seen at work without the lease, as far as somebody kept count.
         problem: A file of the state folder that cannot be read, in a sentence; `fix` is the next command.
     """
 
@@ -89,6 +94,7 @@ class Actual:
     launch: Launch | None = None
     launched_for: float = 0.0
     down_for: float | None = None
+    unheld_for: float = 0.0
     problem: str = ""
     fix: str | None = None
 
@@ -113,6 +119,22 @@ class Actual:
         if self.process is None:
             return self.fresh or (self.lease.state == "live" and self.lease_is_the_drivers)
         return self.process
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether who beats holds the stream's lease now."""
+        return self.lease.state == "live" and self.lease_is_the_drivers
+
+    @property
+    def frozen(self) -> bool:
+        """Whether a process that still exists has lost its stream: it does not beat, and its lease has run out."""
+        return self.driver_lives and not self.fresh and not self.holds_lease
+
+    @property
+    def unheld(self) -> bool:
+        """Whether a driver that beats is at work without the lease, as one that waits or starts may be."""
+        at_work = self.beat is not None and self.beat.state in ("running", "stopping")
+        return at_work and self.driver_lives and self.fresh and not self.holds_lease
 
     @property
     def awaited(self) -> bool:
@@ -142,6 +164,7 @@ class Decision:
         fix: The next command, where a person can do something.
         seconds: With BACKOFF, how long to wait still.
         failures: How many launches failed in a row, where that counts.
+        ends: With ROLL, that the driver is to be ended whatever it runs; another is started once it has.
     """
 
     action: Action
@@ -149,3 +172,4 @@ class Decision:
     fix: str | None = None
     seconds: float = 0.0
     failures: int = 0
+    ends: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assets.stream_checks import Verdict
 from jobs.runtime.open_stream import stream_folder
@@ -44,20 +44,12 @@ def look_at(each: Wanted, settings: Settings, now: float, clock: float, memory: 
     if memory is not None:
         actual = memory.timed(actual, clock)
     if each.control_problem and not actual.problem:
-        actual = Actual(
-            lease=actual.lease,
-            beat=actual.beat,
-            beat_age=actual.beat_age,
-            process=actual.process,
-            launch=actual.launch,
-            problem=each.control_problem,
-            fix=each.control_fix,
-        )
+        actual = replace(actual, problem=each.control_problem, fix=each.control_fix)
     return Look(each, actual, decide(each.desired, actual, now))
 
 
 def judge(deployment: Deployment, stream: str) -> Sequence[Verdict]:
-    """What the checks say of one stream, looked at now; asks Kafka and the catalog if no driver can be asked.
+    """What the checks say of one stream, looked at now; asks Kafka and the catalog if no driver tells.
 
     This is what a check does that is executed from the UI; the sensor says the same from the same facts.
     """
@@ -69,7 +61,7 @@ def judge(deployment: Deployment, stream: str) -> Sequence[Verdict]:
         return [settings_verdict(problem)]
     look = look_at(wanted(stream, files, settings, deployment), settings, now, 0.0)
     lag = lag_of(look.actual)
-    if not look.actual.driver_lives and look.wanted.spec is not None:
+    if (lag is None or not look.actual.driver_lives) and look.wanted.spec is not None:
         lag = Lookups(settings).lag(look.wanted.spec, now) or lag
     return judged(look, lag, now)
 

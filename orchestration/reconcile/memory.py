@@ -16,8 +16,9 @@ import msgspec
 from jobs.runtime.boot import boot_id
 from orchestration.reconcile.facts import Actual
 
-# A run that came to nothing is asked for anew after so long.
+# A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
 AGAIN_SECONDS = 30.0
+LONGEST_AGAIN_SECONDS = 600.0
 
 
 class StreamMemory(msgspec.Struct, omit_defaults=True):
@@ -25,10 +26,12 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         request: The number of the newest control run that was asked for; only grows.
-        asked: What that run was to do, and after which attempt; `asked_at`: boot clock when it was asked for.
+        asked: What that run was to do, and after which attempt; `asked_at`: boot clock when it was asked for; `asks`:
+            how often the same was asked for.
         attempt: The launch that `launched` and `down` belong to.
         launched: Boot clock when a launch without a beat was first seen.
         down: Boot clock when the stream was first seen without a driver.
+        unheld: Boot clock when its driver was first seen at work without the lease.
         sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
         lag: A checksum of the lags last reported; `lag_at`: when.
         checks: Of what each check said last, a short checksum; `checks_at`: when any was reported, `all_at`: when all.
@@ -39,9 +42,11 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     request: int = msgspec.field(default=0, name="r")
     asked: str = msgspec.field(default="", name="q")
     asked_at: int = msgspec.field(default=0, name="qa")
+    asks: int = msgspec.field(default=0, name="n")
     attempt: int = msgspec.field(default=0, name="a")
     launched: int | None = msgspec.field(default=None, name="l")
     down: int | None = msgspec.field(default=None, name="d")
+    unheld: int | None = msgspec.field(default=None, name="u")
     sink: int | None = msgspec.field(default=None, name="s")
     sink_at: int = msgspec.field(default=0, name="sa")
     dead: int | None = msgspec.field(default=None, name="x")
@@ -64,7 +69,7 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         """
         attempt = actual.launch.attempt if actual.launch else 0
         if attempt != self.attempt:
-            self.attempt, self.launched, self.down = attempt, None, None
+            self.attempt, self.launched, self.down, self.unheld = attempt, None, None, None
         now = math.floor(clock)
         if not actual.awaited:
             self.launched = None
@@ -74,24 +79,37 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
             self.down = None
         elif self.down is None:
             self.down = now
+        if not actual.unheld:
+            self.unheld = None
+        elif self.unheld is None:
+            self.unheld = now
         return replace(
             actual,
             launched_for=clock - self.launched if self.launched is not None else 0.0,
             down_for=clock - self.down if self.down is not None else None,
+            unheld_for=clock - self.unheld if self.unheld is not None else 0.0,
         )
 
     def may_ask(self, action: str, clock: float) -> bool:
-        """Whether a run may be asked for now: at once, unless the same was asked for just now and nothing came of it.
+        """Whether a run may be asked for now: at once, unless the same was asked for before and nothing came of it.
+
+        Such a run is asked for anew after pauses that grow: what cannot be done would otherwise fail for ever, twice
+        a minute. After long enough a pause it counts as a new matter.
 
         Args:
             action: What is to be done; empty if nothing is.
             clock: The boot clock now.
         """
-        asked = f"{action}:{self.attempt}" if action else ""
-        if asked and asked == self.asked and clock - self.asked_at < AGAIN_SECONDS:
+        if not action:
             return False
-        self.asked, self.asked_at = asked, math.floor(clock) if asked else 0
-        return bool(asked)
+        asked, since = f"{action}:{self.attempt}", clock - self.asked_at
+        same = asked == self.asked and since < 2 * LONGEST_AGAIN_SECONDS
+        if same and since < min(LONGEST_AGAIN_SECONDS, AGAIN_SECONDS * 2 ** (self.asks - 1)):
+            return False
+        # More doublings are of no use.
+        self.asks = min(self.asks + 1, 9) if same else 1
+        self.asked, self.asked_at = asked, math.floor(clock)
+        return True
 
 
 class Memory(msgspec.Struct, omit_defaults=True):
@@ -120,7 +138,7 @@ class Memory(msgspec.Struct, omit_defaults=True):
         if memory.boot != boot_id():
             memory.boot = boot_id()
             for stream in memory.streams.values():
-                stream.launched = stream.down = None
+                stream.launched = stream.down = stream.unheld = None
                 stream.asked = ""
         return memory
 

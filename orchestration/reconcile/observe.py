@@ -18,13 +18,13 @@ from jobs.supervise.heartbeat import Heartbeat, Offsets
 from orchestration.reconcile.facts import Actual
 from orchestration.reconcile.lookups import Lookups, TableFacts
 from orchestration.reconcile.memory import StreamMemory, checksum, due
-from orchestration.reconcile.verdicts import complete_through
+from orchestration.reconcile.progress import complete_through
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
-# For a stream whose table is not materialized meanwhile, which evaluates them all.
-CHECKS_SECONDS = 600
+# All checks are told anew: with a materialization of the table, and without any.
+WITH_TABLE_SECONDS, CHECKS_SECONDS = 300, 600
 # A stream that flaps is told this often at most.
 CHANGED_SECONDS = 30
 # The end of its topics was looked up this recently, or a stream does not count as caught up.
@@ -48,7 +48,8 @@ def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
         "table": reports,
         "dead_letters": reports,
         "lag": len(names.topic_keys(spec)) * reports,
-        "checks": (len(DESCRIPTIONS) + 1) * reports,
+        # Whether the records add up is told with each report, since the table has been asked anyhow.
+        "checks": len(DESCRIPTIONS) * min(reports, _DAY // WITH_TABLE_SECONDS) + reports,
         "checks_flapping": len(DESCRIPTIONS) * _DAY // CHANGED_SECONDS,
     }
 
@@ -65,7 +66,9 @@ def stream_events(
     """What there is to report of one stream in this tick; notes in its memory what was reported.
 
     Dagster shows a check as not evaluated if its asset was materialized since by another run than the one that
-    evaluated it; what is reported without a run counts as one run. So all checks follow each materialization.
+    evaluated it; what is reported without a run counts as one run. So all checks follow a materialization, every five
+    minutes at most: after a run has materialized the table, as somebody may ask for by hand, those that the run does
+    not evaluate may read "Not Evaluated" for so long.
 
     Args:
         spec: The stream, as its file says or as it was launched.
@@ -81,16 +84,17 @@ def stream_events(
     if beat is not None:
         yield from _of_dead_letters(spec, settings, beat, memory, lookups, now)
         yield from _lags(spec, beat, memory, now)
-    told = list(_news(found, memory, now, everything=isinstance(report, dg.AssetMaterialization)))
+    told = list(_news(found, memory, now, with_table=isinstance(report, dg.AssetMaterialization)))
     if facts is not None:
         told.append(adds_up(spec.stream, facts.totals))
     yield from (evaluation(verdict, key) for verdict in told)
 
 
-def _news(found: Sequence[Verdict], memory: StreamMemory, now: float, *, everything: bool) -> Sequence[Verdict]:
+def _news(found: Sequence[Verdict], memory: StreamMemory, now: float, *, with_table: bool) -> Sequence[Verdict]:
     """The checks that say something else than last time; every now and then all of them."""
     codes = [checksum(verdict.code) & 0xFFFF for verdict in found]
-    if everything or len(codes) != len(memory.checks) or due(now, memory.all_at, CHECKS_SECONDS):
+    every = WITH_TABLE_SECONDS if with_table else CHECKS_SECONDS
+    if len(codes) != len(memory.checks) or due(now, memory.all_at, every):
         memory.checks, memory.checks_at, memory.all_at = codes, int(now), int(now)
         return found
     news = [verdict for verdict, code, last in zip(found, codes, memory.checks, strict=True) if code != last]
@@ -132,7 +136,7 @@ def _reads_as_fresh(spec: StreamSpec, actual: Actual, now: float) -> bool:
     """Whether a materialization, which is all that Dagster's freshness policies count, would tell the truth."""
     if spec.freshness is None:
         return True
-    through = complete_through(actual)
+    through = complete_through(actual.beat)
     return through is not None and now - through <= spec.freshness.warn.total_seconds()
 
 
@@ -192,7 +196,7 @@ def _work(actual: Actual, beat: Heartbeat) -> dict[str, Any]:
     }
     if work.total_lag is not None:
         told["consumer_lag_records"] = work.total_lag
-    through = complete_through(actual)
+    through = complete_through(beat)
     if through is not None:
         told["complete_through"] = dg.MetadataValue.timestamp(datetime.fromtimestamp(through, UTC))
     return told

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 import dagster as dg
 
 from orchestration.control_jobs import (
+    BY_TAG,
     JOB,
+    MAX_RUNTIME_SECONDS,
+    MAX_RUNTIME_TAG,
     REQUEST_TAG,
     STREAM_TAG,
     ControlConfig,
@@ -26,8 +29,6 @@ CONTROL_ACTIONS = {
     Action.ROLL: StreamAction.roll,
     Action.STOP: StreamAction.end,
 }
-# Longer than the longest action takes: after it Dagster gives up a run whose worker is gone.
-_MAX_RUNTIME_SECONDS = 300
 _MAX_REASON = 300
 
 UNDER_WAY = [
@@ -47,10 +48,14 @@ def runs_under_way(instance: dg.DagsterInstance) -> dict[str, str]:
 
 
 def newest_requests(instance: dg.DagsterInstance, streams: Iterable[str]) -> dict[str, int]:
-    """By stream, the number of its newest control run, for a cursor that was lost."""
+    """By stream, the number of the newest run that the supervisor asked for, for a cursor that was lost.
+
+    Runs that people asked for have no number, however many of them are newer.
+    """
     found: dict[str, int] = {}
     for stream in streams:
-        runs = instance.get_runs(dg.RunsFilter(job_name=JOB, tags={STREAM_TAG: stream}), limit=20)
+        asked_for = {STREAM_TAG: stream, BY_TAG: SUPERVISOR}
+        runs = instance.get_runs(dg.RunsFilter(job_name=JOB, tags=asked_for), limit=20)
         numbers = [int(text) for run in runs if (text := run.tags.get(REQUEST_TAG, "")).isdecimal()]
         found[stream] = max(numbers, default=0)
     return found
@@ -63,7 +68,7 @@ def control_run(stream: str, decision: Decision, request: int) -> dg.RunRequest:
         request: Its number, which no earlier run of the stream has.
     """
     reason = decision.sentence if len(decision.sentence) <= _MAX_REASON else f"{decision.sentence[:_MAX_REASON]}…"
-    action = CONTROL_ACTIONS[decision.action]
+    action = StreamAction.let_go if decision.ends else CONTROL_ACTIONS[decision.action]
     config = ControlConfig(stream=stream, action=action, reason=reason, by=SUPERVISOR, request=request)
     return dg.RunRequest(
         run_key=f"{stream}:{action.value}:{request}",
@@ -72,6 +77,6 @@ def control_run(stream: str, decision: Decision, request: int) -> dg.RunRequest:
             **control_tags(config),
             # Before the drains that wait in the queue.
             "dagster/priority": "10",
-            "dagster/max_runtime": str(_MAX_RUNTIME_SECONDS),
+            MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
         },
     )

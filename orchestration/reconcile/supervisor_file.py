@@ -29,6 +29,10 @@ class SupervisorNote(msgspec.Struct, frozen=True):
         """Seconds since the newest tick; more than `SILENT_SECONDS` says that nobody supervises."""
         return max(0.0, now - self.at)
 
+    def is_silent(self, now: float) -> bool:
+        """Whether nobody supervises, so that what the newest tick decided is of no account any more."""
+        return self.silent_for(now) > SILENT_SECONDS
+
 
 def read_supervisor_note(state: Path) -> SupervisorNote | None:
     """The newest tick's note; None if there never was one.

@@ -126,10 +126,14 @@ def _events(
 
 
 def _lag(each: Wanted, look: Look, memory: StreamMemory, lookups: Lookups, now: float) -> Lag | None:
-    """As the driver says; Kafka is asked, once a minute, only for a stream that has none."""
-    if look.actual.driver_lives:
+    """As the driver says; Kafka is asked, once a minute, for a stream without one, or whose driver does not say.
+
+    A driver that was launched while its stream was paused has never looked.
+    """
+    told = lag_of(look.actual)
+    if told is not None and look.actual.driver_lives:
         memory.looked_at, memory.waiting, memory.through = 0, None, None
-        return lag_of(look.actual)
+        return told
     if each.spec is not None and due(now, memory.looked_at, _LOOK_SECONDS):
         memory.looked_at = int(now)
         found = lookups.lag(each.spec, now)
@@ -137,7 +141,7 @@ def _lag(each: Wanted, look: Look, memory: StreamMemory, lookups: Lookups, now: 
             memory.waiting = found.records
             memory.through = int(found.valid_through) if found.valid_through is not None else None
     if memory.waiting is None:
-        return lag_of(look.actual)
+        return told
     return Lag(memory.waiting, memory.looked_at, memory.through)
 
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from orchestration.reconcile.facts import FRESH_SECONDS, Action, Actual, Decision, Desired
-from orchestration.reconcile.progress import stalled
+from orchestration.reconcile.facts import FRESH_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
+from orchestration.reconcile.progress import complete_through, stalled
 
 DEFAULT_DEAD_LETTER_RATIO = 0.05
 # Fewer records say nothing of a ratio.
@@ -36,22 +36,7 @@ def lag_of(actual: Actual) -> Lag | None:
     beat = actual.beat
     if beat is None or beat.work.lag_at is None or beat.work.total_lag is None:
         return None
-    return Lag(beat.work.total_lag, beat.work.lag_at, complete_through(actual))
-
-
-def complete_through(actual: Actual) -> float | None:
-    """Every record with an older timestamp is in the tables, by the newest heartbeat; seconds since 1970.
-
-    A stream that stood at the end of its topics was complete when it was looked up, though no commit says so.
-    """
-    if actual.beat is None:
-        return None
-    work = actual.beat.work
-    known = [work.valid_through_ms / 1000] if work.valid_through_ms is not None else []
-    # Without a partition there is no end to stand at.
-    if work.lag and work.lag_at is not None and work.total_lag == 0:
-        known.append(work.lag_at)
-    return max(known, default=None)
+    return Lag(beat.work.total_lag, beat.work.lag_at, complete_through(beat))
 
 
 def verdicts(
@@ -83,7 +68,9 @@ def with_next(sentence: str, fix: str | None) -> str:
 
 def _driver_alive(actual: Actual, decision: Decision) -> Verdict:
     beat = actual.beat
-    lives = actual.driver_lives and actual.fresh
+    # One that works without the lease lands nothing.
+    useful = not (actual.unheld and actual.unheld_for > UNHELD_SECONDS)
+    lives = actual.driver_lives and actual.fresh and useful
     retrying = lives and beat is not None and beat.state == "retrying"
     sentence = with_next(decision.sentence, decision.fix if not lives or retrying else None)
     figures: dict[str, float | int | str] = {"action": decision.action.value, "failures_in_a_row": decision.failures}

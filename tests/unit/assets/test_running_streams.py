@@ -13,10 +13,11 @@ import pytest
 from jobs.runtime.open_stream import stream_folder
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.launcher import COMMAND_VARIABLE, reap
+from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
-from tests.unit.supervise.worlds import STANDIN, World, wait_for
+from tests.unit.orchestration.drivers import end_all
+from tests.unit.supervise.worlds import STANDIN, World
 
 # Dagster warns about itself when one resource holds another.
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
@@ -31,9 +32,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     try:
         yield made
     finally:
-        made.end()
-        wait_for(lambda: not made.living(), "the end of the drivers")
-        reap()
+        end_all(made)
 
 
 def run(world: World, instance: dg.DagsterInstance, checks: tuple[str, ...] = ()) -> Any:

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from jobs.errors import FrazilError
 from jobs.runtime.processes import session_members
 from jobs.supervise.driver_process import read_note
-from jobs.supervise.launcher import COMMAND_VARIABLE, reap
+from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.cli import main
 from orchestration.control import carry_out, open_ledger
 from orchestration.control_jobs import ControlConfig, StreamAction, control_job, control_run_config
@@ -27,6 +27,7 @@ from orchestration.reconcile.requests import runs_under_way
 from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from tests.unit.orchestration.drivers import end_all
 from tests.unit.supervise.worlds import STANDIN, World, wait_for
 
 
@@ -36,8 +37,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     made = World(tmp_path)
     yield made
-    made.end()
-    reap()
+    end_all(made)
 
 
 def frazil(world: World, *arguments: str) -> Result:

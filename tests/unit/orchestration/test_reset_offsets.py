@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -129,7 +130,7 @@ def beat(folder: StreamFolder, state: State) -> None:
             pid,
             str(start_time(pid)),
             boot_id(),
-            "here",
+            socket.gethostname(),
             now,
             state,
             now,

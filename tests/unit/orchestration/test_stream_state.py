@@ -18,13 +18,13 @@ from jobs.runtime.lease import Lease
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.driver_process import Driver
 from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, State, Work, write_heartbeat
-from jobs.supervise.launcher import reap
 from jobs.supervise.launches import Launch
 from jobs.supervise.situation import Situation
 from jobs.supervise.wanted import Wanted
 from orchestration.cli import main
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
 from orchestration.stream_state import state_of
+from tests.unit.orchestration.drivers import end_all
 from tests.unit.supervise.worlds import WHY, World, wait_for
 
 NOBODY = Wanted(None, None, None, ())
@@ -34,8 +34,7 @@ NOBODY = Wanted(None, None, None, ())
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
-    made.end()
-    reap()
+    end_all(made)
 
 
 def beat(state: State = "running", *, kind: Any = None, **fields: Any) -> Heartbeat:
@@ -88,6 +87,11 @@ def test_the_word_for_a_stream(now: Situation, word: str) -> None:
 def test_what_the_supervisor_gave_up_is_halted() -> None:
     assert state_of(situation(beat("failed", kind="error")), "halt") == "halted"
     assert state_of(situation(None, launch=LATER), "halt") == "halted"
+
+
+def test_a_stream_without_a_driver_is_not_dead_if_none_is_wanted() -> None:
+    assert state_of(situation(beat("running")), "idle") == "idle"
+    assert state_of(situation(beat("failed", kind="error")), "idle") == "failed"
 
 
 def frazil(world: World, *arguments: str, expect: int = 0) -> Result:
@@ -158,7 +162,10 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
     write_supervisor_note(world.home / ".frazil" / "state", SupervisorNote(now - 5, "here", 1))
     assert "supervision       last looked 5 s ago, from here\n" in frazil(world, "status", "payments").stdout
     write_supervisor_note(world.home / ".frazil" / "state", SupervisorNote(now - 300, "here", 1))
-    assert "5 min ago, from here: is Dagster's daemon running?" in frazil(world, "status").stdout
+    assert (
+        "nobody supervises now: last looked 5 min ago, from here; is Dagster's daemon running?"
+        in frazil(world, "status").stdout
+    )
 
 
 def test_status_names_the_last_error_and_the_next_command(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

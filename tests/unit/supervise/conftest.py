@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.supervise.launcher import reap
+from tests.unit.orchestration.drivers import end_all
 from tests.unit.supervise.worlds import World
 
 
@@ -16,5 +16,4 @@ def world(tmp_path: Path) -> Iterator[World]:
     """A deployment whose drivers only beat; they end with the test."""
     made = World(tmp_path)
     yield made
-    made.end()
-    reap()
+    end_all(made)

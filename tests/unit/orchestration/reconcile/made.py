@@ -48,7 +48,12 @@ def beat(state: State = "running", **changes: Any) -> Heartbeat:
 
 def failed(kind: str = "error", **changes: Any) -> Heartbeat:
     error = LastError("the table is gone", kind, NOW - 1, "frazil accept orders")  # type: ignore[arg-type]
-    return beat("failed", **{"error": error, "work": Work(batches=0)} | changes)
+    return beat("failed", **{"error": error, "since": NOW - 100, "work": Work(batches=0)} | changes)
+
+
+def fenced(**changes: Any) -> Heartbeat:
+    error = LastError("stream orders: another driver took over (epoch 6).", "error", NOW - 1)
+    return beat("fenced", **{"error": error, "since": NOW - 100} | changes)
 
 
 def lease(state: LeaseState = "live", pid: int = PID, started: str = "100") -> LeaseFacts:
@@ -74,8 +79,9 @@ def actual(**changes: Any) -> Actual:
 
 
 def gone(**changes: Any) -> Actual:
-    """A driver that was killed; with what is given changed."""
-    return actual(**{"lease": lease("dead"), "process": False, "beat_age": 5.0} | changes)
+    """A driver that was killed soon after it had started; with what is given changed."""
+    newest = beat(since=NOW - 100)
+    return actual(**{"lease": lease("dead"), "beat": newest, "process": False, "beat_age": 5.0} | changes)
 
 
 def stand_in(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from orchestration.control_jobs import JOB, REQUEST_TAG
+from orchestration.control_jobs import JOB, REQUEST_TAG, ControlConfig, StreamAction, control_tags
 from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from tests.unit.orchestration.reconcile.standins import Sensor, World, dead_process
 
@@ -30,6 +30,26 @@ def test_a_request_is_never_doubled(world: World, instance: dg.DagsterInstance) 
     sensor.cursor = None
     instance.report_run_failed(run)
     assert [each.tags[REQUEST_TAG] for each in sensor.tick().run_requests] == ["2"]
+
+
+def test_a_lost_cursor_counts_on_however_many_actions_of_people_are_newer(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    world.write("orders")
+    sensor = Sensor(world, instance)
+    job = sensor.definitions.resolve_job_def(JOB)
+
+    def done(tags: dict[str, str]) -> None:
+        config = request.run_config
+        instance.create_run_for_job(job, run_config=config, tags=tags, status=dg.DagsterRunStatus.FAILURE)
+
+    (request,) = sensor.tick().run_requests
+    done({**request.tags, REQUEST_TAG: "41"})
+    for action in [StreamAction.pause, StreamAction.resume] * 12:
+        done(control_tags(ControlConfig(stream="orders", action=action, by="tester@here")))
+    sensor.cursor = None
+    (again,) = sensor.tick().run_requests
+    assert (again.tags[REQUEST_TAG], again.run_key) == ("42", "orders:ensure_running:42")
 
 
 def test_a_run_whose_process_is_gone_is_given_up(world: World, instance: dg.DagsterInstance) -> None:

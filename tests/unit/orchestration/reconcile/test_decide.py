@@ -7,8 +7,9 @@ import pytest
 from jobs.spec.models import Restart
 from jobs.supervise.control import Control
 from jobs.supervise.heartbeat import LastError, Work
-from orchestration.reconcile.decide import backoff_seconds, decide
+from orchestration.reconcile.decide import decide
 from orchestration.reconcile.facts import Action, Actual, Desired
+from orchestration.reconcile.without_driver import backoff_seconds
 from tests.unit.orchestration.reconcile.made import (
     GENERATION,
     NOW,
@@ -55,7 +56,6 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
         "starting",
     ),
     ("starts before its lease", desired(), actual(lease=lease("none"), beat=beat("starting")), Action.ADOPT, "start"),
-    ("finishes its batch", desired(), actual(beat=beat("stopping")), Action.WAIT, "finishes its batch"),
     ("paused", desired(control=PAUSED), actual(beat=beat("paused")), Action.ADOPT, "is paused"),
     ("paused, file changed", desired(control=PAUSED, generation=OTHER), actual(), Action.ADOPT, "when it is resumed"),
     ("resumed", desired(), actual(beat=beat("paused")), Action.ADOPT, "resumes"),
@@ -79,6 +79,13 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ("folder away, driver gone", desired(**UNSURE), gone(), Action.HALT, "streams/ is empty"),
     ("invalid file", desired(**INVALID), actual(), Action.HALT, "runs on under generation aaaaaaaaaaaa"),
     ("invalid file, driver gone", desired(**INVALID), gone(), Action.START, "as it last ran, since orders.yaml:3"),
+    (
+        "invalid file, nothing to launch",
+        desired(**INVALID, launchable=False),
+        gone(),
+        Action.HALT,
+        "cannot be launched any more either",
+    ),
     ("invalid file, crashed twice", desired(**INVALID), gone(launch=launch(failures=1)), Action.BACKOFF, "tabel"),
     ("invalid file, stopped", desired(**INVALID, control=STOPPED), gone(), Action.IDLE, "stopped"),
     # The driver is gone.
@@ -88,8 +95,6 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ("killed, lease still runs", desired(), gone(lease=lease("live")), Action.WAIT, "holds the stream's lease"),
     ("ended for the next", desired(), gone(lease=lease("released"), beat=beat("stopped")), Action.START, "stopped"),
     ("ended by SIGTERM", desired(), gone(lease=lease("released"), beat=beat("terminated")), Action.START, "terminated"),
-    ("fenced", desired(), gone(lease=lease("released"), beat=beat("fenced")), Action.START, "fenced"),
-    ("finished", desired(), gone(lease=lease("released"), beat=beat("finished")), Action.START, "has finished"),
     ("failed once", desired(), gone(lease=lease("released"), beat=failed()), Action.START, "the table is gone"),
     ("failed twice", desired(), gone(beat=failed(), launch=launch(failures=1)), Action.BACKOFF, "start 3 in a row"),
     (
@@ -102,7 +107,7 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     (
         "failed after a stable time",
         desired(),
-        gone(beat=failed(work=Work(batches=9)), launch=launch(failures=6)),
+        gone(beat=failed(since=NOW - 700), launch=launch(failures=6)),
         Action.START,
         "the table is gone",
     ),
@@ -140,7 +145,6 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
         Action.IDLE,
         "paused",
     ),
-    ("beats, lease expired", desired(), actual(lease=lease("expired")), Action.ADOPT, "runs"),
     # Another host.
     ("elsewhere", desired(), actual(process=None), Action.ADOPT, "runs"),
     ("elsewhere, silent", desired(), actual(process=None, beat_age=40.0), Action.WAIT, "has not beaten"),

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from jobs.spec.models import Restart
 from jobs.supervise.control import Control
 from jobs.supervise.heartbeat import FINAL, LastError, Work
-from orchestration.reconcile.decide import backoff_seconds, decide
+from orchestration.reconcile.decide import decide
 from orchestration.reconcile.facts import Action, Actual, Desired, LeaseFacts
 from orchestration.reconcile.memory import StreamMemory
+from orchestration.reconcile.without_driver import backoff_seconds
 from tests.unit.orchestration.reconcile.made import GENERATION, NOW, OTHER, beat, desired, failed, gone, launch
 
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]
@@ -54,12 +55,14 @@ actuals = st.builds(
     launch=st.none() | launches,
     launched_for=ages,
     down_for=st.none() | ages,
+    unheld_for=ages,
     problem=st.sampled_from(["", "", "", "lease-00000001.json is no lease"]),
 )
 desireds = st.builds(
     lambda **changes: desired(**changes),
     file=st.sampled_from(["valid", "invalid", "none", "unsure"]),
     generation=st.sampled_from([GENERATION, OTHER, None]),
+    launchable=st.booleans(),
     continuous=st.booleans(),
     control=st.builds(Control, st.sampled_from(["running", "paused", "stopped"]), st.integers(0, 6), at=instants),
     restart=st.builds(Restart, max_restarts=st.integers(0, 9)),
@@ -76,6 +79,7 @@ def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float
         assert wanted.control.wish == "running"
         assert wanted.continuous
         assert wanted.file in ("valid", "invalid")
+        assert wanted.launchable or there.launch is None
         assert not (there.driver_lives and there.fresh)
     if decision.action is Action.BACKOFF:
         assert 0 < decision.seconds <= wanted.restart.longest_delay.total_seconds()
@@ -85,7 +89,7 @@ def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float
         )
     if decision.action is Action.ROLL:
         assert there.driver_lives or (there.beat is not None and there.beat.final)
-        assert wanted.file == "valid"
+        assert wanted.file == "valid" or (decision.ends and wanted.file == "invalid")
         assert wanted.control.wish != "stopped"
     if there.problem:
         assert decision.action is Action.HALT

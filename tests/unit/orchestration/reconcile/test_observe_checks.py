@@ -96,6 +96,22 @@ def test_all_checks_follow_each_materialization_of_the_table(orders: World) -> N
     ]
 
 
+def test_all_checks_follow_a_materialization_every_five_minutes_at_most(orders: World) -> None:
+    told_at: dict[int, int] = {}
+    for seconds in range(0, 700, 100):
+        at = NOW + seconds
+        snapshot = make_table(orders, Counts())
+        done = work(5, snapshot_id=snapshot, lag_at=at, valid_through_ms=int(at) * 1000)
+        orders.drive("orders", now=at, work=done)
+        tick = orders.tick(at)
+        assert len(told(tick, SINK)) == 1
+        found = [event.check_name for event in events(tick, dg.AssetCheckEvaluation)]
+        assert found[-1] == ADDS_UP
+        told_at[seconds] = len(found)
+    every = len(DESCRIPTIONS) + 1
+    assert told_at == {0: every, 100: 1, 200: 1, 300: every, 400: 1, 500: 1, 600: every}
+
+
 def test_dagster_takes_what_was_reported_for_evaluated(orders: World) -> None:
     """Also after a run has materialized the table and evaluated its checks."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import dagster as dg
@@ -16,7 +17,9 @@ from orchestration.definitions import build_definitions
 from orchestration.reconcile.facts import Action
 from orchestration.reconcile.memory import Memory
 from orchestration.reconcile.supervisor_file import read_supervisor_note
-from tests.unit.orchestration.reconcile.standins import Sensor, World, dead_process, events
+from orchestration.reconcile.verdicts import Lag
+from tests.unit.orchestration.reconcile.made import NOW
+from tests.unit.orchestration.reconcile.standins import Sensor, World, dead_process, events, work
 
 # Dagster warns about itself when one resource holds another.
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
@@ -32,7 +35,8 @@ def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_a
     world.drive("s07", **dead_process())
     world.file("s21").write_text(world.file("s21").read_text().replace("decode:", "decod:"))
     error = LastError("the table is gone", "error", time.time(), "frazil accept s33")
-    world.drive("s33", **dead_process(), lease_state="released", state="failed", error=error, failures=7, work=Work())
+    ended = {**dead_process(), "lease_state": "released", "state": "failed", "since": time.time() - 60}
+    world.drive("s33", **ended, error=error, failures=7, work=Work())
     sensor = Sensor(world, instance)
 
     began = time.perf_counter()
@@ -75,12 +79,73 @@ def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_a
 def test_a_run_that_came_to_nothing_is_asked_for_anew_under_the_next_number(world: World) -> None:
     world.write("orders")
     clock = boot_clock()
-    keys = [[each.run_key for each in world.tick(clock=clock + seconds).requests] for seconds in range(0, 70, 10)]
+    keys = [[each.run_key for each in world.tick(clock=clock + seconds).requests] for seconds in range(0, 100, 10)]
     asked = ["orders:ensure_running:1"], ["orders:ensure_running:2"], ["orders:ensure_running:3"]
-    assert keys == [asked[0], [], [], asked[1], [], [], asked[2]]
+    assert keys == [asked[0], [], [], asked[1], [], [], [], [], [], asked[2]]
     # Once a launch has been made, the next one is a new matter, and not held up.
     world.drive("orders", **dead_process())
-    assert len(world.tick(clock=clock + 70).requests) == 1
+    assert len(world.tick(clock=clock + 100).requests) == 1
+
+
+def test_what_cannot_be_done_is_asked_for_less_and_less_often(world: World) -> None:
+    world.write("orders")
+    clock = boot_clock()
+    asked = [at for at in range(0, 7200, 10) if world.tick(clock=clock + at).requests]
+    assert asked[:8] == [0, 30, 90, 210, 450, 930, 1530, 2130]
+    assert {later - before for before, later in pairwise(asked[5:])} == {600}
+    assert world.tick(clock=clock + 20_000).requests != []
+    assert world.tick(clock=clock + 20_030).requests != [], "long after, it is a new matter"
+
+
+def test_a_stream_with_nothing_that_can_be_launched_is_halted(world: World) -> None:
+    world.write("orders")
+    spec_text = world.file("orders").read_text() + "no_longer_known: true\n"
+    world.drive("orders", spec_text=spec_text, **dead_process())
+    world.file("orders").write_text(spec_text)
+    tick = world.tick()
+    assert tick.requests == []
+    assert tick.decisions["orders"].action is Action.HALT
+    assert tick.decisions["orders"].fix == "frazil validate"
+    assert "no_longer_known" in tick.decisions["orders"].sentence
+
+
+def test_a_driver_that_works_without_its_lease_is_ended(world: World) -> None:
+    world.write("orders")
+    clock = float(int(boot_clock()))
+    world.drive("orders", lease_state="released")
+    first = world.tick(clock=clock)
+    assert (first.decisions["orders"].action, first.requests) == (Action.WAIT, [])
+    assert world.tick(clock=clock + 89).requests == []
+    world.drive("orders")
+    assert world.tick(clock=clock + 95).decisions["orders"].action is Action.ADOPT
+    world.drive("orders", lease_state="released")
+    assert world.tick(clock=clock + 100).requests == [], "it held it meanwhile"
+    last = world.tick(clock=clock + 191)
+    assert [request.run_key for request in last.requests] == ["orders:let_go:1"]
+    assert "which was given back) for 91 s" in last.decisions["orders"].sentence
+
+
+def test_the_lag_of_a_driver_that_was_launched_paused_is_asked_of_kafka_once_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def lag(lookups: Any, spec: Any, now: float) -> Lag:
+        asked.append(now)
+        return Lag(500, now, None)
+
+    monkeypatch.setattr("orchestration.reconcile.lookups.Lookups.lag", lag)
+    world.write("orders", "slo: {lag_records: 100}\n")
+    found: list[bool] = []
+    for seconds in range(0, 130, 10):
+        world.drive("orders", now=NOW + seconds, state="paused")
+        events_now = events(world.tick(NOW + seconds), dg.AssetCheckEvaluation)
+        found += [event.passed for event in events_now if event.check_name == "lag_within_slo"]
+    assert asked == [NOW, NOW + 60, NOW + 120]
+    assert found == [False]
+    world.drive("orders", now=NOW + 200, work=work(3, lag_at=NOW + 200))
+    back = {event.check_name: event.passed for event in events(world.tick(NOW + 200), dg.AssetCheckEvaluation)}
+    assert (len(asked), back["lag_within_slo"]) == (3, True)
 
 
 def test_a_broker_that_is_away_is_asked_once_and_costs_no_stream_its_tick(world: World) -> None:

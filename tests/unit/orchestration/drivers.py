@@ -1,0 +1,17 @@
+"""Seeing the drivers of a test to their end."""
+
+from __future__ import annotations
+
+from jobs.supervise import launcher
+from tests.unit.supervise.worlds import World, wait_for
+
+
+def end_all(world: World) -> None:
+    """End every driver of a deployment and take notice of it, or Python complains of them when it exits."""
+    world.end()
+
+    def reaped() -> bool:
+        launcher.reap()
+        return not launcher._ours
+
+    wait_for(reaped, "the drivers' end")
