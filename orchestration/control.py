@@ -22,7 +22,6 @@ from orchestration.control_jobs import (
     control_run_config,
     control_tags,
     outcome,
-    perform,
 )
 from orchestration.dagster_instance import dagster_home, dagster_instance
 from orchestration.deadline import within
@@ -118,7 +117,7 @@ def carry_out(deployment: Deployment, ledger: Ledger, config: ControlConfig) -> 
             raise came
         problem = problem or f"the run in {dagster_home(deployment)} did not come to its step"
     control = StreamControl(deployment.home, deployment.settings_file, config.stream)
-    return perform(control, config), problem
+    return control.perform(config.action.value, config.reason, config.by), problem
 
 
 def _sentence(problem: Exception, home: Path) -> str:
