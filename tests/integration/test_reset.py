@@ -37,6 +37,7 @@ def counts(one: Pipeline) -> tuple[int, int]:
 
 def test_reset_offsets(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:
     one = pipeline()
+    one.write_spec(trigger={"every": "60s"})
     one.produce({GOOD: 96, TRUNCATED: 4})
     assert "has never run" in frazil(one, "--to", "earliest", expect=1)
     one.drain(spark)
