@@ -32,12 +32,19 @@ def _without(secret: Secret, text: str) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Lines with the time in UTC, and without the secrets of the settings, stack traces included."""
+    """Lines without the secrets of the settings, stack traces included; times in UTC.
+
+    Args:
+        settings: Whose secrets.
+        line: What a line says, in the notation of `logging`.
+    """
 
     converter = time.gmtime
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    def __init__(
+        self, settings: Settings, line: str = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
+    ) -> None:
+        super().__init__(line, "%Y-%m-%dT%H:%M:%S")
         self._settings: Settings = settings
 
     def format(self, record: logging.LogRecord) -> str:

@@ -15,6 +15,7 @@ from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.drain import Progress, drain
 from jobs.runtime.open_stream import OpenStream, stream_folder
 from jobs.runtime.preflight import preflight
+from jobs.runtime.redaction import RedactingFormatter
 from jobs.runtime.session import start_session
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import end_spark
@@ -40,7 +41,7 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
     spark_log = stream_folder(settings, spec.stream).root / "spark.log"
     console = messages()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
-    _log_warnings()
+    _log_warnings(settings)
 
     def get_spark() -> Any:
         with output_to(spark_log), deferred_signals():
@@ -68,9 +69,10 @@ def _refuse_beside_a_driver(stream: str, settings: Settings) -> None:
         )
 
 
-def _log_warnings() -> None:
-    """Warnings go to standard error, each on a line."""
+def _log_warnings(settings: Settings) -> None:
+    """Warnings go to standard error, each on a line, without secrets."""
     handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter(settings, "%(message)s"))
     handler.setLevel(logging.WARNING)
     # Py4J logs, on the root logger too, the stack traces of what is told as a sentence here, or was Ctrl-C.
     handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)

@@ -14,7 +14,8 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.runtime import driver_logs
 from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, spark_log, spark_log_option, start_logging
-from jobs.spec.settings import Settings
+from jobs.runtime.redaction import RedactingFormatter
+from jobs.spec.settings import Settings, load_settings
 
 
 @pytest.fixture
@@ -131,3 +132,16 @@ def test_output_is_shortened_under_a_process_that_goes_on_writing(tmp_path: Path
 
 def test_output_that_is_not_there_needs_no_shortening(tmp_path: Path) -> None:
     assert not cap_output(driver_output(tmp_path))
+
+
+def test_a_secret_that_an_error_quotes_is_not_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_PASSWORD", "hunter2")
+    (tmp_path / "frazil.yaml").write_text("spark: {conf: {spark.x.password: '${env:A_PASSWORD}'}}\n")
+    formatter = RedactingFormatter(load_settings(None, home=tmp_path))
+    try:
+        raise ValueError("cannot log in with hunter2")
+    except ValueError:
+        record = logging.LogRecord("jobs", logging.ERROR, "", 1, "tried %r", ("hunter2",), sys.exc_info())
+    line = formatter.format(record)
+    assert "hunter2" not in line
+    assert "ValueError: cannot log in with ${env:A_PASSWORD}" in line
