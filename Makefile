@@ -59,7 +59,7 @@ dev: setup ## start the local broker and Dagster's UI and daemon
 	@$(BIN)/frazil dev
 
 # Three processes on two cores: the tests that start Spark one after another in the first, one that mostly waits in the
-# second, all others in what is left (tests/integration/conftest.py).
+# second, all others in what is left: their marks `xdist_group` say which is which.
 test: setup ## run the whole suite, real broker, Spark, catalog and Dagster included
 	@$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
 

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what starts Spark in one process, one after another; the supervision, which mostly waits, beside it."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            alone = item.path.name == "test_supervision.py"
-            item.add_marker(pytest.mark.xdist_group("supervision" if alone else "spark"))
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker of this test run's own."""

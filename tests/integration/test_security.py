@@ -21,7 +21,7 @@ from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
 
 # What a translation into JAAS has to escape (Kafka's own tool cannot store a double quote).
 PASSWORD = "p'a\\ss=w;rd"

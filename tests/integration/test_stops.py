@@ -35,7 +35,7 @@ from tests.integration.pipeline import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
 
 Make = Callable[..., Pipeline]
 
