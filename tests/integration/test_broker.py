@@ -22,7 +22,7 @@ from jobs.runtime.broker_storage import BrokerError
 from jobs.runtime.processes import is_alive, start_time, stop_process, wait_until_dead
 from tests.helpers.tls import Tls, make_tls
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = {"log_level": 0}

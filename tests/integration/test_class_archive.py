@@ -12,7 +12,7 @@ from jobs.runtime.class_archive import archive_option, fitting_archive
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 
 def test_a_session_has_its_classes_from_the_archive(spark: SparkSession) -> None:

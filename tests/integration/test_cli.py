@@ -22,7 +22,7 @@ from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wai
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 
 def frazil(home: Path, *arguments: str, expect: int = 0) -> str:

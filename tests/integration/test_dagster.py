@@ -16,7 +16,7 @@ from orchestration.graphql import FINISHED, Dagster
 from resources.deployment import Deployment
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 EVENTS = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { __typename
   ... on MaterializationEvent { assetKey { path } metadataEntries { label

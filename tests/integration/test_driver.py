@@ -17,7 +17,7 @@ from jobs.runtime.processes import session_members
 from jobs.supervise.heartbeat import Heartbeat
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, create_topic, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 FAST = {"every": "1s"}
 
 

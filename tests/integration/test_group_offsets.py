@@ -16,7 +16,7 @@ from jobs.runtime.group_offsets import COORDINATOR_NOT_READY, GroupOffsets
 from jobs.spec.settings import KafkaSettings
 from tests.integration.pipeline import create_topic, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 TOPIC = "group-offsets"
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)

@@ -28,7 +28,7 @@ from tests.integration.pipeline import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 MIX = {GOOD: 300, NULL_AMOUNT: 4, TRUNCATED: 3, TOMBSTONE: 2}
 

@@ -17,7 +17,7 @@ from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 
 def frazil(one: Pipeline, *arguments: str, expect: int = 0) -> str:

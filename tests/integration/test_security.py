@@ -21,7 +21,7 @@ from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 # What a translation into JAAS has to escape (Kafka's own tool cannot store a double quote).
 PASSWORD = "p'a\\ss=w;rd"

@@ -14,7 +14,7 @@ from tests.integration.pipeline import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 SCHEMA = """
     id long not null, amount decimal(12,2), at timestamptz, wall timestamp, day date, ok boolean, ratio double,

@@ -35,7 +35,7 @@ from tests.integration.pipeline import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
 

@@ -22,7 +22,7 @@ from resources.deployment import Deployment
 from tests.integration.marked import Marked
 from tests.integration.pipeline import SPARK_CONF, Pipeline, payment, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(500), pytest.mark.xdist_group("supervision")]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
 
 TICKS = 2
 TICK_SECONDS = 10
