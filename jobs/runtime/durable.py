@@ -23,6 +23,17 @@ def write_durably(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
+def replace_whole(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`, so that a reader sees the old or the new; for what need not survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def create_durably(path: Path, content: bytes) -> bool:
     """Make `path` with `content`, whole and at once, unless it is there; returns whether this call made it."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-import uuid
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from jobs.runtime.boot import boot_clock, boot_id
+from jobs.runtime.durable import replace_whole
 from jobs.runtime.processes import is_alive
 
 FILE = "heartbeat.json"
@@ -192,10 +192,4 @@ def write_heartbeat(folder: Path, beat: Heartbeat) -> None:
 
     It is not synced: after a power cut the process is gone, and the lease, which is synced, says so.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".{FILE}.{uuid.uuid4().hex[:8]}"
-    try:
-        beside.write_bytes(msgspec.json.encode(beat))
-        beside.replace(folder / FILE)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_whole(folder / FILE, msgspec.json.encode(beat))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from pathlib import Path
 
 import msgspec
+
+from jobs.runtime.durable import replace_whole
 
 FILE = "supervisor.json"
 SILENT_SECONDS = 60.0
@@ -47,10 +48,4 @@ def read_supervisor_note(state: Path) -> SupervisorNote | None:
 
 def write_supervisor_note(state: Path, note: SupervisorNote) -> None:
     """Replace the note, so that a reader sees the old one or the new one."""
-    state.mkdir(parents=True, exist_ok=True)
-    beside = state / f".{FILE}.{uuid.uuid4().hex[:8]}"
-    try:
-        beside.write_bytes(msgspec.json.encode(note))
-        beside.replace(state / FILE)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_whole(state / FILE, msgspec.json.encode(note))
