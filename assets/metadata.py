@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import Positions
 from jobs.spec.models import StreamSpec
+from jobs.supervise.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from jobs.runtime.drain import Drained
@@ -115,3 +116,24 @@ def counts_table(name: str, counts: Mapping[str, int]) -> dg.TableMetadataValue:
     """Counts as a table, the greatest first."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return dg.MetadataValue.table([dg.TableRecord({name: key, "records": count}) for key, count in ordered])
+
+
+def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
+    """Where to find a driver, and which one it is."""
+    if beat is None:
+        return {}
+    found: dict[str, Any] = {
+        "state": beat.state,
+        "generation": beat.generation,
+        "attempt": beat.attempt,
+        "epoch": beat.epoch,
+        "driver_pid": beat.pid,
+        "driver_host": beat.host,
+    }
+    if beat.log:
+        found["driver_log"] = dg.MetadataValue.path(beat.log)
+    if beat.ui_url:
+        found["spark_ui"] = dg.MetadataValue.url(beat.ui_url)
+    if beat.metrics_url:
+        found["metrics"] = dg.MetadataValue.url(beat.metrics_url)
+    return found

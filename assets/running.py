@@ -9,7 +9,7 @@ import dagster as dg
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from assets.metadata import table_metadata
+from assets.metadata import driver_metadata, table_metadata
 from jobs.errors import FrazilError
 from jobs.runtime.open_stream import stream_folder
 from jobs.spec.models import StreamSpec
@@ -53,21 +53,7 @@ def running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, ta
     if beat is None:
         return metadata
     work = beat.work
-    metadata |= {
-        "state": beat.state,
-        "generation": beat.generation,
-        "attempt": beat.attempt,
-        "epoch": beat.epoch,
-        "driver_pid": beat.pid,
-        "driver_host": beat.host,
-        "offsets": dg.MetadataValue.json(work.position),
-    }
-    if beat.log:
-        metadata["driver_log"] = dg.MetadataValue.path(beat.log)
-    if beat.ui_url:
-        metadata["spark_ui"] = dg.MetadataValue.url(beat.ui_url)
-    if beat.metrics_url:
-        metadata["metrics"] = dg.MetadataValue.url(beat.metrics_url)
+    metadata |= driver_metadata(beat) | {"offsets": dg.MetadataValue.json(work.position)}
     if work.total_lag is not None:
         metadata["consumer_lag_records"] = work.total_lag
     if work.valid_through_ms is not None:

@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from assets.metadata import driver_metadata
 from jobs.errors import FrazilError
-from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.stream_control import Done, StreamControl
 from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from resources.deployment_resource import DeploymentResource
@@ -113,27 +113,6 @@ def _tag(context: dg.OpExecutionContext, config: ControlConfig) -> None:
     except Exception as problem:
         # The action matters more than its tags.
         context.log.warning(f"the run could not be tagged: {problem}")
-
-
-def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
-    """Where to find a driver, and which one it is."""
-    if beat is None:
-        return {}
-    found: dict[str, Any] = {
-        "state": beat.state,
-        "attempt": beat.attempt,
-        "generation": beat.generation,
-        "epoch": beat.epoch,
-        "pid": beat.pid,
-        "host": beat.host,
-    }
-    if beat.log:
-        found["log"] = dg.MetadataValue.path(beat.log)
-    if beat.ui_url:
-        found["spark_ui"] = dg.MetadataValue.url(beat.ui_url)
-    if beat.metrics_url:
-        found["metrics"] = dg.MetadataValue.url(beat.metrics_url)
-    return found
 
 
 @dg.job(

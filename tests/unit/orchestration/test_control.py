@@ -77,9 +77,9 @@ def test_the_job_reports_the_driver_and_tags_a_run_that_has_no_tags(world: World
         (output,) = [event for event in result.all_events if event.event_type_value == "STEP_OUTPUT"]
         metadata = output.step_output_data.metadata
         beat = world.beat()
-        assert (metadata["pid"].value, metadata["attempt"].value) == (beat.pid, 1)
+        assert (metadata["driver_pid"].value, metadata["attempt"].value) == (beat.pid, 1)
         assert metadata["generation"].value == beat.generation
-        assert metadata["log"] == dg.MetadataValue.path(beat.log)
+        assert metadata["driver_log"] == dg.MetadataValue.path(beat.log)
         assert "payments runs: process" in str(metadata["result"].value)
 
 
