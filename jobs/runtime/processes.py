@@ -75,11 +75,8 @@ def session_members(session: int) -> list[int]:
     for folder in _PROC.iterdir():
         if not folder.name.isdigit():
             continue
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
+        fields = _stat(int(folder.name))
+        if fields is not None and int(fields[3]) == session:
             found.append(int(folder.name))
     return found
 
@@ -127,15 +124,21 @@ def _send(pid: int, which: signal.Signals, *, group: bool) -> None:
 
 
 def _start_time_from_proc(pid: int) -> str | None:
+    fields = _stat(pid)
+    return fields[19] if fields is not None else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What the kernel says of a process, from its state on; None if it is dead."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the command's name in brackets, which may hold anything, brackets too; `man 5 proc` counts
-    # from 1, so after it the state (3), the number of threads (20) and the start time (22) are at these places.
+    # from 1, so after it the state (3), the session (6), the number of threads (20) and the start time (22) are at
+    # places 0, 3, 17 and 19.
     fields = text.rpartition(")")[2].split()
-    state, threads, started = fields[0], int(fields[17]), fields[19]
-    return None if state in "ZXx" and threads <= 1 else started
+    return None if fields[0] in "ZXx" and int(fields[17]) <= 1 else fields
 
 
 def _start_time_from_ps(pid: int) -> str | None:

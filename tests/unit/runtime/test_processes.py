@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs.runtime import processes
-from jobs.runtime.processes import is_alive, start_time, stop_process, wait_until_dead
+from jobs.runtime.processes import is_alive, session_members, start_time, stop_process, wait_until_dead
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
@@ -23,6 +23,11 @@ PARENT = (
 )
 ORDERLY = (
     "import signal, sys, time; signal.signal(signal.SIGTERM, sys.exit); print('ready', flush=True); time.sleep(60)"
+)
+# Its main thread goes and another stays, as a JVM is for a moment when it is killed.
+HEADLESS = (
+    "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
+    "ctypes.CDLL(None).pthread_exit(None)"
 )
 
 
@@ -55,6 +60,23 @@ def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
     # It was not waited for, so the system still lists it.
     os.kill(sleeper.pid, 0)
     assert start_time(sleeper.pid) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="how Linux shows a process that ends")
+def test_a_zombie_whose_threads_live_is_alive_to_everybody() -> None:
+    with subprocess.Popen([sys.executable, "-c", HEADLESS], start_new_session=True) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        deadline = time.monotonic() + 10
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert start_time(process.pid) is not None
+        assert session_members(process.pid) == [process.pid]
+        process.kill()
+        while session_members(process.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert start_time(process.pid) is None
 
 
 def test_stop_ends_it_with_sigterm(sleeper: subprocess.Popen[bytes]) -> None:
