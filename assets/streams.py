@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from assets import names
+from assets.failures import failure
 from assets.metadata import column_schema, dead_letter_metadata, landed_metadata
 from assets.running import (
     dead_letters_of_running,
@@ -88,9 +89,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
             table = catalog.table(current.table.name)
             dead = catalog.table(current.dead_letter_table)
         except FrazilError as problem:
-            raise dg.Failure(
-                problem.message, metadata={"next": problem.fix} if problem.fix else {}, allow_retries=False
-            ) from None
+            raise failure(problem) from None
         yield dg.MaterializeResult(
             asset_key=table_key,
             metadata=landed_metadata(current, drained, table),

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from assets.failures import failure
 from assets.metadata import driver_metadata
 from jobs.errors import FrazilError
 from jobs.supervise.stream_control import Done, StreamControl
@@ -90,11 +91,7 @@ def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment
     except FrazilError as problem:
         if told is not None:
             told.append(problem)
-        raise dg.Failure(
-            description=str(problem),
-            metadata={"message": problem.message, "next": problem.fix or ""},
-            allow_retries=False,
-        ) from None
+        raise failure(problem) from None
     except BaseException as interrupt:
         if told is not None:
             told.append(interrupt)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.control_jobs import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG
 from resources.deployment_resource import DeploymentResource
@@ -78,11 +79,7 @@ def reset_offsets_op(context: dg.OpExecutionContext, config: ResetConfig, deploy
     except FrazilError as problem:
         if told is not None:
             told.append(problem)
-        raise dg.Failure(
-            description=str(problem),
-            metadata={"message": problem.message, "next": problem.fix or ""},
-            allow_retries=False,
-        ) from None
+        raise failure(problem) from None
     if told is not None:
         told.append(plan)
     for sentence in reset_sentences(plan, settings.catalog.name):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile
@@ -43,6 +43,7 @@ def append_once(
     *,
     summary: Mapping[str, str],
     properties: Mapping[str, str],
+    on_written: Callable[[], None] = lambda: None,
 ) -> int:
     """Append `files` on exactly the head, schema and partition spec that `table` has in memory.
 
@@ -51,6 +52,7 @@ def append_once(
         files: Data files of the table's current partition spec; none makes an empty snapshot.
         summary: Entries of the snapshot's summary.
         properties: Table properties set in the same commit.
+        on_written: Called when the manifests are written and before the catalog is asked.
 
     Returns:
         The new snapshot's id.
@@ -74,6 +76,7 @@ def append_once(
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
     )
+    on_written()
     try:
         response = table.catalog.commit_table(table, all_requirements, all_updates)
     except Exception as problem:

@@ -21,6 +21,7 @@ from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.producer import append_once
 from jobs.commit.schema_fit import still_fits
 from jobs.commit.stamps import SUMMARY_KEY, Counts, Stamp, property_key
+from jobs.steps import step
 
 log = logging.getLogger(__name__)
 
@@ -222,7 +223,13 @@ class Target:
         # The next number on exactly this metadata: another commit in between, and this one is refused.
         stamp = replace(stamp, sequence=self.table.metadata.next_sequence_number())
         text = stamp.to_json()
-        append_once(self.table, files, summary={SUMMARY_KEY: text}, properties={property_key(self.stream): text})
+        append_once(
+            self.table,
+            files,
+            summary={SUMMARY_KEY: text},
+            properties={property_key(self.stream): text},
+            on_written=lambda: _inside(stamp),
+        )
         self.newest = stamp
 
     def _fits(self, seen: Seen, has_files: bool) -> bool:
@@ -241,6 +248,14 @@ class Target:
             f"the last with: {refusal}",
             fix="if others write to the table, let them finish; then start the stream again",
         )
+
+
+def _inside(stamp: Stamp) -> None:
+    if stamp.kind == "claim":
+        step("inside_claim")
+    elif stamp.kind == "batch":
+        # Only the anchor's stamps name the stream's tables.
+        step("inside_anchor_commit" if stamp.targets else "inside_dead_letters_commit")
 
 
 def gone(stream: str, table: str) -> TargetRecreatedError:

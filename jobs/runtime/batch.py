@@ -26,9 +26,9 @@ from jobs.runtime.kafka_rows import COLUMNS
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
 from jobs.runtime.slice_task import RESULT_SCHEMA, run_slice
-from jobs.runtime.steps import step
 from jobs.runtime.task_results import BatchDone, TaskResults, drop_files, valid_through
 from jobs.runtime.tolerance import check_tolerance
+from jobs.steps import step
 from jobs.write.datafile_json import from_json
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from jobs.runtime.spark_end import end_spark
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings, load_settings
+from jobs.steps import step
 from jobs.supervise.beater import Beater
 from jobs.supervise.heartbeat import LastError, State
 from jobs.supervise.launches import SPEC_FILE
@@ -79,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wishes.superseded = lambda: beater.superseded
         runner = StreamRunner(spec, settings, beater, wishes)
         state, error = _run(runner, settings, wishes)
+        step("before_last_word")
         beater.change(state=state, error=error)
         end_spark()
     return _EXITS[beater.state]

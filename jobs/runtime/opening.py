@@ -24,6 +24,7 @@ from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
+from jobs.steps import step
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -77,6 +78,7 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
     known = lease.read()
     lease.refuse_if_held()
     targets = _targets(spec, settings, catalog, known.targets if known else {})
+    step("before_lease")
     epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
     try:
         stream = OpenStream(spec, settings, folder, lease, epoch, targets, state, generation(spec, settings))
@@ -86,6 +88,7 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
         stream.former = former_stamps(stream, catalog)
         decide_start(stream, kafka)
         yield stream
+        step("before_release")
     finally:
         lease.release()
 

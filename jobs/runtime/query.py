@@ -17,10 +17,10 @@ from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.kafka_source import source_options
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.signals import deferred_signals
-from jobs.runtime.steps import step
 from jobs.runtime.task_results import BatchDone
 from jobs.spec.models import StreamSpec
 from jobs.spec.trigger import Every
+from jobs.steps import step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -31,6 +31,7 @@ from jobs.runtime.reset_request import ResetRequest
 from jobs.runtime.takeover import former_stamps, recover
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.steps import step
 
 _REFUSALS = 20
 
@@ -146,6 +147,7 @@ def move_positions(
     for name, target in stream.targets.items():
         target.claim(stream.epoch, lambda newest, name=name: _claimed(stream, newest, name))
     recover(stream, catalog)
+    step("after_reset_claims")
     stamps = _as_claimed(stream.targets, anchor)
     anchored = stamps[anchor]
     assert anchored is not None
@@ -200,6 +202,7 @@ def _restamp(stream: OpenStream, target: Target, stamp: Stamp) -> None:
             raise FencedError(stream.spec.stream, stream.epoch, newest.epoch, target.name)
         try:
             target.restamp(stamp)
+            step("after_reset_stamp")
             return
         except HeadMovedError as moved:
             refusal = moved

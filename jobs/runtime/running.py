@@ -26,6 +26,7 @@ from jobs.runtime.signals import deferred_signals
 from jobs.runtime.task_results import BatchDone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.steps import step
 from jobs.supervise.beater import Beater
 from jobs.supervise.heartbeat import LastError
 from jobs.supervise.wishes import Wishes
@@ -152,6 +153,7 @@ class StreamRunner:
                 if self._wishes.now() != "run" or watch.unread:
                     if self._wishes.now() == "end":
                         beater.change(state="stopping")
+                        step("after_stop_asked")
                     query.ask_to_end()
             self.finished = not query.asked_to_end
         except Exception as problem:

@@ -33,10 +33,10 @@ def deferred_signals() -> Iterator[None]:
 
     for number in _SIGNALS:
         signal.signal(number, note)
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as restored:
+        # Each is put back even if the other one's own signal comes between the two.
         for number, handler in before.items():
-            signal.signal(number, handler)
+            restored.callback(signal.signal, number, handler)
+        yield
     for number in arrived:
         signal.raise_signal(number)

@@ -15,7 +15,7 @@ from jobs.commit.target import Outcome, Target
 from jobs.runtime.durable import remove_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
-from jobs.runtime.steps import step
+from jobs.steps import step
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,8 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     for target in stream.targets.values():
         target.claim(stream.epoch, claim_anchor if target is stream.anchor else claim_other)
+        if target is stream.anchor:
+            step("after_anchor_claim")
     step("after_claims")
 
 
@@ -90,8 +92,16 @@ def recover(stream: OpenStream, catalog: Catalog) -> None:
     Whatever cannot be committed from them is recognised by the stamps: the batch runs again, or the stream stops.
     """
     for record in stream.folder.pending_records():
-        _recover_from(record.read_bytes(), stream, catalog)
+        step("before_recovery")
+        try:
+            content = record.read_bytes()
+        except FileNotFoundError:
+            # A driver that was taken over wakes up and clears away its own. It can commit nothing since the claims.
+            continue
+        _recover_from(content, stream, catalog)
+        step("before_record_goes")
         remove_durably(record)
+    step("after_recovery")
 
 
 def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
@@ -127,3 +137,4 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
             log.warning("stream %s: the files of the pending record no longer fit table %s", stream_id, name)
             return
         log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
+        step("after_recovery_commit")

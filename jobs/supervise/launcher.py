@@ -23,6 +23,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.boot import boot_id
 from jobs.runtime.processes import is_alive, start_time
 from jobs.runtime.signals import deferred_signals
+from jobs.steps import step
 from jobs.supervise.driver_process import ProcessNote, write_note
 from jobs.supervise.ending import MARK, Patience, kill_session, mark_of, wait
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
@@ -88,6 +89,7 @@ def launched(
         arguments: Behind `command`.
     """
     write_launch(folder, launch, spec_text)
+    step("after_launch_note")
     launching: Launching | None = None
     try:
         # Nothing may interrupt between the start and the note of who was started.

@@ -17,6 +17,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.locks import exclusive
 from jobs.runtime.redaction import redacted
 from jobs.spec.settings import load_settings
+from jobs.steps import step
 from jobs.supervise.control import Control, Wish, read_control, write_control
 from jobs.supervise.driver_process import Driver, find_driver
 from jobs.supervise.ending import Patience, end_driver, end_leftovers, wait
@@ -89,6 +90,7 @@ class Lifecycle:
         """Write down what is wanted from here on, and whether a driver is to end after its batch."""
         ended = max(now.control.end_attempt, end.attempt if end is not None else 0)
         write_control(now.folder, Control(wish, ended, action, reason, by, time.time()))
+        step("after_wish")
 
     def launchable(self, now: Situation) -> Configuration:
         """What a driver would be launched with.
@@ -119,6 +121,7 @@ class Lifecycle:
         ended = ""
         if replaced is not None:
             ended = f" Attempt {replaced.attempt} {self.end(self.look(), replaced)}."
+            step("between_drivers")
         with contextlib.ExitStack() as stack:
             with self.section() as now:
                 now.refuse_stopped()
@@ -133,6 +136,7 @@ class Lifecycle:
                 else:
                     return Done(f"{self._stream} runs already: {driver.name}.{ended}", driver.beat)
             if driver is None or not now.ending:
+                step("before_first_beat")
                 beat = self._await_ready(now, launching)
                 already = driver is not None and replaced is None and not resumed
                 if now.control.wish == "running" and beat.state == "paused":

@@ -110,8 +110,9 @@ def test_an_error_is_told_as_a_sentence_with_the_next_command(tmp_path: Path) ->
     (event,) = result.get_step_failure_events()
     failure = event.step_failure_data.user_failure_data
     assert failure is not None
-    assert failure.description == f"There are no streams in {tmp_path}: it has no folder `streams`."
+    assert failure.metadata["message"].value == f"There are no streams in {tmp_path}: it has no folder `streams`."
     assert failure.metadata["next"].value == "go to the folder of the deployment, or name it with --home"
+    assert (failure.description or "").endswith(f"\n  Next: {failure.metadata['next'].value}")
 
 
 class FakeSnapshot:

@@ -145,7 +145,13 @@ class World:
         )
 
     def append_once(
-        self, table: Any, files: Iterable[DataFile], *, summary: Mapping[str, str], properties: Mapping[str, str]
+        self,
+        table: Any,
+        files: Iterable[DataFile],
+        *,
+        summary: Mapping[str, str],
+        properties: Mapping[str, str],
+        on_written: Callable[[], None],
     ) -> int:
         """As `jobs.commit.producer.append_once` promises: on exactly the head and schema in memory, or not at all."""
         pause("before an append")

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.runtime.steps import STEPS, _armed, step
+from jobs.steps import STEPS, _armed, step
 
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
 PASS_ALL = """
-from jobs.runtime.steps import STEPS, step
+from jobs.steps import STEPS, step
 for _ in range(3):
     for name in STEPS:
         step(name)
@@ -27,6 +30,12 @@ def run(steps: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_the_steps_that_are_listed_are_those_that_are_passed() -> None:
+    code = "\n".join(path.read_text() for path in JOBS.rglob("*.py"))
+    passed = re.findall(r'\bstep\(\s*"(\w+)"(?: if [\w.]+ else "(\w+)")?', code)
+    assert {name for names in passed for name in names if name} == STEPS.keys()
 
 
 def test_nothing_is_armed_by_default() -> None:
@@ -62,5 +71,5 @@ def test_several_steps_at_once() -> None:
 
 @pytest.mark.parametrize("text", ["before_comit=kill", "before_commit", "before_commit=sleep"])
 def test_a_word_that_means_nothing_is_refused(text: str) -> None:
-    with pytest.raises(FrazilError, match="is not STEP=kill or STEP=stop, with STEP one of before_claim"):
+    with pytest.raises(FrazilError, match="is not STEP=kill or STEP=stop, with STEP one of before_lease"):
         _armed(text)

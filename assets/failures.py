@@ -1,0 +1,19 @@
+"""How a problem that a person has to read ends a Dagster step."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from jobs.errors import FrazilError
+
+
+def failure(problem: FrazilError) -> dg.Failure:
+    """The problem as the end of a step: its sentences, the next command beside them, and no retry.
+
+    What a person has to answer does not go away by being tried again.
+    """
+    return dg.Failure(
+        description=str(problem),
+        metadata={"message": problem.message, "next": problem.fix or ""},
+        allow_retries=False,
+    )

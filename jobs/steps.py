@@ -1,0 +1,116 @@
+"""Named points of a stream's life at which `frazil certify`, or a test, kills or stops the process.
+
+They cost a look at an empty dictionary when `FRAZIL_STEPS` is not set. `FRAZIL_STEPS='after_anchor_commit=kill'` sends
+SIGKILL to the process the first time it comes there, `=stop` sends SIGSTOP, and `@3` after the action waits for the
+third time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from jobs.errors import FrazilError
+
+Kind = Literal["take over", "recovery", "commit", "dead letters", "stop", "roll", "reset"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A named point.
+
+    Attributes:
+        kind: The part of the protocol that it belongs to.
+        holds: What must hold there, and what follows for whoever comes next.
+        process: Who passes it: the stream's driver, or the action that an operator or the supervisor gave.
+    """
+
+    kind: Kind
+    holds: str
+    process: Literal["driver", "action"] = "driver"
+
+
+STEPS: dict[str, Step] = {
+    "before_lease": Step(
+        "take over", "The tables were looked at; lease and tables are as the driver before left them."
+    ),
+    "before_claim": Step("take over", "The lease is taken, no table knows it; the driver before may still commit."),
+    "inside_claim": Step("take over", "A claim's manifests are written, and nothing refers to them."),
+    "after_anchor_claim": Step("take over", "The table is claimed, the dead letters are not; no record has moved."),
+    "after_claims": Step("take over", "No driver of an older epoch can commit any more; no record has moved."),
+    "before_recovery": Step("recovery", "A pending record was found; nothing was committed from it here."),
+    "after_recovery_commit": Step("recovery", "One target got the batch from the record; the others still can."),
+    "before_record_goes": Step("recovery", "All targets have the record's batch; it still stands, and is found again."),
+    "after_recovery": Step(
+        "recovery", "All targets have the same batches and no record stands; reading has not begun."
+    ),
+    "after_tasks": Step("commit", "Data files exist and are referenced nowhere; the batch runs again."),
+    "before_commit": Step(
+        "commit", "The pending record is durable, no target has the batch; it is committed from the record."
+    ),
+    "after_lease_check": Step(
+        "commit", "The driver believes it holds the lease; if it does not, the tables refuse it."
+    ),
+    "inside_anchor_commit": Step("commit", "The manifests for the table are written; the catalog has not been asked."),
+    "after_anchor_commit": Step(
+        "dead letters", "The table has the batch, the dead letters do not; they get it from the record."
+    ),
+    "inside_dead_letters_commit": Step(
+        "dead letters", "The manifests for the dead letters are written; the table has the batch already."
+    ),
+    "after_commits": Step("commit", "All targets have the batch and its record still stands; there is nothing to do."),
+    "before_spark_notes": Step("commit", "All targets have the batch, Spark has not noted it; it is never read again."),
+    "after_stop_asked": Step("stop", "The driver knows that it is to end; a batch may be under way."),
+    "before_release": Step("stop", "The query has ended and the lease is held; it counts no more with its process."),
+    "before_last_word": Step("stop", "The lease is given back, and nobody was told how the driver ended."),
+    "after_wish": Step("roll", "What is wanted is written; the driver that runs ends by itself.", "action"),
+    "between_drivers": Step("roll", "The old driver has ended and no new one is launched.", "action"),
+    "after_launch_note": Step("roll", "The launch is noted, and no process was started for it.", "action"),
+    "before_first_beat": Step("roll", "The new driver is started and noted; it goes on without the action.", "action"),
+    "after_reset_claims": Step(
+        "reset", "The tables are claimed for a reset; the old positions are in force.", "action"
+    ),
+    "after_reset_stamp": Step(
+        "reset", "A stamp of the reset stands: but for the last, the old positions hold.", "action"
+    ),
+}
+
+
+@dataclass(slots=True)
+class _Armed:
+    signal: signal.Signals
+    passes_left: int
+
+
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+
+
+def _armed(text: str) -> dict[str, _Armed]:
+    armed: dict[str, _Armed] = {}
+    for part in filter(None, text.split(",")):
+        name, _, action = part.partition("=")
+        action, _, count = action.partition("@")
+        if name not in STEPS or action not in _SIGNALS:
+            known = ", ".join(STEPS)
+            raise FrazilError(f"FRAZIL_STEPS: {part!r} is not STEP=kill or STEP=stop, with STEP one of {known}")
+        armed[name] = _Armed(_SIGNALS[action], int(count or 1))
+    return armed
+
+
+_ARMED = _armed(os.environ.get("FRAZIL_STEPS", ""))
+
+
+def step(name: str) -> None:
+    """Pass the named point; what must hold there is in `STEPS`."""
+    if not _ARMED:
+        return
+    armed = _ARMED.get(name)
+    if armed is None:
+        return
+    armed.passes_left -= 1
+    if armed.passes_left == 0:
+        print(f"step {name}: {armed.signal.name}", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), armed.signal)
