@@ -6,7 +6,8 @@ catalog once.
 
 Relied upon, and pinned by `tests/unit/commit/test_producer.py`: `_MergeAppendFiles(operation=, transaction=, io=,
 snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
-`_clean_all_uncommitted()`; `Catalog.commit_table(table, requirements, updates)`; `Catalog._delete_old_metadata`.
+`_clean_all_uncommitted()`; the snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements,
+updates)`; `Catalog._delete_old_metadata`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     AssertTableUUID,
@@ -69,7 +72,10 @@ def append_once(
         producer.append_data_file(file)
     updates, requirements = producer._commit()
     metadata = table.metadata
-    all_updates: tuple[TableUpdate, ...] = (*updates, SetPropertiesUpdate(updates=dict(properties)))
+    all_updates: tuple[TableUpdate, ...] = (
+        *(_not_before(_latest_ms(metadata), update) for update in updates),
+        SetPropertiesUpdate(updates=dict(properties)),
+    )
     all_requirements: tuple[TableRequirement, ...] = (
         AssertTableUUID(uuid=metadata.table_uuid),
         *requirements,
@@ -92,6 +98,22 @@ def append_once(
     table.metadata = response.metadata
     table.metadata_location = response.metadata_location
     return producer.snapshot_id
+
+
+def _latest_ms(metadata: TableMetadata) -> int:
+    """The time of the table's last change, milliseconds since 1970."""
+    return max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
+
+
+def _not_before(latest_ms: int, update: TableUpdate) -> TableUpdate:
+    """The update, with its snapshot after the table's last change, whatever the clock of this host says.
+
+    Iceberg in Java loads no table whose log goes back by more than a minute, and PyIceberg does not look.
+    """
+    if not isinstance(update, AddSnapshotUpdate) or update.snapshot.timestamp_ms > latest_ms:
+        return update
+    later = update.snapshot.model_copy(update={"timestamp_ms": latest_ms + 1})
+    return update.model_copy(update={"snapshot": later})
 
 
 def _landed(table: Table, snapshot_id: int, summary: Mapping[str, str], problem: Exception) -> bool:

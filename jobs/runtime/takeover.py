@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
@@ -34,7 +36,8 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     def claim_anchor(newest: Stamp | None) -> Stamp:
         if newest is not None:
-            return newest.claimed(stream.epoch, stream.generation)
+            claimed = newest.claimed(stream.epoch, stream.generation)
+            return replace(claimed, ends={**claimed.ends, **_ends(stream, claimed.position, newest.topics)})
         return Stamp(
             spec.stream,
             "claim",
@@ -43,6 +46,7 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
             spec.config_hash,
             start=fresh_start,
             position=fresh_start,
+            ends=_ends(stream, fresh_start, {}),
             targets={name: target.uuid for name, target in stream.targets.items()},
             topics=stream.log.topics,
             generation=stream.generation,
@@ -69,6 +73,21 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
         if target is stream.anchor:
             step("after_anchor_claim")
     step("after_claims")
+
+
+def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:
+    """The log's end where it is not reached: a topic that is gone before its first batch is then no topic read whole.
+
+    Args:
+        known: Kafka's ids of the topics that the positions are of; a topic that was created anew has another log.
+    """
+    topics = stream.log.topics
+    return {
+        partition: end
+        for partition, end in stream.log.latest.items()
+        if end > position.get(partition, end)
+        and known.get(partition.topic, topics.get(partition.topic)) == topics.get(partition.topic)
+    }
 
 
 def former_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
