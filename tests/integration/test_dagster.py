@@ -140,7 +140,10 @@ def test_a_stop_is_told_as_a_sentence(services: DagsterServices, landing: Pipeli
     other = Pipeline(landing.home, landing.address, "no_topic")
     run = launch(services.api, other)
     assert finished(services.api, run) == "FAILURE"
-    assert services.api.why_failed(run) == "stream no_topic: topic no_topic does not exist."
+    assert services.api.why_failed(run) == (
+        "stream no_topic: topic no_topic does not exist.\n"
+        "  Next: create the topic, or correct source.topics in streams/no_topic.yaml"
+    )
 
 
 def test_terminating_a_run_ends_its_jvm_and_loses_nothing(services: DagsterServices, landing: Pipeline) -> None:
