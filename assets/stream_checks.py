@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from assets import names
 from jobs.commit.history import history
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.spec.models import StreamSpec
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.spec.models import StreamSpec
 from orchestration.live import find_table

@@ -12,8 +12,10 @@ from typing import Literal
 
 from jobs.commit.decide import NewestStamps, restart_positions, target_positions
 from jobs.commit.history import History
-from jobs.commit.offsets import Positions, TopicPartition, pointwise_max
-from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
+from jobs.commit.stamp_parts import Counts, Decision
+from jobs.commit.stamps import Stamp
+from jobs.commit.start import unread
 from jobs.errors import FrazilError
 
 NewStamps = dict[str, Stamp]
@@ -44,7 +46,7 @@ def rollback(
             continue
         if answer == "keep":
             if name in rolled:
-                new[name] = stamp
+                new[name] = stamp.decided(_after_rollback(past, stamp.position, answer))
         else:
             kept = [_position_kept(histories[each]) for each in rolled]
             start = {
@@ -57,7 +59,8 @@ def rollback(
             if name == anchor:
                 # A target with rows to come is not taken for complete where the anchor stands.
                 rows |= dict.fromkeys(rolled - {anchor}, 1)
-            new[name] = replace(stamp, start=start, position=position, rows=rows, config=config)
+            decision = _after_rollback(past, position, answer) if name in rolled else Decision("rollback_reland")
+            new[name] = replace(stamp.decided(decision), start=start, position=position, rows=rows, config=config)
     # A table that was rolled back comes after the others, so that the stop stands until the last of them is stamped.
     return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
 
@@ -66,19 +69,66 @@ def lost_offsets(stamps: NewestStamps, anchor: str, earliest: Positions) -> NewS
     """Answer to retention that removed unread records: go on behind them."""
     stamp = _anchored(stamps, anchor)
     # Where the stream would begin, which may be before the anchor's position if another target stands behind it.
-    known = restart_positions(target_positions(stamps, anchor))
+    positions = target_positions(stamps, anchor)
+    known = restart_positions(positions)
     lost = {p: earliest[p] for p, offset in known.items() if earliest.get(p, offset) > offset}
     if not lost:
         raise NothingToAcceptError("no record that the stream still has to read is lost", fix="frazil status")
-    return {anchor: replace(stamp, start={**stamp.start, **lost}, position=pointwise_max([stamp.position, lost]))}
+    new = _left_behind(stamps, positions, anchor, lost, "lost_offsets")
+    stands = positions[anchor]
+    passed = {p: OffsetRange(stands.get(p, known[p]), at) for p, at in lost.items() if stands.get(p, known[p]) < at}
+    new[anchor] = replace(
+        stamp.decided(Decision("lost_offsets", passed=passed)),
+        start={**stamp.start, **lost},
+        position=pointwise_max([stamp.position, lost]),
+    )
+    return new
 
 
 def lost_topic(stamps: NewestStamps, anchor: str, topic: str) -> NewStamps:
     """Answer to a topic that was deleted before it was read: retire it."""
     stamp = _anchored(stamps, anchor)
-    if not any(partition.topic == topic for partition in stamp.ends):
+    positions = target_positions(stamps, anchor)
+    reached = pointwise_max(positions.values())
+    if not unread(topic, restart_positions(positions), stamp, reached):
         raise NothingToAcceptError(f"no unread record of topic {topic} is known", fix="frazil status")
-    return {anchor: replace(stamp, ends={p: end for p, end in stamp.ends.items() if p.topic != topic})}
+    ends = {p: end for p, end in pointwise_max([positions[anchor], stamp.ends]).items() if p.topic == topic}
+    new = _left_behind(stamps, positions, anchor, ends, "lost_topic")
+    # Where another target is ahead, it alone has what the anchor does not get any more.
+    ahead = {p: at for p, at in reached.items() if p.topic == topic and at > positions[anchor].get(p, at)}
+    new[anchor] = replace(
+        stamp.decided(Decision("lost_topic", passed=unread(topic, positions[anchor], stamp, reached))),
+        start={**stamp.start, **ahead},
+        position={**stamp.position, **ahead},
+        ends={partition: end for partition, end in stamp.ends.items() if partition.topic != topic},
+    )
+    return new
+
+
+def _left_behind(
+    stamps: NewestStamps,
+    positions: Mapping[str, Positions],
+    anchor: str,
+    lost: Positions,
+    answer: Literal["lost_offsets", "lost_topic"],
+) -> NewStamps:
+    """Of targets that stand before the anchor, the stamps that go past what they can no longer receive.
+
+    Only up to the anchor's position: beyond it the anchor's own stamp speaks for all, and a target that were ahead of
+    the anchor would be taken for one that had committed a batch alone.
+    """
+    new: NewStamps = {}
+    for name, stamp in stamps.items():
+        if name == anchor or stamp is None:
+            continue
+        reached = {p: min(at, positions[anchor].get(p, 0)) for p, at in lost.items()}
+        passed = {
+            p: OffsetRange(positions[name][p], at) for p, at in reached.items() if positions[name].get(p, at) < at
+        }
+        if passed:
+            position = pointwise_max([stamp.position, {p: range_.end for p, range_ in passed.items()}])
+            new[name] = replace(stamp.decided(Decision(answer, passed=passed)), position=position)
+    return new
 
 
 def recreated_topic(stamps: NewestStamps, anchor: str, topic: str, identity: str, latest: Positions) -> NewStamps:
@@ -93,12 +143,18 @@ def recreated_topic(stamps: NewestStamps, anchor: str, topic: str, identity: str
     def without(positions: Positions) -> dict[TopicPartition, int]:
         return {partition: offset for partition, offset in positions.items() if partition.topic != topic}
 
-    _anchored(stamps, anchor)
-    new = {
-        name: replace(stamp, start=without(stamp.start), position=without(stamp.position), ends=without(stamp.ends))
-        for name, stamp in stamps.items()
-        if stamp
-    }
+    positions = target_positions(stamps, anchor)
+    new: NewStamps = {}
+    for name, stamp in stamps.items():
+        if stamp is None:
+            continue
+        again = {p: OffsetRange(0, at) for p, at in positions[name].items() if p.topic == topic and at}
+        new[name] = replace(
+            stamp.decided(Decision("recreated_topic", again=again)),
+            start=without(stamp.start),
+            position=without(stamp.position),
+            ends=without(stamp.ends),
+        )
     new[anchor] = replace(new[anchor], topics={**new[anchor].topics, topic: identity})
     return _anchor_last(new, anchor)
 
@@ -115,11 +171,17 @@ def _cut_topic(stamps: NewestStamps, anchored: Stamp, anchor: str, topic: str, l
     def lowered(positions: Positions) -> dict[TopicPartition, int]:
         return {partition: min(offset, cut.get(partition, offset)) for partition, offset in positions.items()}
 
-    new = {
-        name: replace(stamp, start=lowered(stamp.start), position=lowered(stamp.position))
-        for name, stamp in stamps.items()
-        if stamp
-    }
+    positions = target_positions(stamps, anchor)
+    new: NewStamps = {}
+    for name, stamp in stamps.items():
+        if stamp is None:
+            continue
+        again = {p: OffsetRange(at, positions[name][p]) for p, at in cut.items() if positions[name].get(p, at) > at}
+        new[name] = replace(
+            stamp.decided(Decision("cut_topic", again=again)),
+            start=lowered(stamp.start),
+            position=lowered(stamp.position),
+        )
     return _anchor_last(new, anchor)
 
 
@@ -127,16 +189,40 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
     """Answer to a table that was dropped: the sink begins again where the spec's `start` says, dead letters go on."""
     if table == anchor:
         return {
-            name: replace(stamp, start={}, config=config) for name, stamp in stamps.items() if stamp and name != anchor
+            name: replace(stamp.decided(Decision("recreated_table")), start={}, config=config)
+            for name, stamp in stamps.items()
+            if stamp and name != anchor
         }
     stamp = _anchored(stamps, anchor)
     others = {name: uuid for name, uuid in stamp.targets.items() if name != table}
-    return {anchor: replace(stamp, targets=others, rows={**stamp.rows, table: 0})}
+    decision = Decision("recreated_table")
+    return {anchor: replace(stamp.decided(decision), targets=others, rows={**stamp.rows, table: 0})}
 
 
 def signed(stamp: Stamp, epoch: int, note: str) -> Stamp:
     """The stamp as an operator's decision, with who and why."""
-    return replace(stamp, kind="accept", epoch=epoch, note=note, counts=Counts())
+    return replace(stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={})
+
+
+def _after_rollback(past: History, position: Positions, answer: Literal["keep", "reland"]) -> Decision:
+    """What becomes of a rolled back table that is to stand at `position`.
+
+    Counted from where its kept stamps leave it, which may also be ahead: a reset may have been rolled back as well.
+    """
+    ancestor = past.stamped_ancestor
+    kept = ancestor.position if ancestor else {}
+    before = past.newest.position if past.newest else {}
+    return Decision(
+        "rollback_keep" if answer == "keep" else "rollback_reland",
+        passed={p: OffsetRange(kept.get(p, 0), at) for p, at in position.items() if at > kept.get(p, 0)},
+        again={
+            p: OffsetRange(at, max(kept.get(p, 0), before.get(p, 0)))
+            for p, at in position.items()
+            if at < max(kept.get(p, 0), before.get(p, 0))
+        },
+        removed=past.removed,
+        since=ancestor.sequence if ancestor else 0,
+    )
 
 
 def _position_kept(past: History) -> Positions:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
@@ -58,15 +60,30 @@ def history(metadata: TableMetadata, stream: str) -> History:
     return History(recorded, found, removed, rolled_back=bool(removed))
 
 
-def stamps_along_main(metadata: TableMetadata, stream: str) -> list[tuple[int, Stamp]]:
-    """`(snapshot id, stamp)` of the stream's snapshots that are still kept, newest first."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    found: list[tuple[int, Stamp]] = []
-    current = by_id.get(_head_id(metadata) or -1)
-    while current is not None:
-        stamp = _summary_stamp(current, stream)
+def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> list[tuple[int, Stamp]]:
+    """`(snapshot id, stamp)` of the stream's snapshots that are still kept, newest first.
+
+    Args:
+        after: Only those with a greater sequence number.
+    """
+    found = [(snapshot.snapshot_id, _summary_stamp(snapshot, stream)) for snapshot in _along_main(metadata, after)]
+    return [(snapshot_id, stamp) for snapshot_id, stamp in found if stamp]
+
+
+def stamped_snapshots(metadata: TableMetadata, stream: str, after: int = -1) -> Iterator[tuple[Snapshot, Stamp]]:
+    """As `stamps_along_main`, but oldest first, with whole snapshots; a stamp is read when it is asked for."""
+    for snapshot in reversed(_along_main(metadata, after)):
+        stamp = _summary_stamp(snapshot, stream)
         if stamp:
-            found.append((current.snapshot_id, stamp))
+            yield snapshot, stamp
+
+
+def _along_main(metadata: TableMetadata, after: int) -> list[Snapshot]:
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    found: list[Snapshot] = []
+    current = by_id.get(_head_id(metadata) or -1)
+    while current is not None and (current.sequence_number or 0) > after:
+        found.append(current)
         current = by_id.get(current.parent_snapshot_id or -1)
     return found
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from jobs.commit.accept import signed
 from jobs.commit.decide import NewestStamps, half_committed, target_positions
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe
-from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.errors import FrazilError
 
@@ -161,14 +162,24 @@ def reset_stamps(
         note: Who, why and what.
         epoch: Of whoever commits them.
     """
+    made = tuple(made)
     after = {move.partition: move.after for move in made}
     moved = {**known, **after}
     low = {partition: min(at, moved[partition]) for partition, at in known.items()}
     anchored = stamps[anchor]
-    complete = replace(anchored, start=dict(known), position=dict(known), rows={}, counts=Counts())
+    again = {move.partition: move.range for move in made if move.again}
+    passed = {move.partition: move.range for move in made if move.skipped}
+    complete = replace(anchored.decided(None), start=dict(known), position=dict(known), rows={})
     flat = replace(complete, kind="claim", epoch=epoch, note=None)
     others = [
-        (name, replace(signed(stamp, epoch, f"{note}; in force once {anchor} says so"), start=low, position=low))
+        (
+            name,
+            replace(
+                signed(stamp.decided(Decision("reset", again=again)), epoch, f"{note}; in force once {anchor} says so"),
+                start=low,
+                position=low,
+            ),
+        )
         for name, stamp in stamps.items()
         if name != anchor
     ]
@@ -176,7 +187,7 @@ def reset_stamps(
     ends |= {p: end for p, end in log.latest.items() if p in moved and end > moved[p]}
     topics = {p.topic: log.topics[p.topic] for p in after if p.topic in log.topics}
     last = replace(
-        signed(complete, epoch, note),
+        signed(complete.decided(Decision("reset", passed=passed, again=again)), epoch, note),
         start=moved,
         position=moved,
         ends=ends,

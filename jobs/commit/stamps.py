@@ -16,6 +16,15 @@ from typing import Any, Literal, Self
 import msgspec
 
 from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.stamp_parts import (
+    Counts,
+    Decision,
+    Part,
+    pack_decision,
+    pack_parts,
+    unpack_decision,
+    unpack_parts,
+)
 
 SUMMARY_KEY = "frazil.stamp"
 PROPERTY_PREFIX = "frazil.stamp."
@@ -25,25 +34,6 @@ FORMAT = 1
 def property_key(stream: str) -> str:
     """The table property that holds the newest stamp of `stream`."""
     return PROPERTY_PREFIX + stream
-
-
-class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Records by what became of them; `read = landed + dead + tombstones + filtered`."""
-
-    read: int = 0
-    landed: int = 0
-    dead: int = 0
-    tombstones: int = 0
-    filtered: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.read + other.read,
-            self.landed + other.landed,
-            self.dead + other.dead,
-            self.tombstones + other.tombstones,
-            self.filtered + other.filtered,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +49,17 @@ class Stamp:
         ends: The known end of the log, of partitions that were not read to their end.
         valid_through_ms: Every record with an older timestamp is in; milliseconds since 1970, UTC.
         rows: Rows of this batch per target; tells a recovery which targets had to be committed.
-        counts: Records of this batch, counted where this target had not yet read them.
+        counts: Records of this batch, counted where this target had not yet read them; on the dead letters, `read` and
+            `dead` are the rows it received.
         totals: The sum of `counts` over the life of the target.
         targets: On the anchor: the table uuid of each target.
         topics: On the anchor: Kafka's id of each topic.
         note: Who accepted something, and why; only with `accept`.
         generation: The configuration the driver ran under, see `jobs.spec.generation`; `config` is what makes rows.
         sequence: Iceberg's sequence number of the stamped snapshot; set by the commit.
+        parts: With `batch`: `counts` per partition, of those whose range was not empty on this target; together they
+            are `counts`. Stamps of earlier versions have none.
+        decision: With `accept`: what was decided about this table's records. Stamps of earlier versions have none.
     """
 
     stream: str
@@ -85,6 +79,8 @@ class Stamp:
     note: str | None = None
     generation: str = ""
     sequence: int = 0
+    parts: Mapping[TopicPartition, Part] = field(default_factory=dict)
+    decision: Decision | None = None
 
     def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
@@ -92,7 +88,14 @@ class Stamp:
         `rows` and `config` stay: they tell whether the batch before was committed on every target.
         """
         generation = generation or self.generation
-        return replace(self, kind="claim", epoch=epoch, counts=Counts(), note=None, generation=generation)
+        return replace(self._bare(), kind="claim", epoch=epoch, note=None, generation=generation)
+
+    def decided(self, decision: Decision | None) -> Self:
+        """This stamp's positions as the beginning of an answer; what it said of records is left behind."""
+        return replace(self._bare(), decision=decision)
+
+    def _bare(self) -> Self:
+        return replace(self, counts=Counts(), parts={}, decision=None)
 
     def of_topics(self, topics: Container[str]) -> Self:
         """Without what it says of other topics.
@@ -136,6 +139,8 @@ class Stamp:
             "note": self.note,
             "gen": self.generation,
             "seq": self.sequence,
+            "parts": pack_parts(self.parts, self.start),
+            "decided": pack_decision(self.decision) if self.decision else None,
         }
         document |= {key: value for key, value in optional.items() if value}
         return msgspec.json.encode(document).decode()
@@ -173,6 +178,8 @@ class Stamp:
             note=document.get("note"),
             generation=document.get("gen", ""),
             sequence=document.get("seq", 0),
+            parts=unpack_parts(document.get("parts", {}), start),
+            decision=unpack_decision(document["decided"]) if "decided" in document else None,
         )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jobs.commit.errors import OffsetsLostError, TopicLostError, TopicRecreatedError
 from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe
 from jobs.commit.stamps import Stamp
+
+NOWHERE: Positions = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ def starting_point(
     log: LogState,
     first_start: Positions,
     subscribed: Callable[[str], bool],
+    reached: Positions = NOWHERE,
 ) -> StartingPoint:
     """Decide where to begin.
 
@@ -59,10 +63,11 @@ def starting_point(
         log: The subscribed topics now.
         first_start: Where the spec's `start` points to; used when there is no stamp at all.
         subscribed: Whether the spec names a topic.
+        reached: Where the target that is furthest stands; beyond `known` while a batch is half committed.
 
     Raises:
         TopicRecreatedError: A topic has another id than when it was read, or ends before the stream's position.
-        TopicLostError: A topic is gone and was not read to its known end.
+        TopicLostError: A topic is gone and was not read to its known end, or not landed on every target.
         OffsetsLostError: Retention removed records that were not read.
     """
     if anchor is None:
@@ -70,12 +75,14 @@ def starting_point(
     topics = dict.fromkeys(partition.topic for partition in sorted(known))
     dropped = tuple(topic for topic in topics if not subscribed(topic))
     gone = [topic for topic in topics if topic not in log.topics and topic not in dropped]
-    retired = tuple(topic for topic in gone if not unread(topic, known, anchor))
+    retired = tuple(topic for topic in gone if not unread(topic, known, anchor, reached))
     for topic in gone:
         if topic not in retired:
+            half = any(reached.get(partition, at) > at for partition, at in known.items() if partition.topic == topic)
             raise TopicLostError(
                 f"stream {stream}: topic {topic} is gone, and the records "
-                f"{describe(unread(topic, known, anchor))} were not read.",
+                f"{describe(unread(topic, known, anchor, reached))} were not "
+                + ("landed in every table." if half else "read."),
                 fix=f"`frazil accept {stream} --lost-topic {topic}` to go on without them",
             )
     check_identity(stream, anchor.topics, log.topics)
@@ -85,13 +92,16 @@ def starting_point(
     return StartingPoint(offsets, retired, dropped, kept)
 
 
-def unread(topic: str, known: Positions, anchor: Stamp) -> dict[TopicPartition, OffsetRange]:
-    """The records of `topic` between the stream's position and the log's last known end."""
-    return {
-        partition: OffsetRange(offset, anchor.ends[partition])
+def unread(
+    topic: str, known: Positions, anchor: Stamp, reached: Positions = NOWHERE
+) -> dict[TopicPartition, OffsetRange]:
+    """The records of `topic` that some target lacks: up to the log's last known end, or to where another one stands."""
+    ends = {
+        partition: max(anchor.ends.get(partition, offset), reached.get(partition, offset))
         for partition, offset in known.items()
-        if partition.topic == topic and anchor.ends.get(partition, offset) > offset
+        if partition.topic == topic
     }
+    return {partition: OffsetRange(known[partition], end) for partition, end in ends.items() if end > known[partition]}
 
 
 def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -20,7 +20,8 @@ from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, 
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.producer import append_once
 from jobs.commit.schema_fit import still_fits
-from jobs.commit.stamps import SUMMARY_KEY, Counts, Stamp, property_key
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.steps import step
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 from jobs.commit import accept
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.history import History
+from jobs.commit.stamp_parts import Decision
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.runtime.durable import remove_durably
@@ -39,7 +40,7 @@ class Answer:
     recreated_table: str | None = None
 
 
-def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> list[str]:
+def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> dict[str, Decision]:
     """Stamp an operator's answer on the tables that it concerns.
 
     Args:
@@ -47,7 +48,7 @@ def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> l
         note: Who answers, and why.
 
     Returns:
-        The tables that were stamped.
+        What was stamped, by table.
 
     Raises:
         LeaseHeldError: The stream is running.
@@ -57,7 +58,7 @@ def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> l
         return _record(spec, settings, catalog, answer, note)
 
 
-def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> list[str]:
+def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> dict[str, Decision]:
     names = [spec.table.name, spec.dead_letter_table]
     targets = {name: Target(catalog, name, spec.stream) for name in names if catalog.table_exists(name)}
     folder = stream_folder(settings, spec.stream)
@@ -81,7 +82,7 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
                 ) from None
         if answer.recreated_table:
             lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
-        return list(new)
+        return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
     finally:
         lease.release()
 

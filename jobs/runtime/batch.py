@@ -16,17 +16,19 @@ from jobs.commit.decide import Need, Ranges, need
 from jobs.commit.errors import GapError
 from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max, spark_offsets
 from jobs.commit.pending import Pending, PendingTarget
-from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
 from jobs.commit.start import check_identity
 from jobs.commit.target import Outcome, Seen, Target
 from jobs.errors import FrazilError
+from jobs.runtime.batch_stamps import batch_stamp, stamp_for
 from jobs.runtime.durable import remove_durably, write_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.kafka_rows import COLUMNS
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
 from jobs.runtime.slice_task import RESULT_SCHEMA, run_slice
-from jobs.runtime.task_results import BatchDone, TaskResults, drop_files, valid_through
+from jobs.runtime.task_results import BatchDone, TaskResults, drop_files
 from jobs.runtime.tolerance import check_tolerance
 from jobs.steps import step
 from jobs.write.datafile_json import from_json
@@ -131,7 +133,7 @@ class BatchRunner:
             # Nothing is noted or committed yet, so nobody can ever reference these.
             drop_files(results, stream.targets, keep=frozenset())
             raise
-        stamp = self._stamp(batch, ranges, end, results, latest, now_ms)
+        stamp = batch_stamp(stream, batch, ranges, end, results, latest, now_ms)
         landed = self._commit(self._pending(stamp, ranges, results, needs, seen), results, end)
         if not landed:
             return None
@@ -167,7 +169,7 @@ class BatchRunner:
             {
                 name: PendingTarget(
                     {p: at for p, at in stream.positions[name].items() if p in ranges},
-                    self._for_target(stamp, name),
+                    stamp_for(stream, name, stamp, ranges, results),
                     tuple(results.files[name]),
                     seen[name],
                 )
@@ -260,40 +262,3 @@ class BatchRunner:
             file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
             topic=next(iter(topics)) if len(topics) == 1 else None,
         )
-
-    def _stamp(
-        self,
-        batch: int,
-        ranges: Ranges,
-        end: dict[TopicPartition, int],
-        results: TaskResults,
-        latest: dict[TopicPartition, int],
-        now_ms: int,
-    ) -> Stamp:
-        stream = self._stream
-        newest = stream.anchor.newest
-        return Stamp(
-            stream.spec.stream,
-            "batch",
-            batch,
-            stream.epoch,
-            stream.spec.config_hash,
-            start=stream.begin.kept | {partition: range_.start for partition, range_ in ranges.items()},
-            position=stream.begin.kept | end,
-            ends={p: at for p, at in latest.items() if at > end[p]},
-            valid_through_ms=valid_through(
-                end, latest, results.tallies, newest.valid_through_ms if newest else None, now_ms
-            ),
-            rows=results.rows(),
-            counts=results.counts(),
-            generation=stream.generation,
-        )
-
-    def _for_target(self, stamp: Stamp, name: str) -> Stamp:
-        if name != self._stream.anchor.name:
-            return stamp
-        stream = self._stream
-        uuids = {each: target.uuid for each, target in stream.targets.items()}
-        before = stream.anchor.newest.topics if stream.anchor.newest else {}
-        kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
-        return stamp.anchored(uuids, kept | stream.log.topics)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
 
 from jobs.commit.decide import half_committed, restart_positions, target_positions
-from jobs.commit.errors import HalfCommittedError, TargetRecreatedError
-from jobs.commit.offsets import Positions, describe
+from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
+from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.start import LogState, starting_point
 from jobs.commit.target import Target, gone, recreated
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
+from jobs.runtime.former_tables import refuse_passing_over
+from jobs.runtime.full_disk import full_disk_named, refuse_if_full
 from jobs.runtime.kafka_log import KafkaLog, subscription
 from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import OpenStream, stream_folder
@@ -25,7 +28,7 @@ from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
 from jobs.steps import step
-from jobs.write.locations import state_in_the_way, state_under
+from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 
@@ -73,11 +76,24 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
     """
     state = kafka.state(spec.source)
     _require_topics(spec, state)
+    with (
+        full_disk_named(spec.stream, lambda: _written_to(settings, catalog, spec)),
+        _held(spec, settings, catalog, kafka, state) as stream,
+    ):
+        yield stream
+
+
+@contextlib.contextmanager
+def _held(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState
+) -> Iterator[OpenStream]:
     folder = stream_folder(settings, spec.stream)
     lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
     known = lease.read()
     lease.refuse_if_held()
-    targets = _targets(spec, settings, catalog, known.targets if known else {})
+    remembered = known.targets if known else {}
+    refuse_passing_over(spec, catalog, kafka, state, remembered)
+    targets = _targets(spec, settings, catalog, remembered)
     step("before_lease")
     epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
     try:
@@ -89,8 +105,22 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
         decide_start(stream, kafka)
         yield stream
         step("before_release")
+    except LeaseExpiredError:
+        # It cannot be renewed where there is no room, and is taken again when there is.
+        refuse_if_full(spec.stream, folder.root)
+        raise
     finally:
         lease.release()
+
+
+def _written_to(settings: Settings, catalog: Catalog, spec: StreamSpec) -> Iterator[Path]:
+    """The local folders that a driver of the stream writes to."""
+    yield settings.state
+    yield settings.home / EMBEDDED_FOLDER
+    for name in (spec.table.name, spec.dead_letter_table):
+        with contextlib.suppress(Exception):
+            if folder := local_folder(catalog.load_table(name).location()):
+                yield folder
 
 
 def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
@@ -99,18 +129,27 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     stream.log = kafka.state(spec.source)
     stamps = {name: target.newest for name, target in stream.targets.items()}
     half = half_committed(stream.former | stamps, spec.table.name)
-    if half and half.config != spec.config_hash:
+    subscribed = subscription(spec.source)
+    dropped = sorted({p.topic for p in half.ranges if not subscribed(p.topic)}) if half else []
+    if half and (half.config != spec.config_hash or dropped):
+        changed = f"the configuration has changed since ({half.config} then, {spec.config_hash} now)"
         raise HalfCommittedError(
             f"stream {spec.stream}: the batch {describe(half.ranges)} is in {', '.join(half.have)} and not in "
-            f"{', '.join(half.lack)}, its pending record is lost, and the configuration has changed since "
-            f"({half.config} then, {spec.config_hash} now).",
+            f"{', '.join(half.lack)}, its pending record is lost, and "
+            + (f"the file no longer names {', '.join(dropped)}." if dropped else f"{changed}."),
             fix=f"put the stream's file back to what it was, run `frazil run {spec.stream}` once, then change it",
         )
     positions = target_positions(stamps, spec.table.name)
     known = restart_positions(positions)
     _refuse_half_seen(stream, known, kafka)
     stream.begin = starting_point(
-        spec.stream, known, stream.anchor.newest, stream.log, known, subscription(spec.source)
+        spec.stream,
+        known,
+        stream.anchor.newest,
+        stream.log,
+        known,
+        subscribed,
+        pointwise_max(target.position for target in stamps.values() if target),
     )
     for topic in stream.begin.retired:
         log.info("stream %s: topic %s was read to its end and is gone; it is retired", spec.stream, topic)

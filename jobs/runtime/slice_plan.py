@@ -69,6 +69,7 @@ class Tally(msgspec.Struct):
     """What a task counted in one (topic, partition), of the records that the anchor had not yet read.
 
     Attributes:
+        letters: Rows for the dead letters, which may have lacked other records than the anchor.
         newest_ms: The greatest record timestamp, milliseconds since 1970, UTC; of all records of the slice.
         reasons: Failed records by class.
         examples: One failed record of each class.
@@ -81,6 +82,7 @@ class Tally(msgspec.Struct):
     landed: int = 0
     dead: int = 0
     tombstones: int = 0
+    letters: int = 0
     newest_ms: int | None = None
     reasons: dict[str, int] = {}
     examples: dict[str, Example] = {}

@@ -89,6 +89,7 @@ class _Slice:
         self._count(tally, records, decoded, for_anchor)
         self._land(records, decoded, for_anchor)
         failures = [failure for failure in decoded.failures if for_dead[failure.row]]
+        tally.letters += len(failures)
         if failures:
             failed = with_headers(records.take(pa.array([failure.row for failure in failures])))
             self._dead.writer.write(

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 
+from jobs.commit.decide import Ranges
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.target import Target
 from jobs.runtime.slice_plan import Tally
 
@@ -32,6 +33,29 @@ class TaskResults:
             dead=sum(tally.dead for tally in self.tallies),
             tombstones=sum(tally.tombstones for tally in self.tallies),
         )
+
+    def parts(self, ranges: Ranges, position: Positions, *, letters: bool) -> dict[TopicPartition, Part]:
+        """What a target receives, per partition of which it lacks a part of the batch.
+
+        Args:
+            ranges: The batch's.
+            position: Where the target stood.
+            letters: Of the dead letters, which are sent rows and nothing else.
+        """
+        counted: dict[TopicPartition, Counts] = {}
+        for tally in self.tallies:
+            partition = TopicPartition(tally.topic, tally.partition)
+            if letters:
+                counts = Counts(read=tally.letters, dead=tally.letters)
+            else:
+                counts = Counts(tally.read, tally.landed, tally.dead, tally.tombstones)
+            counted[partition] = counted.get(partition, Counts()) + counts
+        parts: dict[TopicPartition, Part] = {}
+        for partition, (start, end) in ranges.items():
+            stood = max(start, position.get(partition, start))
+            if stood < end:
+                parts[partition] = Part(stood, counted.get(partition, Counts()))
+        return parts
 
     def rows(self) -> dict[str, int]:
         """Rows written per target that received any."""

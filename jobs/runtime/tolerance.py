@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.commit.errors import ToleranceError
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.runtime.slice_plan import Example, Tally
 from jobs.spec.models import StreamSpec
 

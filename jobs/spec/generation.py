@@ -19,7 +19,7 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     That is more than `StreamSpec.config_hash`, which changes only with the rows: trigger, bounds, the settings, too.
     The address of the local broker is left out: it is looked up whenever a driver connects.
     """
-    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home"})
+    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home", "ledger"})
     if settings.kafka.is_embedded:
         configured["kafka"].pop("bootstrap_servers")
     meaning = {

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, mo
 from jobs.errors import FrazilError
 from jobs.spec.base import LocalPath, Location, SpecModel, problems_at
 from jobs.spec.durations import Duration
+from jobs.spec.fields import TableName
 from jobs.spec.problems import load_model
 from jobs.spec.secrets import Secret, literal_secret_problem, reveal, text_or_secret
 from jobs.spec.security import KafkaSecurity
@@ -148,6 +149,12 @@ class SparkSettings(SpecModel):
         return _revealed(self.conf)
 
 
+class LedgerSettings(SpecModel):
+    """The table that keeps what the stamps said, of all streams of the catalog."""
+
+    table: TableName = "frazil.ledger"
+
+
 class SettingsFile(SpecModel):
     """What may stand in ``frazil.yaml``. A section that is left out is the embedded default's."""
 
@@ -156,6 +163,7 @@ class SettingsFile(SpecModel):
     spark: SparkSettings = SparkSettings()
     state: LocalPath | None = None
     lease_ttl: Duration = timedelta(seconds=30)
+    ledger: LedgerSettings = LedgerSettings()
 
     @model_validator(mode="after")
     def _one_broker(self) -> SettingsFile:
@@ -181,6 +189,7 @@ class Settings(SpecModel):
     spark: SparkSettings
     state: Path
     lease_ttl: Duration
+    ledger: LedgerSettings = LedgerSettings()
 
     @property
     def is_embedded(self) -> bool:
@@ -231,6 +240,7 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         spark=file.spark,
         state=file.state or home / EMBEDDED_FOLDER / "state",
         lease_ttl=file.lease_ttl,
+        ledger=file.ledger,
     )
 
 

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
 
 import click
 
+from jobs.commit.stamp_parts import Decision
 from jobs.errors import FrazilError
 from jobs.runtime.acceptance import Answer, record
 from jobs.runtime.translate import told_as_sentences
 from resources.deployment import Deployment
+
+
+def told(stamped: Mapping[str, Decision]) -> list[str]:
+    """What was recorded, as lines: the tables, and every range that the answer is about."""
+    if not stamped:
+        return ["Recorded on no table: nothing stood in the way."]
+    lines = [f"Recorded on {', '.join(stamped)}."]
+    for name, decision in stamped.items():
+        ranges = {
+            "no longer in the table": decision.removed,
+            "passed over": decision.passed,
+            "to be read again": decision.again,
+        }
+        for what, each in ranges.items():
+            lines += [f"  {name}: {partition} {range_} {what}" for partition, range_ in sorted(each.items())]
+    return lines
 
 
 @click.command()
@@ -36,7 +54,7 @@ def accept(
     """Answer the stop of STREAM, so that it can go on. The stream's own message names the option to give.
 
     The answer is stamped on the tables that it concerns, with your name and the reason. Nothing is read or landed yet:
-    the next `frazil run` does that.
+    the next `frazil run` does that. The ranges of records that the answer is about are shown, and kept.
     """
     answer = Answer(rollback, lost_offsets, lost_topic, recreated_topic, recreated_table)
     given = [rollback, lost_offsets or None, lost_topic, recreated_topic, recreated_table]
@@ -50,5 +68,6 @@ def accept(
     settings = deployment.prepared_settings()
     with told_as_sentences(settings, stream):
         stamped = record(spec, settings, answer, note)
-    click.echo(f"Recorded on {', '.join(stamped) or 'no table: nothing stood in the way'}.")
+    for line in told(stamped):
+        click.echo(line)
     click.echo(f"  Next: frazil run {stream}")

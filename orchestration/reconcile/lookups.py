@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from assets.stream_checks import totals_of
 from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

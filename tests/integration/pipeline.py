@@ -176,7 +176,7 @@ class Pipeline:
 
     def accept(self, **answer: Any) -> list[str]:
         """Record an operator's answer."""
-        return record(self.spec(), self.settings(), Answer(**answer), "tester: trying it")
+        return list(record(self.spec(), self.settings(), Answer(**answer), "tester: trying it"))
 
     def start(self, steps: str = "", env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start `frazil run` as a process of its own, with the named steps armed."""

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,9 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.commit.decide import Need, Ranges
 from jobs.commit.errors import HeadMovedError
-from jobs.commit.offsets import TopicPartition
+from jobs.commit.history import stamps_along_main
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.runtime import opening, takeover
@@ -30,6 +33,8 @@ from jobs.runtime.batch import BatchRunner
 from jobs.runtime.open_stream import OpenStream, StreamFolder
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults
+from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
+from jobs.verify.ledger_row import LedgerRow
 
 TABLE, DEAD = "orders.payments", "orders.payments_dead"
 TOPIC = "payments"
@@ -38,6 +43,7 @@ SCHEMAS = (
     Schema(NestedField(2, "id", LongType()), schema_id=1),
 )
 DEADLINE_SECONDS = 30.0
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 class Killed(BaseException):
@@ -181,6 +187,18 @@ class World:
         self.tables[name].schema ^= 1
         self.pending_was_lost = True
 
+    def ledger(self, name: str) -> list[LedgerRow]:
+        """What the ledger would hold of a table if it were filled in now."""
+        metadata = self.tables[name].metadata()
+        sequences = {each.snapshot_id: each.sequence_number for each in metadata.snapshots}
+        known, rows = None, []
+        for snapshot_id, stamp in reversed(stamps_along_main(metadata, "payments")):
+            # As from a snapshot, and not as it was made.
+            stamped = Stamped(Stamp.from_json(stamp.to_json()), snapshot_id, sequences[snapshot_id], NOW)
+            made, known = rows_of(stamped, known, LedgerTable(name, metadata.table_uuid, name == TABLE))
+            rows += made
+        return rows
+
     def counted(self, name: str) -> Counter[tuple[TopicPartition, int]]:
         return Counter(record for path in self.tables[name].files for record in self.files[path])
 
@@ -295,7 +313,23 @@ class Tasks(BatchRunner):
                 if fate(partition, offset, self._config) == name
             ]
             files[name] = [self._written(rows)] if rows else []
-        return TaskResults(files, [Tally(p.topic, p.partition, read=1) for p in ranges])
+        return TaskResults(files, [self._tally(p, range_, needs) for p, range_ in ranges.items()])
+
+    def _tally(self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, Need]) -> Tally:
+        fates: dict[str, list[str]] = {}
+        for name, wanted in needs.items():
+            first = max(range_.start, wanted.floors.get(partition, range_.start))
+            offsets = range(first, range_.end) if partition not in wanted.skip else ()
+            fates[name] = [fate(partition, offset, self._config) for offset in offsets]
+        read = fates[TABLE]
+        return Tally(
+            *partition,
+            read=len(read),
+            landed=read.count(TABLE),
+            dead=read.count(DEAD),
+            tombstones=read.count("tombstone"),
+            letters=fates[DEAD].count(DEAD),
+        )
 
     def _written(self, rows: list[tuple[TopicPartition, int]]) -> DataFile:
         path = f"mem://{len(self._world.files)}-{id(rows)}"
@@ -317,6 +351,26 @@ def pause(at: str) -> None:
     driver: Driver | None = getattr(threading.current_thread(), "driver", None)
     if driver is not None:
         driver.pause(at)
+
+
+def assert_ledger_says_so(world: World) -> None:
+    """The ledger's ranges follow each other, nothing is unknown, and its counts are the rows of the tables."""
+    rows = {name: world.ledger(name) for name in (TABLE, DEAD)}
+    assert not [row for each in rows.values() for row in each if row.kind == "unknown"]
+    stands: dict[TopicPartition, int] = {}
+    for row in rows[TABLE]:
+        if row.kind in ("batch", "passed", "again"):
+            before, after = row.range[:: -1 if row.kind == "again" else 1]
+            assert stands.get(row.partition, before) == before, row
+            stands[row.partition] = after
+    for partition in world.log:
+        for name, what in ((TABLE, "landed"), (DEAD, "dead")):
+            told = sum(getattr(r.counts, what) for r in rows[name] if r.partition == partition and r.counts)
+            assert told == sum(times for (p, _), times in world.counted(name).items() if p == partition), (name, rows)
+    for row in rows[TABLE]:
+        if row.counts:
+            counts = row.counts
+            assert row.range.end - row.range.start == counts.read == counts.landed + counts.dead + counts.tombstones
 
 
 def paused_around(function: Callable[..., Any], at: str) -> Callable[..., Any]:

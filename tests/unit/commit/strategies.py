@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.stamp_parts import ANSWERS, Counts, Decision, Part
+from jobs.commit.stamps import Stamp
 
 topics = st.sampled_from(["payments", "payments.20250101", "a-b_c"])
 partitions = st.builds(TopicPartition, topics, st.integers(0, 60))
@@ -13,6 +14,16 @@ offsets = st.integers(0, 2**62)
 positions = st.dictionaries(partitions, offsets, max_size=8)
 names = st.sampled_from(["orders.payments", "orders.payments_dead", 'odd."name"'])
 counts = st.builds(Counts, *[st.integers(0, 10**12)] * 5)
+parts = st.dictionaries(partitions, st.builds(Part, offsets, counts), max_size=8)
+decided_ranges = st.dictionaries(partitions, st.builds(OffsetRange, offsets, offsets), max_size=3)
+decisions = st.builds(
+    Decision,
+    st.sampled_from(ANSWERS),
+    decided_ranges,
+    decided_ranges,
+    decided_ranges,
+    st.none() | st.integers(0, 10**6),
+)
 stamps = st.builds(
     Stamp,
     stream=st.sampled_from(["payments", "p2"]),
@@ -30,6 +41,8 @@ stamps = st.builds(
     targets=st.dictionaries(names, st.uuids().map(str)),
     topics=st.dictionaries(topics, st.text(max_size=30)),
     note=st.none() | st.text(min_size=1),
+    parts=parts,
+    decision=st.none() | decisions,
 )
 
 

@@ -4,10 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.commit.accept import NothingToAcceptError, lost_offsets, recreated_topic, rollback
+from jobs.commit.accept import (
+    NothingToAcceptError,
+    lost_offsets,
+    lost_topic,
+    recreated_table,
+    recreated_topic,
+    rollback,
+    signed,
+)
 from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.history import History
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -71,3 +80,75 @@ def test_a_topic_that_is_the_same_is_not_landed_again() -> None:
     assert {name: stamp.position for name, stamp in cut.items()} == {D: {P0: 30, P1: 5}, T: {P0: 30, P1: 5}}
     anew = recreated_topic({T: anchor, D: NEWEST}, T, "t", "other", {P0: 30, P1: 9})
     assert anew[T].position == {} and anew[T].topics == {"t": "other"}
+
+
+def test_each_answer_says_which_ranges_it_is_about() -> None:
+    anchor = replace(NEWEST, topics={"t": "id"}, ends={P0: 60, P1: 8}, targets={T: "u", D: "v"})
+    both: dict[str, Stamp | None] = {T: anchor, D: NEWEST}
+
+    def said(new: dict[str, Stamp]) -> dict[str, Decision | None]:
+        return {name: stamp.decision for name, stamp in new.items()}
+
+    assert said(lost_offsets(both, T, {P0: 57, P1: 0})) == {
+        T: Decision("lost_offsets", passed={P0: OffsetRange(50, 57)})
+    }
+    assert said(lost_topic(both, T, "t")) == {
+        T: Decision("lost_topic", passed={P0: OffsetRange(50, 60), P1: OffsetRange(5, 8)})
+    }
+    anew = Decision("recreated_topic", again={P0: OffsetRange(0, 50), P1: OffsetRange(0, 5)})
+    assert said(recreated_topic(both, T, "t", "other", {})) == {T: anew, D: anew}
+    cut = Decision("cut_topic", again={P0: OffsetRange(30, 50)})
+    assert said(recreated_topic(both, T, "t", "id", {P0: 30, P1: 9})) == {T: cut, D: cut}
+    assert said(recreated_table(both, T, T, "c")) == {D: Decision("recreated_table")}
+    assert said(recreated_table(both, T, D, "c")) == {T: Decision("recreated_table")}
+
+
+def test_what_the_dead_letters_alone_lack_is_passed_over_on_them() -> None:
+    behind = replace(NEWEST, start={P0: 10, P1: 5}, position={P0: 10, P1: 5})
+    anchor = replace(NEWEST, start={P0: 10, P1: 5}, ends={P0: 60})
+    new = lost_offsets({T: anchor, D: behind}, T, {P0: 25, P1: 0})
+    assert list(new) == [D, T], "the anchor's last"
+    assert new[D].decision == Decision("lost_offsets", passed={P0: OffsetRange(10, 25)})
+    assert new[T].decision == Decision("lost_offsets"), "it has them"
+    # Between the two commits, and beyond what the anchor has: no target is taken for ahead of the anchor.
+    further = lost_offsets({T: anchor, D: behind}, T, {P0: 55, P1: 0})
+    assert further[D].position[P0] == 50
+    assert half_committed({T: anchor, D: further[D]}, T) is None
+    assert restart_positions(target_positions({T: anchor, D: further[D]}, T)) == {P0: 50, P1: 5}
+    assert restart_positions(target_positions({**further}, T)) == {P0: 55, P1: 5}
+    gone = lost_topic({T: anchor, D: behind}, T, "t")
+    assert gone[D].decision == Decision("lost_topic", passed={P0: OffsetRange(10, 50)})
+    assert gone[T].decision == Decision("lost_topic", passed={P0: OffsetRange(50, 60)})
+    assert half_committed({**gone}, T) is None
+
+
+def test_a_rollback_says_what_it_took_and_since_when() -> None:
+    past = rolled_to({P0: 20, P1: 5})
+    ancestor = past.stamped_ancestor
+    assert ancestor is not None
+    past = replace(past, stamped_ancestor=replace(ancestor, sequence=7))
+    removed = {P0: OffsetRange(20, 50)}
+    kept = rollback({T: past, D: WHOLE}, T, "keep", "c2")
+    assert kept[T].decision == Decision("rollback_keep", passed=removed, removed=removed, since=7)
+    again = rollback({T: past, D: WHOLE}, T, "reland", "c2")
+    assert again[T].decision == Decision("rollback_reland", again=removed, removed=removed, since=7)
+    assert again[D].decision == Decision("rollback_reland")
+    (before,) = rollback({T: rolled_to(None)}, T, "keep", "c2").values()
+    assert before.decision is not None and before.decision.since == 0
+
+
+def test_rolled_back_over_a_reset() -> None:
+    # It stood at 50, was moved back to 20, landed up to 30 again, and was rolled back to where it stood at 50.
+    ancestor = replace(NEWEST, position={P0: 50, P1: 5}, sequence=7)
+    past = History(replace(NEWEST, position={P0: 30, P1: 5}), ancestor, {P0: OffsetRange(0, 30)}, rolled_back=True)
+    kept = rollback({T: past}, T, "keep", "c")[T]
+    assert kept.position[P0] == 30
+    assert kept.decision is not None and dict(kept.decision.again) == {P0: OffsetRange(30, 50)}
+    again = rollback({T: past}, T, "reland", "c")[T]
+    assert again.position[P0] == 50
+    assert again.decision is not None and not again.decision.again and not again.decision.passed
+
+
+def test_an_answer_counts_nothing() -> None:
+    stamp = signed(replace(NEWEST, counts=Counts(9, 9), parts={P0: Part(40, Counts(9, 9))}), 3, "me: why")
+    assert (stamp.counts, stamp.parts, stamp.note) == (Counts(), {}, "me: why")

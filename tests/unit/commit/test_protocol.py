@@ -20,7 +20,17 @@ from jobs.runtime import batch as batch_module
 from jobs.runtime import durable
 from jobs.runtime import takeover as takeover_module
 from jobs.runtime.durable import remove_durably, write_durably
-from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, Driver, World, fate, pause, paused_around
+from tests.unit.commit.protocol_world import (
+    DEAD,
+    TABLE,
+    TOPIC,
+    Driver,
+    World,
+    assert_ledger_says_so,
+    fate,
+    pause,
+    paused_around,
+)
 
 CONFIGS = ("one", "two")
 HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "after an append", "before remove", "asks")
@@ -84,6 +94,7 @@ def assert_exactly_once(world: World) -> None:
             if in_table + in_dead != wanted:
                 wrong.append(f"{partition} {offset}: {in_table} in the table, {in_dead} dead, should be {wanted}")
     assert not wrong and not landed and not dead, (wrong, landed, dead)
+    assert_ledger_says_so(world)
 
 
 some_steps = st.sampled_from(range(40))

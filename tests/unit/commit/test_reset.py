@@ -21,7 +21,8 @@ from jobs.commit.decide import half_committed, restart_positions, target_positio
 from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.reset import Move, ResetRefusedError, complete_positions, moves, reset_stamps, valid_through_after
-from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.runtime import batch as batch_module
@@ -29,7 +30,17 @@ from jobs.runtime import durable, resetting
 from jobs.runtime import takeover as takeover_module
 from jobs.runtime.durable import remove_durably, write_durably
 from jobs.runtime.open_stream import OpenStream, StreamFolder
-from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, Driver, World, fate, pause, paused_around
+from tests.unit.commit.protocol_world import (
+    DEAD,
+    TABLE,
+    TOPIC,
+    Driver,
+    World,
+    assert_ledger_says_so,
+    fate,
+    pause,
+    paused_around,
+)
 from tests.unit.commit.test_protocol import CONFIGS, HOT_SPOTS, WORLD, new_world, play, recover
 
 P0, P1, P2 = (TopicPartition(TOPIC, number) for number in range(3))
@@ -85,6 +96,12 @@ def test_only_the_last_commit_moves_the_stream_and_moves_it_whole(
     assert (last.kind, last.epoch, last.note, last.valid_through_ms) == ("accept", 3, "me: why", 7)
     assert last.ends == {p: end for p, end in LOG.latest.items() if p in in_force(now) and in_force(now)[p] < end}
     assert last.totals == known[TABLE].totals
+    decided = last.decision
+    assert decided is not None and decided.answer == "reset"
+    assert dict(decided.again) == {p: (at, KNOWN[p]) for p, at in wanted.items() if at < KNOWN.get(p, 3)}
+    assert dict(decided.passed) == {p: (KNOWN.get(p, 3), at) for p, at in wanted.items() if at > KNOWN.get(p, 3)}
+    (others,) = [stamp.decision for name, stamp in commits if name == DEAD]
+    assert others is not None and others.again == decided.again and not others.passed
     assert last.counts == Counts()
 
 
@@ -221,6 +238,7 @@ def assert_as_often_as_wanted(world: World, expected: Counter[tuple[TopicPartiti
             wanted = 0 if fate(partition, offset, "one") == "tombstone" else 1 + expected[partition, offset]
             assert counted.pop((partition, offset), 0) == wanted, (partition, offset, wanted)
     assert not counted
+    assert_ledger_says_so(world)
 
 
 shares = st.tuples(*[st.sampled_from([0.0, 0.25, 0.5, 0.8, 1.0])] * 2)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Counts, Stamp, property_key
+from jobs.commit.stamp_parts import Counts, Decision, Part
+from jobs.commit.stamps import Stamp, property_key
 from tests.unit.commit.strategies import stamps
 
 ONE = TopicPartition("payments", 0)
@@ -35,6 +36,14 @@ def test_a_stamp_of_48_partitions_is_small() -> None:
         targets={"orders.payments": "0" * 36, "orders.payments_dead": "1" * 36},
         topics={"payments": "A" * 22},
     )
+    without = len(stamp.to_json())
+    # Beside where each partition stands, the digits of what was counted there: 9 bytes where all of it landed.
+    landed = {partition: Part(at, Counts(20_000, 20_000)) for partition, at in stamp.start.items()}
+    assert len(replace(stamp, parts=landed).to_json()) < without + 48 * 6 + 30
+    mixed = {partition: Part(at, Counts(20_000, 19_800, 180, 20)) for partition, at in stamp.start.items()}
+    assert len(replace(stamp, parts=mixed).to_json()) < without + 48 * 15 + 30
+    few = {TopicPartition("payments", n): Part(1, Counts(5, 5)) for n in (900, 4_000)}
+    assert len(replace(stamp, parts=few).to_json()) < without + 100
     assert len(stamp.to_json()) < 1_500
     assert len(replace(stamp, start=at(345_678), position=at(365_678)).to_json()) < 1_200
     at_the_end = len(stamp.to_json())
@@ -42,7 +51,8 @@ def test_a_stamp_of_48_partitions_is_small() -> None:
 
 
 def test_a_claim_keeps_what_tells_whether_the_batch_before_is_whole() -> None:
-    claim = STAMP.claimed(9)
+    claim = replace(STAMP, parts={ONE: Part(10, Counts(15, 14, 1))}, decision=Decision("reset")).claimed(9)
+    assert (claim.parts, claim.decision) == ({}, None)
     assert (claim.kind, claim.epoch, claim.counts, claim.note) == ("claim", 9, Counts(), None)
     assert (claim.start, claim.position, claim.rows, claim.config) == (
         STAMP.start,
@@ -65,6 +75,14 @@ def test_of_topics_forgets_the_others() -> None:
 
 def test_counts_add_up() -> None:
     assert Counts(10, 5, 3, 1, 1) + Counts(1, 1, 0, 0, 0) == Counts(11, 6, 3, 1, 1)
+    assert Counts(11, 6, 3, 1, 1) - Counts(1, 1, 0, 0, 0) == Counts(10, 5, 3, 1, 1)
+
+
+def test_a_stamp_of_an_earlier_version_says_nothing_per_partition() -> None:
+    text = '{"v":1,"stream":"s","kind":"batch","batch":1,"epoch":1,"config":"c","at":{"t":[[5,9]]},"rows":{"a.t":4}}'
+    stamp = Stamp.from_json(text)
+    assert (stamp.parts, stamp.decision, stamp.rows) == ({}, None, {"a.t": 4})
+    assert stamp.to_json() == text
 
 
 @pytest.mark.parametrize("text", ['{"v": 99}', "{}", "no json"])

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from jobs.commit.errors import OffsetsLostError, TopicLostError, TopicRecreatedError
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState, StartingPoint, starting_point, unread
+from jobs.commit.start import NOWHERE, LogState, StartingPoint, starting_point, unread
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ANCHOR = Stamp("s", "batch", 0, 1, "c", start={A0: 0}, position={A0: 10}, topics={"a": "id-a"})
@@ -15,9 +15,13 @@ LOG = LogState({"a": "id-a"}, {A0: 2}, {A0: 15})
 
 
 def begin(
-    known: dict[TopicPartition, int], anchor: Stamp | None, log: LogState, subscribed: str = "ab"
+    known: dict[TopicPartition, int],
+    anchor: Stamp | None,
+    log: LogState,
+    subscribed: str = "ab",
+    reached: Positions = NOWHERE,
 ) -> StartingPoint:
-    return starting_point("s", known, anchor, log, {A0: 7}, lambda topic: topic in subscribed)
+    return starting_point("s", known, anchor, log, {A0: 7}, lambda topic: topic in subscribed, reached)
 
 
 def test_without_any_stamp_the_specs_start_decides() -> None:
@@ -55,6 +59,13 @@ def test_a_topic_that_is_gone_before_its_end_stops() -> None:
     assert "--lost-topic a" in str(stop.value)
 
 
+def test_a_topic_that_is_gone_while_one_table_lacks_what_another_has_stops() -> None:
+    with pytest.raises(TopicLostError, match=r"topic a is gone.* a-0 \[4, 10\) were not landed in every table") as stop:
+        begin({A0: 4}, ANCHOR, LogState({}, {}, {}), reached={A0: 10})
+    assert "--lost-topic a" in str(stop.value)
+    assert begin({A0: 10}, ANCHOR, LogState({}, {}, {}), reached={A0: 10}).retired == ("a",)
+
+
 def test_a_recreated_topic_stops_by_its_id() -> None:
     log = LogState({"a": "other"}, {A0: 0}, {A0: 15})
     with pytest.raises(TopicRecreatedError, match=r"topic a was deleted and created again \(id id-a became other\)"):
@@ -77,3 +88,4 @@ def test_offsets_lost_to_retention_stop_and_name_each_range() -> None:
 def test_unread_is_what_lies_between_the_position_and_the_known_end() -> None:
     anchor = replace(ANCHOR, ends={A0: 12, A1: 3, B0: 99})
     assert unread("a", {A0: 10, A1: 3, B0: 0}, anchor) == {A0: OffsetRange(10, 12)}
+    assert unread("a", {A0: 10, A1: 3}, anchor, {A0: 11, A1: 5}) == {A0: OffsetRange(10, 12), A1: OffsetRange(3, 5)}

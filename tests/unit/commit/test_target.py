@@ -22,7 +22,8 @@ from jobs.commit.errors import (
     TargetRecreatedError,
 )
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
 from jobs.commit.target import Outcome, Target
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of
 

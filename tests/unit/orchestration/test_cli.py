@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamp_parts import Decision
 from orchestration.cli import main
+from orchestration.commands.accept import told
 from tests.unit.orchestration.deployments import deployment_in
 
 
@@ -132,6 +135,19 @@ def test_the_local_broker_is_not_started_where_other_brokers_are_named(tmp_path:
         result = frazil(home, command)
         assert result.exit_code == 1
         assert "kafka.example:9092" in result.stderr
+
+
+def test_accept_shows_the_ranges_that_it_recorded() -> None:
+    first, second = TopicPartition("payments", 0), TopicPartition("payments", 1)
+    removed = {first: OffsetRange(20, 50)}
+    decision = Decision("rollback_keep", passed=removed, again={second: OffsetRange(3, 5)}, removed=removed, since=7)
+    assert told({"orders.payments": decision, "orders.payments_dead": Decision("rollback_keep")}) == [
+        "Recorded on orders.payments, orders.payments_dead.",
+        "  orders.payments: payments-0 [20, 50) no longer in the table",
+        "  orders.payments: payments-0 [20, 50) passed over",
+        "  orders.payments: payments-1 [3, 5) to be read again",
+    ]
+    assert told({}) == ["Recorded on no table: nothing stood in the way."]
 
 
 def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:

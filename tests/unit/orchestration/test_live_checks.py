@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamps import Counts, Stamp
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.runtime.drain import Drained, Progress
 from jobs.runtime.task_results import BatchDone
 from orchestration.run_report import Meter, run_facts

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.commit.errors import CommitUnknownError, ToleranceError
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.runtime import query as query_module
 from jobs.runtime import running

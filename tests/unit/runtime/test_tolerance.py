@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.commit.errors import ToleranceError
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.runtime.slice_plan import Example, Tally
 from jobs.runtime.tolerance import check_tolerance
 from jobs.spec.models import StreamSpec

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults, valid_through
 

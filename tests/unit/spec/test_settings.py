@@ -86,6 +86,15 @@ def test_without_a_file_all_is_embedded(home: Path) -> None:
     assert settings.kafka.isolation == "read_committed"
     assert settings.kafka.request_timeout == timedelta(seconds=20)
     assert settings.lease_ttl == timedelta(seconds=30)
+    assert settings.ledger.table == "frazil.ledger"
+
+
+def test_the_ledger_may_have_another_name(home: Path) -> None:
+    assert loaded(home, "ledger: {table: ops.frazil_ledger}\n").ledger.table == "ops.frazil_ledger"
+    (problem,) = problems_of(home, "ledger: {table: ledger}\n")
+    assert problem.startswith("frazil.yaml:1: ledger.table: must be namespace.table")
+    (problem,) = problems_of(home, "ledger: {tabel: a.b}\n")
+    assert "unknown key; did you mean 'table'?" in problem
 
 
 def test_a_relative_home_is_made_absolute(home: Path) -> None:

@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-from jobs.commit.stamps import Counts, Stamp, property_key
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp, property_key
 from jobs.runtime.boot import boot_clock
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.processes import start_time

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.runtime.boot import boot_clock
 from orchestration.reconcile.observe import SUPERVISOR_SECONDS, most_events_a_day
 from tests.unit.orchestration.reconcile.made import NOW

@@ -10,7 +10,7 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.tick import Tick
 from tests.unit.orchestration.reconcile.made import NOW

@@ -1,0 +1,64 @@
+"""The stamps of a batch: what is said of it on each of its targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobs.commit.decide import Ranges
+from jobs.commit.offsets import Positions
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
+from jobs.runtime.open_stream import OpenStream
+from jobs.runtime.task_results import TaskResults, valid_through
+
+
+def batch_stamp(
+    stream: OpenStream,
+    batch: int,
+    ranges: Ranges,
+    end: Positions,
+    results: TaskResults,
+    latest: Positions,
+    now_ms: int,
+) -> Stamp:
+    """What the stamps of a batch have in common.
+
+    Args:
+        batch: Spark's number of it.
+        ranges: The batch's.
+        end: The next offsets after it, of every partition.
+        latest: The ends of the log, asked for after `now_ms`, milliseconds since 1970.
+    """
+    newest = stream.anchor.newest
+    kept = stream.begin.kept
+    # Of topics that the spec does not name now the end stays known, or one that goes meanwhile would pass for read.
+    ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
+    return Stamp(
+        stream.spec.stream,
+        "batch",
+        batch,
+        stream.epoch,
+        stream.spec.config_hash,
+        start=kept | {partition: range_.start for partition, range_ in ranges.items()},
+        position={**kept, **end},
+        ends=ends | {p: at for p, at in latest.items() if at > end[p]},
+        valid_through_ms=valid_through(
+            end, latest, results.tallies, newest.valid_through_ms if newest else None, now_ms
+        ),
+        rows=results.rows(),
+        counts=results.counts(),
+        generation=stream.generation,
+    )
+
+
+def stamp_for(stream: OpenStream, name: str, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
+    """The batch's stamp as the target of this name carries it, with what that target receives."""
+    is_anchor = name == stream.anchor.name
+    parts = results.parts(ranges, stream.positions[name], letters=not is_anchor)
+    stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
+    if not is_anchor:
+        return stamp
+    uuids = {each: target.uuid for each, target in stream.targets.items()}
+    before = stream.anchor.newest.topics if stream.anchor.newest else {}
+    kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
+    return stamp.anchored(uuids, kept | stream.log.topics)

@@ -1,0 +1,194 @@
+"""The ledger of a catalog: what the stamps said of every batch and every operator's answer, kept beyond their expiry.
+
+It is filled from the stamps, at any time and by anybody: each filling commits the rows together with how far it has
+come, on exactly the head of the ledger that it decided on, so several at once never write a row twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.commit.errors import CommitRefusedError, HeadMovedError
+from jobs.commit.history import stamps_along_main
+from jobs.commit.producer import append_once
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.verify import ledger_table
+from jobs.verify.ledger_filter import rows_wanted
+from jobs.verify.ledger_marks import (
+    AUDITED_PREFIX,
+    AuditMark,
+    known_of,
+    marks_of,
+    marks_text,
+)
+from jobs.verify.ledger_news import news_of, tables_of
+from jobs.verify.ledger_row import LedgerRow
+from jobs.write.target_writer import TargetWriter
+
+log = logging.getLogger(__name__)
+
+MAX_REFUSALS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a filling did.
+
+    Attributes:
+        rows: Rows written; 0 if nothing was new.
+        unknown: Those of them that stand for stamps which had expired before they were filled in.
+        snapshot_id: The ledger's new snapshot, None if nothing was new.
+    """
+
+    rows: int
+    unknown: int = 0
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """A stamped snapshot that the ledger does not have yet."""
+
+    stream: str
+    table: str
+    snapshot_id: int
+    sequence: int
+
+
+def fill(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> Filled:
+    """Write what is new in the stamps of these streams' tables to the ledger, in one commit.
+
+    Raises:
+        CommitRefusedError: Others committed to the ledger each time; nothing of this is written.
+        CommitUnknownError: The catalog did not say whether the commit landed; the next filling finds out.
+    """
+    refusal: HeadMovedError | None = None
+    for attempt in range(MAX_REFUSALS):
+        ledger = ledger_table.existing(catalog, settings)
+        news = news_of(catalog, ledger, specs)
+        if not news.properties:
+            return Filled(0)
+        if ledger is None:
+            # Somebody else may make and fill it at the same moment, so it is decided again on what is there then.
+            ledger_table.ensured(catalog, settings)
+            continue
+        files = _written(ledger, news.blocks)
+        try:
+            snapshot_id = append_once(ledger, files, summary={}, properties=news.properties)
+        except HeadMovedError as moved:
+            refusal = moved
+            if isinstance(moved.__cause__, CommitFailedException):
+                # Refused for good; after any other answer a slow catalog may still carry it out.
+                _drop(ledger, files)
+            _wait(attempt)
+            continue
+        return Filled(news.rows, news.unknown, snapshot_id)
+    raise _crowded(settings, refusal)
+
+
+def read(
+    catalog: Catalog, settings: Settings, stream: str, table: str | None = None, after_sequence: int | None = None
+) -> list[LedgerRow]:
+    """The rows of a stream, in order of table, sequence and effect; see `jobs.verify.ledger_row`.
+
+    Args:
+        table: Only those of the table of this name; of all that ever had it, by uuid.
+        after_sequence: Only those of later commits.
+    """
+    ledger = ledger_table.existing(catalog, settings)
+    if ledger is None:
+        return []
+    return ledger_table.from_arrow(ledger.scan(row_filter=rows_wanted(stream, table, after_sequence)).to_arrow())
+
+
+def unrecorded(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> list[Unrecorded]:
+    """The stamped snapshots that would leave a hole in the ledger if they expired now, newest first per table.
+
+    Claims are none of them: they say nothing of records.
+    """
+    ledger = ledger_table.existing(catalog, settings)
+    found: list[Unrecorded] = []
+    for spec in specs:
+        known = known_of(ledger.metadata.properties, spec.stream) if ledger else {}
+        for table, metadata in tables_of(catalog, spec):
+            after = known[table.uuid].sequence if table.uuid in known else -1
+            found += [
+                Unrecorded(spec.stream, table.name, snapshot_id, stamp.sequence)
+                for snapshot_id, stamp in stamps_along_main(metadata, spec.stream, after)
+                if stamp.kind != "claim"
+            ]
+    return found
+
+
+def audited(catalog: Catalog, settings: Settings, stream: str) -> dict[str, AuditMark]:
+    """How far each table of a stream was audited, by its uuid."""
+    ledger = ledger_table.existing(catalog, settings)
+    return marks_of(ledger.metadata.properties, stream) if ledger else {}
+
+
+def mark_audited(catalog: Catalog, settings: Settings, stream: str, marks: Mapping[str, AuditMark]) -> None:
+    """Note how far tables were audited, by uuid; a mark behind the one that is there is left out.
+
+    Raises:
+        CommitRefusedError: Others committed to the ledger each time; the marks are as they were.
+    """
+    refusal: HeadMovedError | None = None
+    for attempt in range(MAX_REFUSALS):
+        ledger = ledger_table.ensured(catalog, settings)
+        there = marks_of(ledger.metadata.properties, stream)
+        newer = {key: mark for key, mark in marks.items() if key not in there or there[key].sequence <= mark.sequence}
+        if all(there.get(key) == mark for key, mark in newer.items()):
+            return
+        properties = {AUDITED_PREFIX + stream: marks_text({**there, **newer})}
+        try:
+            append_once(ledger, (), summary={}, properties=properties)
+        except HeadMovedError as moved:
+            refusal = moved
+            _wait(attempt)
+            continue
+        return
+    raise _crowded(settings, refusal)
+
+
+def _written(ledger: Table, blocks: Sequence[pa.RecordBatch]) -> list[DataFile]:
+    writer = TargetWriter(ledger.metadata, ledger.io, file_prefix=f"ledger-{uuid.uuid4().hex}")
+    try:
+        for block in blocks:
+            writer.write(block)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _drop(ledger: Table, files: Sequence[DataFile]) -> None:
+    for file in files:
+        try:
+            ledger.io.delete(file.file_path)
+        except OSError as problem:
+            log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
+
+
+def _wait(attempt: int) -> None:
+    """So that several that fill the ledger at once do not meet again and again."""
+    time.sleep(random.uniform(0, min(1.0, 0.01 * 2**attempt)))
+
+
+def _crowded(settings: Settings, refusal: HeadMovedError | None) -> CommitRefusedError:
+    return CommitRefusedError(
+        f"the catalog refused {MAX_REFUSALS} commits in a row on the ledger, table {settings.ledger.table}, the last "
+        f"with: {refusal}",
+        fix="nothing is lost: do it again once fewer others write to it",
+    )

@@ -1,0 +1,15 @@
+"""Which rows of the ledger are asked for, as a condition that the files' statistics can answer."""
+
+# PyIceberg's conditions take a column and a value, which a type checker does not see.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual
+
+
+def rows_wanted(stream: str, table: str | None, after_sequence: int | None) -> BooleanExpression:
+    """Rows of a stream; of a table by its name; of commits with a greater sequence number."""
+    first = 0 if after_sequence is None else after_sequence + 1
+    wanted: BooleanExpression = And(EqualTo("stream", stream), GreaterThanOrEqual("sequence", first))
+    return wanted if table is None else And(wanted, EqualTo("table_name", table))

@@ -1,0 +1,191 @@
+"""The ledger as an Iceberg table: its columns, and rows to and from Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import (
+    BooleanType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+)
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.errors import FrazilError
+from jobs.spec.partitioning import PartitionExpr
+from jobs.spec.settings import Settings
+from jobs.verify.ledger_row import WHOLE, LedgerRow
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import create_table_properties, ensure_table
+
+LEDGER_SCHEMA = Schema(
+    NestedField(1, "stream", StringType(), required=True, doc="Id of the stream."),
+    NestedField(2, "table_name", StringType(), required=True, doc="The table that was committed to."),
+    NestedField(3, "table_uuid", StringType(), required=True, doc="Iceberg's identity of it."),
+    NestedField(4, "anchor", BooleanType(), required=True, doc="The stream's own table; false: its dead letters."),
+    NestedField(5, "kind", StringType(), required=True, doc="batch, passed, again, removed, unknown or noted."),
+    NestedField(6, "topic", StringType(), doc="Null in rows of the whole table."),
+    NestedField(7, "partition", IntegerType()),
+    NestedField(8, "start_offset", LongType(), doc="Where the table stood; the next offset."),
+    NestedField(9, "end_offset", LongType(), doc="Where it stands; the next offset."),
+    NestedField(10, "read", LongType(), doc="landed + dead + tombstones + filtered; null if not known per partition."),
+    NestedField(11, "landed", LongType()),
+    NestedField(12, "dead", LongType()),
+    NestedField(13, "tombstones", LongType()),
+    NestedField(14, "filtered", LongType()),
+    NestedField(15, "epoch", LongType(), required=True, doc="Of the driver."),
+    NestedField(16, "batch_id", LongType(), required=True, doc="Spark's batch."),
+    NestedField(17, "sequence", LongType(), required=True, doc="Iceberg's sequence number of the commit."),
+    NestedField(18, "snapshot_id", LongType(), doc="Null if the snapshot had expired."),
+    NestedField(19, "committed_at", TimestamptzType(), required=True),
+    NestedField(20, "config_hash", StringType(), required=True, doc="Of what makes rows."),
+    NestedField(21, "generation", StringType(), doc="Of the configuration that the driver ran under."),
+    NestedField(22, "answer", StringType(), doc="What an operator decided."),
+    NestedField(23, "note", StringType(), doc="Who decided it, and why."),
+    NestedField(24, "since", LongType(), doc="With removed: rows with a later sequence number, before this, are void."),
+)
+LEDGER_PARTITIONS = (PartitionExpr("identity", "stream", None),)
+
+_COUNTS = ("read", "landed", "dead", "tombstones", "filtered")
+_ARROW = pa.schema(
+    [
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("table_name", pa.string(), nullable=False),
+        pa.field("table_uuid", pa.string(), nullable=False),
+        pa.field("anchor", pa.bool_(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("start_offset", pa.int64()),
+        pa.field("end_offset", pa.int64()),
+        *(pa.field(name, pa.int64()) for name in _COUNTS),
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("batch_id", pa.int64(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("config_hash", pa.string(), nullable=False),
+        pa.field("generation", pa.string()),
+        pa.field("answer", pa.string()),
+        pa.field("note", pa.string()),
+        pa.field("since", pa.int64()),
+    ]
+)
+
+
+def ensured(catalog: Catalog, settings: Settings) -> Table:
+    """The ledger, made if it is not there."""
+    return checked(
+        ensure_table(
+            catalog,
+            settings.ledger.table,
+            LEDGER_SCHEMA,
+            partition_spec(LEDGER_PARTITIONS, LEDGER_SCHEMA),
+            create_table_properties({}),
+        )
+    )
+
+
+def existing(catalog: Catalog, settings: Settings) -> Table | None:
+    """The ledger, None if nothing was ever filled in."""
+    try:
+        return checked(catalog.load_table(settings.ledger.table))
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+
+
+def checked(table: Table) -> Table:
+    """The table, if it is a ledger.
+
+    Raises:
+        FrazilError: It lacks columns: somebody else's table has the name.
+    """
+    has = set(table.schema().column_names)
+    lacking = [field.name for field in LEDGER_SCHEMA.fields if field.name not in has]
+    if lacking:
+        raise FrazilError(
+            f"table {'.'.join(table.name())} is no ledger: it has no column {', '.join(lacking)}",
+            fix="name another table in ledger.table of frazil.yaml",
+        )
+    return table
+
+
+def to_arrow(rows: Sequence[LedgerRow]) -> pa.RecordBatch:
+    """Rows as the table's columns."""
+    counts = [row.counts for row in rows]
+    whole = [row.partition == WHOLE for row in rows]
+    columns: dict[str, list[Any]] = {
+        "stream": [row.stream for row in rows],
+        "table_name": [row.table for row in rows],
+        "table_uuid": [row.table_uuid for row in rows],
+        "anchor": [row.anchor for row in rows],
+        "kind": [row.kind for row in rows],
+        "topic": [None if all_ else row.partition.topic for row, all_ in zip(rows, whole, strict=True)],
+        "partition": [None if all_ else row.partition.partition for row, all_ in zip(rows, whole, strict=True)],
+        "start_offset": [None if all_ else row.range.start for row, all_ in zip(rows, whole, strict=True)],
+        "end_offset": [None if all_ else row.range.end for row, all_ in zip(rows, whole, strict=True)],
+        **{name: [None if each is None else getattr(each, name) for each in counts] for name in _COUNTS},
+        "epoch": [row.epoch for row in rows],
+        "batch_id": [row.batch for row in rows],
+        "sequence": [row.sequence for row in rows],
+        "snapshot_id": [row.snapshot_id or None for row in rows],
+        "committed_at": [row.committed_at for row in rows],
+        "config_hash": [row.config for row in rows],
+        "generation": [row.generation for row in rows],
+        "answer": [row.answer for row in rows],
+        "note": [row.note for row in rows],
+        "since": [row.since for row in rows],
+    }
+    return pa.RecordBatch.from_arrays([pa.array(columns[field.name], field.type) for field in _ARROW], schema=_ARROW)
+
+
+def from_arrow(table: pa.Table) -> list[LedgerRow]:
+    """The inverse of `to_arrow`, in the ledger's order."""
+    columns = [table.column(field.name).to_pylist() for field in _ARROW]
+    return sorted((_row(*values) for values in zip(*columns, strict=True)), key=lambda row: row.place)
+
+
+def _row(
+    stream: str,
+    name: str,
+    uuid: str,
+    anchor: bool,
+    kind: Any,
+    topic: str | None,
+    partition: int | None,
+    start: int | None,
+    end: int | None,
+    *rest: Any,
+) -> LedgerRow:
+    counts, others = rest[: len(_COUNTS)], rest[len(_COUNTS) :]
+    epoch, batch, sequence, snapshot_id, committed_at, config, generation, answer, note, since = others
+    return LedgerRow(
+        stream,
+        name,
+        uuid,
+        anchor,
+        kind,
+        WHOLE if topic is None else TopicPartition(topic, partition or 0),
+        OffsetRange(start or 0, end or 0),
+        epoch,
+        batch,
+        sequence,
+        snapshot_id or 0,
+        committed_at,
+        config,
+        generation or "",
+        None if counts[0] is None else Counts(*counts),
+        answer,
+        note,
+        since,
+    )
