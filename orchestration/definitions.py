@@ -10,12 +10,14 @@ from __future__ import annotations
 import dagster as dg
 
 from assets import names
+from assets.audit_check import audit_check
 from assets.problems import problem_assets
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
 from assets.supervisor import supervisor_asset
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from orchestration.audit_jobs import audit_job, audit_schedules, ledger_job
 from orchestration.control_jobs import control_job
 from orchestration.reconcile.look import judge
 from orchestration.reconcile.sensor import reconcile_sensor
@@ -42,6 +44,8 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     former = as_launched(specs, errors, settings, deployment)
     shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
+    tables = [names.table_key(settings, spec.table.name) for spec in shown]
+    audit = audit_job(tables) if tables else None
     return dg.Definitions(
         assets=[
             *topic_specs(shown),
@@ -49,8 +53,13 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *problem_assets(errors, [spec.stream for spec in former]),
             supervisor_asset(),
         ],
-        asset_checks=[stream_checks(spec, names.table_key(settings, spec.table.name), judge) for spec in shown],
-        jobs=[control_job, reset_offsets_job],
+        asset_checks=[
+            check
+            for spec, key in zip(shown, tables, strict=True)
+            for check in (stream_checks(spec, key, judge), audit_check(spec, key))
+        ],
+        jobs=[control_job, reset_offsets_job, ledger_job, *([audit] if audit else [])],
+        schedules=audit_schedules(audit),
         sensors=[reconcile_sensor()],
         resources={
             "deployment": paths,

@@ -6,7 +6,9 @@ import errno
 
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError
 from jobs.errors import FrazilError
+from jobs.runtime.full_disk import DiskFullError
 from jobs.runtime.kafka_log import KafkaUnavailableError
+from jobs.runtime.lease import LeaseHeldError
 from jobs.runtime.opening import CatalogUnavailableError
 from jobs.spec.settings import LocalBrokerDown
 
@@ -21,6 +23,7 @@ _AWAY_ERRNO = {
     errno.EHOSTUNREACH,
     errno.ETIMEDOUT,
 }
+_AWAY_ERRORS = (CatalogUnavailableError, LocalBrokerDown, CommitUnknownError, CommitRefusedError, DiskFullError)
 # By name, so that nothing of a catalog that is not used has to be installed or imported.
 _AWAY = {
     ("sqlalchemy.exc", "OperationalError"),
@@ -38,7 +41,10 @@ def is_away(problem: BaseException) -> bool:
     """
     if isinstance(problem, KafkaUnavailableError):
         return not problem.refused
-    if isinstance(problem, (CatalogUnavailableError, LocalBrokerDown, CommitUnknownError, CommitRefusedError)):
+    if isinstance(problem, LeaseHeldError):
+        # A driver that could not give its lease back, on a full disk, has it taken anew when it has run out.
+        return problem.ours
+    if isinstance(problem, _AWAY_ERRORS):
         return True
     if isinstance(problem, OSError):
         # Clients of object stores and catalogs give no number. What has another one is wrong with this very process,

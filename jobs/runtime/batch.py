@@ -185,7 +185,13 @@ class BatchRunner:
         stream = self._stream
         note = stream.folder.pending(stream.epoch)
         stream.lease.verify()
-        write_durably(note, pending.encode({name: target.table.metadata for name, target in stream.targets.items()}))
+        encoded = pending.encode({name: target.table.metadata for name, target in stream.targets.items()})
+        try:
+            write_durably(note, encoded)
+        except OSError:
+            # Nobody has noted them, and a full disk would be filled by each attempt anew.
+            drop_files(results, stream.targets, keep=frozenset())
+            raise
         step("before_commit")
         stream.lease.verify()
         step("after_lease_check")

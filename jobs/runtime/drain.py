@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Counts
+from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
+from jobs.runtime.full_disk import is_full
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import connect_catalog, decide_start, opened
@@ -128,6 +129,8 @@ def _run_queries(
             StreamQuery(stream, kafka, drain=True, on_batch=landed).run(spark)
             break
         except (PySparkException, Py4JError) as problem:
+            if is_full(problem):
+                raise
             begin = stream.begin
             # The topics' own state says more than the query's error: lost offsets and lost topics stop here.
             decide_start(stream, kafka)

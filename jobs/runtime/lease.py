@@ -31,7 +31,15 @@ _RELEASE_SECONDS = 10.0
 
 
 class LeaseHeldError(FrazilError):
-    """Another driver runs this stream."""
+    """Another driver runs this stream.
+
+    Attributes:
+        ours: It is this very process, which could not give its lease back when it closed the stream.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, ours: bool = False) -> None:
+        super().__init__(message, fix=fix)
+        self.ours: bool = ours
 
 
 class Lease:
@@ -134,6 +142,7 @@ class Lease:
             raise LeaseHeldError(
                 f"stream {self._stream} is run by process {current.pid} on {current.host} (epoch {current.epoch}).",
                 fix=f"wait for it to end, or stop process {current.pid} and run this again",
+                ours=current.is_of_this_process(),
             )
         return current
 

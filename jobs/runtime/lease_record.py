@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 
 import msgspec
 
 from jobs.runtime.boot import boot_clock, boot_id
-from jobs.runtime.processes import is_alive
+from jobs.runtime.processes import is_alive, start_time
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -48,3 +49,9 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         # Containers share a kernel, and see one another's processes as little as those of another host.
         elsewhere = self.boot != boot_id() or self.host != socket.gethostname()
         return elsewhere or is_alive(self.pid, self.started)
+
+    def is_of_this_process(self) -> bool:
+        """True if this very process holds it, or held it."""
+        me = os.getpid()
+        here = (boot_id(), socket.gethostname(), me, str(start_time(me)))
+        return (self.boot, self.host, self.pid, self.started) == here

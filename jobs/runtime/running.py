@@ -13,6 +13,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.away import is_away
 from jobs.runtime.drain import first_lines
 from jobs.runtime.driver_logs import spark_log_option
+from jobs.runtime.full_disk import is_full
 from jobs.runtime.group_offsets import GroupOffsets
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lag_watch import LagWatch
@@ -120,6 +121,8 @@ class StreamRunner:
             try:
                 self._run_query(stream, kafka, watch)
             except (PySparkException, Py4JError) as problem:
+                if is_full(problem):
+                    raise
                 fruitless = 0 if self._beater.work.work(time.time()).batches > before else fruitless + 1
                 said = redacted(self._settings, first_lines(problem))
                 if fruitless >= _FRUITLESS_QUERIES:

@@ -94,8 +94,14 @@ def former_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | Non
     """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
     newest = stream.anchor.newest
     former: dict[str, Stamp | None] = {}
+    by_uuid = {target.uuid: target for target in stream.targets.values()}
     for name in newest.rows if newest else ():
         if name in stream.targets:
+            continue
+        uuid = newest.targets.get(name, "") if newest else ""
+        if uuid in by_uuid:
+            # The table has another name now, and lacks what it lacked.
+            former[name] = by_uuid[uuid].newest
             continue
         if catalog.table_exists(name):
             former[name] = history(catalog.load_table(name).metadata, stream.spec.stream).newest

@@ -1,0 +1,118 @@
+"""The check `exactly_once` on a stream's table: an audit of what is new since the last one."""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from assets import names
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+
+if TYPE_CHECKING:
+    from jobs.verify.audit_facts import StreamAudit
+
+EXACTLY_ONCE = "exactly_once"
+_SHOWN_PROBLEMS = 50
+
+
+def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
+    """The check of a stream's table.
+
+    Args:
+        spec: The stream.
+        key: Of its table.
+    """
+
+    @dg.multi_asset_check(
+        name=names.op_name(spec).replace("drain_", "audit_", 1),
+        specs=[
+            dg.AssetCheckSpec(
+                EXACTLY_ONCE,
+                asset=key,
+                description="Every record that was read since the last audit is a row, a dead letter, a tombstone or "
+                "filtered, once, and the rows are in the tables.",
+            )
+        ],
+    )
+    def audit_stream(
+        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
+    ) -> dg.AssetCheckResult:
+        # Imported here: a code location that only loads should not wait for what the catalog needs.
+        from jobs.verify.audit_run import audit
+
+        told = _Progress(context)
+        try:
+            current = deployment.stream(spec.stream)
+            with catalog.catalog() as connected:
+                found = audit(current, deployment.settings(), connected, on_progress=told)
+        except FrazilError as problem:
+            raise dg.Failure(
+                problem.message, metadata={"next": problem.fix} if problem.fix else {}, allow_retries=False
+            ) from None
+        return audit_result(found, key)
+
+    return audit_stream
+
+
+def audit_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
+    """An audit as the check's result: what others changed after it had landed is a warning."""
+    from jobs.verify.audit_words import verdict_sentence
+
+    fix = "" if found.verdict == "complete" else f" Next: frazil audit {found.stream}"
+    return dg.AssetCheckResult(
+        passed=found.verdict == "complete",
+        asset_key=key,
+        check_name=EXACTLY_ONCE,
+        severity=dg.AssetCheckSeverity.ERROR if found.verdict == "incomplete" else dg.AssetCheckSeverity.WARN,
+        description=verdict_sentence(found) + fix,
+        metadata=_metadata(found),
+    )
+
+
+def _metadata(found: "StreamAudit") -> dict[str, Any]:
+    from jobs.verify.audit_words import decision_sentence, problem_sentence
+
+    metadata: dict[str, Any] = {
+        "audited_records": found.read,
+        "missing_records": found.total("missing") + found.total("gap"),
+        "doubled_records": found.total("doubled") + found.total("overlap"),
+        "scanned_rows": found.scanned,
+        "ledger_rows": found.recorded,
+        "audit_seconds": round(found.seconds, 3),
+        "problems": len(found.problems),
+    }
+    if found.problems:
+        lines = [
+            f"| {problem.kind} | {problem.records:,} | {_cell(problem_sentence(problem))} | "
+            f"{', '.join(str(change.snapshot_id) for change in problem.changes) or '–'} |"
+            for problem in found.problems[:_SHOWN_PROBLEMS]
+        ]
+        if len(found.problems) > _SHOWN_PROBLEMS:
+            lines.append(f"| … | | {len(found.problems) - _SHOWN_PROBLEMS:,} more | |")
+        head = "| what | records | where | changed by snapshot |\n|---|---:|---|---|"
+        metadata["what_is_wrong"] = dg.MetadataValue.md("\n".join([head, *lines]))
+    said = [decision_sentence(decision) for decision in found.decisions] + found.notes + found.pending
+    if said:
+        metadata["also"] = dg.MetadataValue.md("\n".join(f"- {_cell(each)}" for each in said[:_SHOWN_PROBLEMS]))
+    return metadata
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+class _Progress:
+    """Logs how far an audit is, at every tenth."""
+
+    def __init__(self, context: dg.AssetCheckExecutionContext) -> None:
+        self._context: dg.AssetCheckExecutionContext = context
+        self._next: float = 0.1
+
+    def __call__(self, done: int, total: int, rows: int) -> None:
+        if total and done / total >= self._next:
+            self._next = done / total + 0.1
+            self._context.log.info(f"{done:,} of {total:,} offsets looked at, {rows:,} rows read")

@@ -1,0 +1,203 @@
+"""What an audit finds: ranges as they were read, problems, and the sums per partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamp_parts import Counts
+
+ProblemKind = Literal[
+    "gap", "overlap", "sum", "missing", "doubled", "unexpected", "both", "dead_letters", "not_counted"
+]
+Verdict = Literal["complete", "changed_since", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One batch's reading of one range.
+
+    Attributes:
+        rows: What it put into the table; None if nobody knows.
+        read: Records it read, of which `tombstones`, `filtered` and, seen from the sink, `dead` made no row.
+    """
+
+    range: OffsetRange
+    rows: int | None
+    counts: Counts
+    sequence: int
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Readings of one partition that overlap each other and no other: the least that can be held against the table.
+
+    Most have one reading; a range that an operator wanted to be read again has two or more.
+    """
+
+    partition: TopicPartition
+    range: OffsetRange
+    readings: tuple[Reading, ...]
+
+    @property
+    def rows(self) -> int | None:
+        """Rows that the table must hold of the range; None if that is not known."""
+        total = 0
+        for reading in self.readings:
+            if reading.rows is None:
+                return None
+            total += reading.rows
+        return total
+
+    @property
+    def counts(self) -> Counts:
+        """The sums over the readings."""
+        return sum((reading.counts for reading in self.readings), Counts())
+
+    @property
+    def newest(self) -> int:
+        """The sequence number of the newest reading."""
+        return max(reading.sequence for reading in self.readings)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A range that an operator passed over, or wanted to be read again."""
+
+    table: str
+    kind: str
+    partition: TopicPartition
+    range: OffsetRange
+    answer: str | None
+    note: str | None
+    at: datetime
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a snapshot that is none of the stream's did to the rows of a range.
+
+    Attributes:
+        rows: Rows it added; negative for rows it took out.
+    """
+
+    snapshot_id: int
+    operation: str
+    at: datetime
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it must be.
+
+    Attributes:
+        records: How many records or rows it is about.
+        where: Offsets in question, as ranges.
+        exact: Whether `where` holds the offsets in question and no others; if not, they are among them.
+        more: How many ranges `where` leaves out.
+        changes: What others did to these rows since, as far as snapshots tell.
+    """
+
+    kind: ProblemKind
+    table: str
+    partition: TopicPartition | None
+    range: OffsetRange | None
+    records: int
+    sentence: str
+    where: tuple[OffsetRange, ...] = ()
+    exact: bool = True
+    more: int = 0
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def explained(self) -> bool:
+        """Whether others took out exactly the rows in question, after they had landed."""
+        return (
+            self.kind == "missing"
+            and bool(self.changes)
+            and sum(change.rows for change in self.changes) == -self.records
+        )
+
+
+@dataclass(slots=True)
+class Line:
+    """The sums of one partition on one table.
+
+    Attributes:
+        ranges: How many ranges were counted in the table; 0 if only their stamps were looked at.
+        rows: Rows found in the table; None if none were counted.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    counts: Counts = field(default_factory=Counts)
+    ranges: int = 0
+    rows: int | None = None
+    missing: int = 0
+    doubled: int = 0
+
+
+@dataclass(slots=True)
+class TableAudit:
+    """What was found on one table.
+
+    Attributes:
+        method: `rows`: coordinates are counted; `summaries`: rows per batch, by the snapshots' summaries; `none`: the
+            table is not there.
+        since: When it was audited last; None if all was looked at.
+        unchecked: Batches whose snapshot has expired, so that nothing tells how many rows they added.
+        unknown: Ranges whose stamps had expired before they were recorded: only the running totals speak of them.
+    """
+
+    table: str
+    anchor: bool
+    method: str = "none"
+    since: datetime | None = None
+    lines: list[Line] = field(default_factory=list)
+    unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
+    unchecked: int = 0
+
+
+@dataclass(slots=True)
+class StreamAudit:
+    """What was found on all tables of a stream.
+
+    Attributes:
+        recorded: Rows that this audit added to the ledger before it began.
+        scanned: Rows of the tables that were read.
+        pending: What is no problem yet: a commit that is still to come, a table that is not there yet.
+        notes: What else there is to know of it.
+    """
+
+    stream: str
+    full: bool
+    tables: list[TableAudit] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    recorded: int = 0
+    scanned: int = 0
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """Complete; or complete until others deleted rows; or not."""
+        if not self.problems:
+            return "complete"
+        return "changed_since" if all(problem.explained for problem in self.problems) else "incomplete"
+
+    def total(self, kind: str) -> int:
+        """Records of all problems of one kind."""
+        return sum(problem.records for problem in self.problems if problem.kind == kind)
+
+    @property
+    def read(self) -> int:
+        """Records that the audited ranges of the sink read."""
+        return sum(line.counts.read for table in self.tables if table.anchor for line in table.lines)

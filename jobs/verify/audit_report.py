@@ -1,0 +1,101 @@
+"""Adding up an audit: sums per partition, and what is wrong, from what was read and what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.verify.audit import Agreement, Expected
+from jobs.verify.audit_count import Counted, Found
+from jobs.verify.audit_facts import Line, Problem, StreamAudit, TableAudit
+
+
+@dataclass(slots=True)
+class Book:
+    """Where an audit is written down as it goes.
+
+    Attributes:
+        audit: What is filled.
+        tables: Its tables by name.
+    """
+
+    stream: str
+    audit: StreamAudit
+    tables: Mapping[str, TableAudit]
+    _lines: dict[tuple[str, TopicPartition], Line] = field(default_factory=dict)
+    # Of units that no stamp alone says the rows of: rows that stand there, and what those stamps that do say.
+    _unsaid: dict[str, list[int]] = field(default_factory=dict)
+
+    def note_expected(self, found: Expected) -> None:
+        """Take in what the ledger says of a table."""
+        facts = self.tables[found.table]
+        facts.unknown = list(found.unknown)
+        self.audit.problems += found.problems
+        for unit in found.all_units():
+            line = self._lines.get((found.table, unit.partition))
+            if line is None:
+                line = Line(unit.partition, unit.range.start, unit.range.end)
+                self._lines[found.table, unit.partition] = line
+                facts.lines.append(line)
+            line.start, line.end = min(line.start, unit.range.start), max(line.end, unit.range.end)
+            line.counts += unit.counts
+
+    def note_counted(self, block: Counted, agreement: Agreement | None) -> None:
+        """Take in what stands in the tables of one block."""
+        names = {facts.anchor: name for name, facts in self.tables.items()}
+        partition, range_ = block.block.partition, block.block.range
+        first = [reading for unit in block.block.sink for reading in unit.readings]
+        second = [reading for unit in block.block.dead for reading in unit.readings]
+        apart = agreement is not None and agreement.holds(partition, range_, first, second)
+        for anchor, founds in ((True, block.sink), (False, block.dead)):
+            for found in founds:
+                self._note_found(names[anchor], found, apart=apart)
+        if block.stray:
+            said = f"{block.stray:,} dead letters stand there that no batch put there"
+            self._problem("unexpected", names[False], partition, range_, block.stray, said, block.strays.kept)
+        if block.in_both and apart:
+            said = f"{block.in_both:,} records stand in {names[True]} and among the dead letters, too"
+            self._problem("both", names[False], partition, range_, block.in_both, said, block.both.kept)
+
+    def _note_found(self, table: str, found: Found, *, apart: bool) -> None:
+        line = self._lines[table, found.unit.partition]
+        line.ranges += 1
+        line.rows = (line.rows or 0) + found.present
+        line.missing += max(0, found.missing)
+        line.doubled += found.surplus
+        self.audit.problems += found.problems(table, apart=apart)
+        if found.unit.rows is None:
+            sums = self._unsaid.setdefault(table, [0, 0])
+            sums[0] += found.present - found.surplus
+            sums[1] += sum(reading.rows or 0 for reading in found.unit.readings)
+
+    def judge_totals(self, found: Expected, after: int) -> None:
+        """Hold the ranges of which no stamp tells by itself against the sums that do."""
+        present, said = self._unsaid.get(found.table, [0, 0])
+        mixed = any(
+            unit.rows is None and unit.newest > after and any(each.sequence <= after for each in unit.readings)
+            for unit in found.all_units()
+        )
+        sums = [rows for sequence, rows in found.whole if sequence > after]
+        if found.table not in self._unsaid or not sums or mixed:
+            return
+        wanted = said + sum(sums)
+        if present != wanted:
+            words = f"ranges without stamps of their own hold {present:,} rows, and the running totals say {wanted:,}"
+            kind = "missing" if present < wanted else "unexpected"
+            self.audit.problems.append(
+                Problem(kind, found.table, None, None, abs(wanted - present), words, exact=False)
+            )
+
+    def _problem(
+        self,
+        kind,
+        table: str,
+        partition: TopicPartition,
+        range_: OffsetRange,
+        records: int,
+        said: str,
+        where: list[OffsetRange],
+    ) -> None:
+        self.audit.problems.append(Problem(kind, table, partition, range_, records, said, tuple(where)))

@@ -1,0 +1,152 @@
+"""Auditing a stream: fill its ledger, follow what it says, and hold it against the rows of its tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+from pyiceberg.catalog import Catalog
+
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.verify import ledger
+from jobs.verify.audit import Agreement, Expected
+from jobs.verify.audit_changes import with_changes
+from jobs.verify.audit_count import blocks, counted, windows
+from jobs.verify.audit_facts import StreamAudit
+from jobs.verify.audit_report import Book
+from jobs.verify.audit_summaries import by_summaries
+from jobs.verify.audit_tables import Audited, looked_at
+from jobs.verify.ledger_marks import AuditMark
+from jobs.verify.table_rows import WINDOW_OFFSETS, Piece
+
+# Offsets looked at so far, all that are to be looked at, rows read so far.
+Progress = Callable[[int, int, int], None]
+
+
+def audit(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    *,
+    table: str | None = None,
+    full: bool = False,
+    on_progress: Progress = lambda done, total, rows: None,
+    window: int = WINDOW_OFFSETS,
+) -> StreamAudit:
+    """Whether every record of a stream stands where it belongs, exactly once.
+
+    Args:
+        table: Only this one of the stream's tables.
+        full: Also what was audited before.
+        window: Offsets that are counted at a time; each takes a byte per table.
+
+    Raises:
+        FrazilError: The stream has no such table, or it cannot be read.
+    """
+    began = time.monotonic()
+    names = (spec.table.name, spec.dead_letter_table)
+    if table is not None and table not in names:
+        raise FrazilError(
+            f"{table} is no table of stream {spec.stream}", fix=f"name {names[0]} or {names[1]}, or none for both"
+        )
+    found = StreamAudit(spec.stream, full)
+    looked = looked_at(spec, settings, catalog, [name for name in names if table in (None, name)], found)
+    book = Book(spec.stream, found, {each.name: each.facts for each in looked})
+    for each in looked:
+        found.tables.append(each.facts)
+        found.decisions += each.expected.decisions
+        book.note_expected(each.expected)
+    _count(spec, looked, book, on_progress, window)
+    for each in looked:
+        if each.table is not None and each.facts.method == "rows":
+            stream = None if each.anchor else spec.stream
+            mine = [problem for problem in found.problems if problem.table == each.name]
+            others = [problem for problem in found.problems if problem.table != each.name]
+            found.problems = others + with_changes(mine, each.table, each.columns, stream)
+    if table is None:
+        _mark(looked, found, settings, catalog)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _count(spec: StreamSpec, looked: list[Audited], book: Book, on_progress: Progress, window: int) -> None:
+    rows_read = 0
+
+    def on_rows(rows: int) -> None:
+        nonlocal rows_read
+        rows_read += rows
+        on_progress(done, total, rows_read)
+
+    sink = next((each for each in looked if each.anchor), None)
+    dead = next((each for each in looked if not each.anchor), None)
+    counters = {each.name: each.counter(spec.stream, on_rows) for each in looked}
+    for each in looked:
+        if each.table is None:
+            continue
+        if counters[each.name] is None:
+            by_summaries(each.table, each.expected, each.after, book)
+            each.facts.method = "summaries"
+        else:
+            each.facts.method = "rows"
+    count_sink, count_dead = (counters.get(each.name) if each else None for each in (sink, dead))
+    nothing = Expected("", True)
+    of_sink = sink.expected if sink and count_sink else nothing
+    of_dead = dead.expected if dead and count_dead else nothing
+    agreement = None
+    if sink and dead and sink.table is not None:
+        agreement = Agreement(sink.expected, dead.expected)
+        problems, pending = agreement.judge()
+        book.audit.problems += problems
+        book.audit.pending += pending
+    every = list(blocks(of_sink, of_dead, sink.after if sink else 0, dead.after if dead else 0))
+    done, total = 0, sum(block.range.end - block.range.start for block in every)
+
+    def count(pieces: Sequence[Piece]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        nonlocal done
+        in_sink, in_dead = (
+            counter.count(pieces)
+            if counter is not None
+            else [np.zeros(piece.range.end - piece.range.start, np.uint8) for piece in pieces]
+            for counter in (count_sink, count_dead)
+        )
+        done += sum(piece.range.end - piece.range.start for piece in pieces)
+        on_progress(done, total, rows_read)
+        return in_sink, in_dead
+
+    on_progress(0, total, 0)
+    for block in counted(windows(every, window), count):
+        book.note_counted(block, agreement)
+    book.audit.scanned += rows_read
+    for each in looked:
+        if each.facts.method == "rows":
+            book.judge_totals(each.expected, each.after)
+
+
+def _mark(looked: list[Audited], found: StreamAudit, settings: Settings, catalog: Catalog) -> None:
+    """Remember how far the tables are audited, so that the next audit counts only what is new.
+
+    All of them or none: the next audit holds what is new on the one against what is new on the other.
+    """
+    if found.pending or any(not problem.explained for problem in found.problems):
+        return
+    if all(each.table is None or each.marked == each.expected.sequence for each in looked):
+        return
+    marks: dict[str, AuditMark] = {}
+    for each in looked:
+        snapshot = each.table.current_snapshot() if each.table is not None else None
+        if each.table is None or snapshot is None:
+            continue
+        marks[str(each.table.metadata.table_uuid)] = AuditMark(
+            each.expected.sequence,
+            snapshot.snapshot_id,
+            datetime.now(UTC),
+            complete=True,
+            # Without them the whole ledger is followed again, for what comes next was read before.
+            positions={} if each.expected.behind else each.expected.positions,
+        )
+    if marks:
+        ledger.mark_audited(catalog, settings, found.stream, marks)

@@ -1,0 +1,100 @@
+"""Naming missing rows exactly: reading again from Kafka, where it still has them, the offsets that may be missing."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.spec.security import librdkafka_options
+from jobs.spec.settings import KafkaSettings
+from jobs.verify.audit_facts import Problem
+
+MAX_OFFSETS = 5_000_000
+
+
+def named_by_source(problems: Iterable[Problem], settings: KafkaSettings, sink: str) -> list[Problem]:
+    """The problems; where rows of the sink are missing among other offsets, with those that Kafka has a record of.
+
+    A record with a value whose offset stands in neither table is a missing one. What Kafka no longer has stays as it
+    is.
+
+    Args:
+        sink: The stream's table.
+
+    Raises:
+        KafkaUnavailableError: The brokers cannot be reached.
+    """
+    return [_named(problem, settings) if problem.table == sink else problem for problem in problems]
+
+
+def _named(problem: Problem, settings: KafkaSettings) -> Problem:
+    partition = problem.partition
+    if problem.kind != "missing" or problem.exact or partition is None or problem.more or not problem.where:
+        return problem
+    span = OffsetRange(problem.where[0].start, problem.where[-1].end)
+    if span.end - span.start > MAX_OFFSETS:
+        return problem
+    log = KafkaLog(settings)
+    if partition.topic not in log.identities([partition.topic]):
+        return problem
+    if log.earliest([partition])[partition] > span.start or log.latest([partition])[partition] < span.end:
+        return problem
+    candidates = {offset for start, end in problem.where for offset in range(start, end)}
+    found = sorted(_with_value(partition, span, settings) & candidates)
+    if len(found) != problem.records:
+        return problem
+    return replace(problem, where=tuple(_ranges(found)), exact=True)
+
+
+def _with_value(partition: TopicPartition, span: OffsetRange, settings: KafkaSettings) -> set[int]:
+    """Offsets of the span whose record has a value."""
+    seconds = settings.request_timeout.total_seconds()
+    options: dict[str, Any] = {
+        "bootstrap.servers": settings.require_bootstrap(),
+        # Assigned by hand and never committed: the group is only a name.
+        "group.id": f"frazil-audit-{uuid.uuid4().hex[:8]}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": settings.isolation,
+        "log_level": 0,
+        **librdkafka_options(settings.security),
+    }
+    consumer = Consumer(options)
+    found: set[int] = set()
+    try:
+        consumer.assign([ClientPartition(partition.topic, partition.partition, span.start)])
+        heard = time.monotonic()
+        while time.monotonic() - heard < seconds:
+            for message in consumer.consume(10_000, timeout=0.5):
+                heard = time.monotonic()
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                if error is not None:
+                    raise KafkaException(error)
+                offset = message.offset()
+                if offset is None or offset >= span.end:
+                    return found
+                if message.value() is not None:
+                    found.add(offset)
+        return found
+    finally:
+        consumer.close()
+
+
+def _ranges(offsets: list[int]) -> list[OffsetRange]:
+    ranges: list[OffsetRange] = []
+    for offset in offsets:
+        if ranges and ranges[-1].end == offset:
+            ranges[-1] = OffsetRange(ranges[-1].start, offset + 1)
+        else:
+            ranges.append(OffsetRange(offset, offset + 1))
+    return ranges

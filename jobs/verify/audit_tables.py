@@ -1,0 +1,167 @@
+"""The tables of a stream as an audit looks at them: what is new since they were audited last, or all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from jobs.commit.history import history
+from jobs.commit.offsets import Positions
+from jobs.runtime.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.verify import ledger
+from jobs.verify.audit import Expected, expected
+from jobs.verify.audit_facts import Problem, StreamAudit, TableAudit
+from jobs.verify.ledger_marks import AuditMark
+from jobs.verify.ledger_row import LedgerRow
+from jobs.verify.table_rows import RowCounter
+
+
+@dataclass(slots=True)
+class Audited:
+    """One table of the stream.
+
+    Attributes:
+        table: None if it is not there.
+        after: Sequence number through which its rows were counted before; 0 if all of them are to be.
+        marked: Sequence number through which it was audited before; None if it was not.
+    """
+
+    name: str
+    anchor: bool
+    table: Table | None
+    expected: Expected
+    facts: TableAudit
+    after: int = 0
+    marked: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, str, str]:
+        """Names of the columns of topic, partition and offset."""
+        return SINK_COLUMNS if self.anchor else DEAD_LETTER_COLUMNS
+
+    def counter(self, stream: str, on_rows: Callable[[int], None]) -> RowCounter | None:
+        """Counts its rows; None if they do not say where they came from."""
+        if self.table is None:
+            return None
+        made = RowCounter(self.table, self.columns, stream=None if self.anchor else stream, on_rows=on_rows)
+        return None if made.missing_column() else made
+
+
+def looked_at(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, wanted: Sequence[str], found: StreamAudit
+) -> list[Audited]:
+    """Load the tables, fill the ledger, and follow what it says of them; what stands out is added to `found`.
+
+    Args:
+        wanted: Names of tables, the sink's before that of the dead letters.
+    """
+    # Before the ledger is filled: it then knows all that these versions of the tables hold, and what it knows more is
+    # left aside. The sink first: it is committed first.
+    tables = {name: _load(catalog, name) for name in wanted}
+    found.recorded = ledger.fill(catalog, settings, [spec]).rows
+    marks = {} if found.full else _marks(spec, settings, catalog, tables)
+    rows = {name: _since(spec, settings, catalog, name, tables, marks) for name in wanted}
+    begins: dict[str, Positions] = {
+        name: mark.positions for name, mark in marks.items() if mark.positions or not mark.sequence
+    }
+    if len(begins) < sum(table is not None for table in tables.values()) or any(
+        _reaches_below(rows[name], mark) for name, mark in marks.items()
+    ):
+        # All of it is followed again, for what an answer says of records audited before, or for lack of a beginning.
+        rows = {name: ledger.read(catalog, settings, spec.stream, name) for name in wanted}
+        begins = {}
+    return [
+        _followed(name, name == spec.table.name, tables[name], rows[name], marks.get(name), begins.get(name), found)
+        if tables[name] is not None or not rows[name]
+        else _gone(name, name == spec.table.name, catalog, found)
+        for name in wanted
+    ]
+
+
+def _marks(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, tables: dict[str, Table | None]
+) -> dict[str, AuditMark]:
+    by_uuid = ledger.audited(catalog, settings, spec.stream)
+    uuids = {name: str(table.metadata.table_uuid) for name, table in tables.items() if table is not None}
+    return {name: by_uuid[uuid] for name, uuid in uuids.items() if uuid in by_uuid}
+
+
+def _since(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    name: str,
+    tables: dict[str, Table | None],
+    marks: dict[str, AuditMark],
+) -> list[LedgerRow]:
+    mark = marks.get(name)
+    rows = ledger.read(catalog, settings, spec.stream, name, mark.sequence if mark else None)
+    table = tables[name]
+    # Another table of the name counts its sequence numbers from 1 again.
+    return [row for row in rows if mark is None or table is None or row.table_uuid == str(table.metadata.table_uuid)]
+
+
+def _reaches_below(rows: Iterable[LedgerRow], mark: AuditMark) -> bool:
+    """Whether something among new rows concerns records that were audited before."""
+    return any(
+        (row.since or 0) < mark.sequence
+        if row.kind == "removed"
+        else row.kind != "noted" and row.range.start < mark.positions.get(row.partition, 0)
+        for row in rows
+    )
+
+
+def _followed(
+    name: str,
+    anchor: bool,
+    table: Table | None,
+    rows: list[LedgerRow],
+    mark: AuditMark | None,
+    begin: Positions | None,
+    found: StreamAudit,
+) -> Audited:
+    facts = TableAudit(name, anchor)
+    if table is None:
+        found.pending.append(f"table {name} is not there yet")
+        return Audited(name, anchor, None, Expected(name, anchor), facts)
+    metadata = table.metadata
+    uuid = str(metadata.table_uuid)
+    if former := {row.table_uuid for row in rows} - {uuid}:
+        words = "a former one is" if len(former) == 1 else f"{len(former)} former ones are"
+        found.notes.append(f"table {name} was dropped and created anew; {words} not audited")
+    if history(metadata, found.stream).rolled_back:
+        found.notes.append(f"table {name} was rolled back, which nobody has answered: its last records are missing")
+    known = [
+        row for row in rows if row.table_uuid == uuid and row.sequence <= getattr(metadata, "last_sequence_number", 0)
+    ]
+    made = Audited(name, anchor, table, expected(name, known, anchor=anchor, begin=begin), facts)
+    if mark is not None:
+        facts.since = mark.at
+        taken = [row.since or 0 for row in known if row.kind == "removed" and row.sequence > mark.sequence]
+        # What a rollback took out, or brought back, may have been counted before.
+        made.after = min([mark.sequence, *taken])
+        made.expected.sequence = max(made.expected.sequence, mark.sequence)
+        made.marked = mark.sequence
+    return made
+
+
+def _gone(name: str, anchor: bool, catalog: Catalog, found: StreamAudit) -> Audited:
+    if _load(catalog, name) is None:
+        said = f"table {name} is gone; what the ledger says of it cannot be held against anything"
+        found.problems.append(Problem("not_counted", name, None, None, 0, said))
+    else:
+        found.pending.append(f"table {name} was created this moment")
+    return Audited(name, anchor, None, Expected(name, anchor), TableAudit(name, anchor))
+
+
+def _load(catalog: Catalog, name: str) -> Table | None:
+    try:
+        return catalog.load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None

@@ -1,0 +1,171 @@
+"""Counting what stands in a table by Kafka's coordinates: topic, partition, offset.
+
+Memory is bounded by the window, not by the table: a window is some millions of offsets with a byte each. Files that
+hold none of a window's offsets, by their statistics, are not opened; of the others three columns are read.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
+# expressions it sees pydantic's keywords only.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan, Or
+from pyiceberg.table import Table
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.errors import FrazilError
+
+WINDOW_OFFSETS = 16_000_000
+# A count stands for itself below it; this one means `so many or more`.
+MANY = 255
+# More conditions than these in one filter cost more than the files that they spare.
+_MAX_CONDITIONS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets of one partition, to be counted."""
+
+    partition: TopicPartition
+    range: OffsetRange
+
+
+class RowCounter:
+    """Counts the rows of one snapshot of a table.
+
+    Args:
+        table: As loaded.
+        columns: Names of the columns of topic, partition and offset.
+        stream: Only rows whose column `stream` says so; None for all.
+        snapshot_id: The snapshot; None for the newest one.
+        on_rows: Told how many rows were read, as they are.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        columns: tuple[str, str, str],
+        *,
+        stream: str | None = None,
+        snapshot_id: int | None = None,
+        on_rows: Callable[[int], None] = lambda rows: None,
+    ) -> None:
+        self._table: Table = table
+        self._columns: tuple[str, str, str] = columns
+        self._stream: str | None = stream
+        self._snapshot_id: int | None = snapshot_id
+        self._on_rows: Callable[[int], None] = on_rows
+
+    def missing_column(self) -> str | None:
+        """The first of the columns that the table does not have."""
+        present = {column.name for column in self._table.schema().columns}
+        return next((name for name in self._columns if name not in present), None)
+
+    def count(self, pieces: Sequence[Piece]) -> list[np.ndarray]:
+        """How often each offset of each piece stands in the table, up to `MANY`.
+
+        Args:
+            pieces: Disjoint; together a window.
+
+        Returns:
+            One array of bytes per piece, one byte per offset.
+
+        Raises:
+            FrazilError: The table cannot be read.
+        """
+        bounds = np.cumsum([0, *(piece.range.end - piece.range.start for piece in pieces)])
+        counts = np.zeros(int(bounds[-1]), np.uint8)
+        of: dict[TopicPartition, list[tuple[OffsetRange, int]]] = {}
+        for piece, base in zip(pieces, bounds.tolist(), strict=False):
+            of.setdefault(piece.partition, []).append((piece.range, base))
+        if pieces and self._table.current_snapshot() is not None:
+            try:
+                for batch in self._batches(pieces):
+                    self._add(counts, batch, of)
+                    self._on_rows(batch.num_rows)
+            except Exception as problem:
+                # A file may have expired under the scan, or hold deletes that PyIceberg does not apply.
+                name, said = ".".join(self._table.name()), f"{type(problem).__name__}: {problem}"
+                raise FrazilError(
+                    f"the rows of table {name} cannot be counted: {said}",
+                    fix="run it again; if it says the same, look at who else writes to the table, and how",
+                ) from problem
+        return [counts[start:end] for start, end in itertools.pairwise(bounds.tolist())]
+
+    def _batches(self, pieces: Sequence[Piece]) -> pa.RecordBatchReader:
+        return self._table.scan(
+            row_filter=self._filter(pieces), selected_fields=self._columns, snapshot_id=self._snapshot_id
+        ).to_arrow_batch_reader()
+
+    def _add(
+        self, counts: np.ndarray, batch: pa.RecordBatch, of: dict[TopicPartition, list[tuple[OffsetRange, int]]]
+    ) -> None:
+        if not batch.num_rows:
+            return
+        topics, partitions, offsets = (batch.column(name) for name in self._columns)
+        coded = topics if pa.types.is_dictionary(topics.type) else topics.dictionary_encode()
+        names = coded.dictionary.to_pylist()
+        # A row without coordinates was written by somebody else; the filter has left it out.
+        keys = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32
+        keys += partitions.to_numpy(zero_copy_only=False)
+        at = offsets.to_numpy(zero_copy_only=False)
+        distinct = keys[:1] if (keys == keys[0]).all() else np.unique(keys)
+        for key in distinct.tolist():
+            here = at if len(distinct) == 1 else at[keys == key]
+            for range_, base in of.get(TopicPartition(names[key >> 32], key & 0xFFFFFFFF), ()):
+                inside = here[(here >= range_.start) & (here < range_.end)]
+                if len(inside):
+                    _raise(counts, inside - range_.start + base)
+
+    def _filter(self, pieces: Sequence[Piece]) -> BooleanExpression:
+        """What the files' statistics can answer; where pieces are many, wider than they are."""
+        topic, partition, offset = self._columns
+        spans = _spans(pieces)
+        if len(spans) <= _MAX_CONDITIONS:
+            each = [
+                And(
+                    EqualTo(topic, span.partition.topic),
+                    EqualTo(partition, span.partition.partition),
+                    GreaterThanOrEqual(offset, span.range.start),
+                    LessThan(offset, span.range.end),
+                )
+                for span in spans
+            ]
+            wanted = each[0] if len(each) == 1 else Or(*each)
+        else:
+            wanted = And(
+                In(topic, {span.partition.topic for span in spans}),
+                In(partition, {span.partition.partition for span in spans}),
+                GreaterThanOrEqual(offset, min(span.range.start for span in spans)),
+                LessThan(offset, max(span.range.end for span in spans)),
+            )
+        return wanted if self._stream is None else And(wanted, EqualTo("stream", self._stream))
+
+
+def _raise(counts: np.ndarray, places: np.ndarray) -> None:
+    """Add one at each place, as often as it is named; a sum stays at `MANY` where it would be more."""
+    steps = np.diff(places)
+    if (steps > 0).all():
+        named, often = places, np.ones(len(places), np.int64)
+    else:
+        named, often = np.unique(places, return_counts=True)
+    counts[named] = np.minimum(counts[named].astype(np.int64) + often, MANY)
+
+
+def _spans(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces, those that touch as one."""
+    spans: list[Piece] = []
+    for piece in sorted(pieces, key=lambda each: (each.partition, each.range)):
+        last = spans[-1] if spans else None
+        if last is not None and last.partition == piece.partition and last.range.end == piece.range.start:
+            spans[-1] = Piece(piece.partition, OffsetRange(last.range.start, piece.range.end))
+        else:
+            spans.append(piece)
+    return spans

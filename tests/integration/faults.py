@@ -1,0 +1,179 @@
+"""What tests of faults have in common: deaths without a process, disks that fill up, tables that others rewrite."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from jobs import steps
+from jobs.runtime.running import StreamRunner
+from jobs.supervise.beater import Beater
+from jobs.supervise.wishes import Wishes
+from tests.integration.pipeline import Pipeline, wait_for
+from tests.integration.test_spark_reads import use_catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Died(Exception):
+    """The driver got no further than this step; what it leaves behind is what a killed one leaves."""
+
+
+class _Armed:
+    """Does something at one step, once, where the real thing sends a signal; `test_kill.py` sends it."""
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        assert name in steps.STEPS
+        self._name: str = name
+        self._action: Callable[[], object] = action
+        self.passed: bool = False
+
+    def get(self, name: str) -> None:
+        if name == self._name and not self.passed:
+            self.passed = True
+            self._action()
+
+
+@contextlib.contextmanager
+def at_step(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], object]) -> Iterator[None]:
+    """Within the block something happens when a driver of this process first passes the step, which has to come."""
+    armed = _Armed(name, action)
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "_ARMED", armed)
+        yield
+    assert armed.passed, f"nobody passed {name}"
+
+
+def die(one: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Drain until the named step."""
+
+    def end() -> None:
+        raise Died(name)
+
+    with at_step(monkeypatch, name, end), pytest.raises(Died):
+        one.drain(spark)
+
+
+def once(action: Callable[[], object]) -> Callable[[object], None]:
+    """After the first batch, and not again."""
+    left = [action]
+    return lambda progress: left.pop()() if left else None  # type: ignore[func-returns-value]
+
+
+def compact(one: Pipeline, spark: SparkSession) -> int:
+    """Let Spark rewrite all data files of the stream's table into one, and give their number before."""
+    session = spark.newSession()
+    use_catalog(session, one)
+    options = "map('rewrite-all', 'true')"
+    call = f"CALL frazil.system.rewrite_data_files(table => '{one.table_name}', options => {options})"
+    return int(session.sql(call).collect()[0]["rewritten_data_files_count"])
+
+
+def expire_all_but_the_head(one: Pipeline, *names: str) -> None:
+    """Expire every snapshot of the tables but the newest."""
+    for name in names:
+        table = one.catalog().load_table(name)
+        old = [s.snapshot_id for s in table.snapshots() if s.snapshot_id != table.metadata.current_snapshot_id]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def append_nothing(one: Pipeline, *names: str) -> None:
+    """Another writer's commit, without rows."""
+    for name in names:
+        table = one.catalog().load_table(name)
+        table.append(table.scan().to_arrow().slice(0, 0))
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, kib: int) -> Iterator[SmallDisk]:
+    """A disk of its own, of so many KiB, on `folder`, with what was in there; skips where none may be mounted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = folder.with_name(folder.name + ".aside")
+    for sudo in ((), ("sudo", "-n")):
+        command = [*sudo, "mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=1777", "frazil-test", str(folder)]
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copytree(folder, aside, dirs_exist_ok=True)
+            if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+                break
+    else:
+        pytest.skip("nobody here may mount a small disk")
+    try:
+        shutil.copytree(aside, folder, dirs_exist_ok=True)
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run([*sudo, "umount", "-l", str(folder)], capture_output=True, check=True)
+
+
+class SmallDisk:
+    """A mounted disk that can be filled, and given room again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Path = folder
+        self._filler: Path = folder / "filler"
+
+    def fill(self, leaving: int = 0) -> None:
+        """Leave so many bytes."""
+        free = shutil.disk_usage(self.folder).free - leaving
+        with self._filler.open("wb") as file:
+            file.write(bytes(max(0, free)))
+
+    def make_room(self) -> None:
+        """Remove what filled it."""
+        self._filler.unlink()
+
+
+class DriverHere:
+    """A driver in a thread of this process, on the session that the tests share."""
+
+    def __init__(self, one: Pipeline, spark: SparkSession) -> None:
+        self.beater: Beater = Beater(one.folder().root, one.stream, "test", 1, one.folder().root / "driver.log")
+        self.problem: BaseException | None = None
+        self._wishes: Wishes = Wishes(one.folder().root, 1)
+        self._runner: StreamRunner = StreamRunner(one.spec(), one.settings(), self.beater, self._wishes)
+        self._runner._spark = spark
+        self._thread: threading.Thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.beater.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._wishes.signalled = True
+        self._thread.join(60)
+        self.beater.__exit__(*exc)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._runner.run()
+        except BaseException as problem:
+            self.problem = problem
+
+    def end(self) -> None:
+        """Raise what ended it, if anything did."""
+        if self.problem is not None:
+            raise self.problem
+
+    def retries_after(self, words: str, seconds: float = 60.0) -> None:
+        """Wait until the heartbeat says that the driver tries again after an error with these words."""
+
+        def said() -> bool:
+            assert self.problem is None, self.problem
+            beat = self.beater.current()
+            return beat.state == "retrying" and beat.error is not None and words in beat.error.message
+
+        wait_for(said, f"a retry after {words!r}; it is {self.beater.current()}", seconds)
+
+    def has_landed(self, rows: int, seconds: float = 60.0) -> None:
+        """Wait until this driver has landed so many rows."""
+        wait_for(lambda: self.beater.current().work.landed == rows or self.problem is not None, f"{rows} rows", seconds)
+        assert self.problem is None, self.problem

@@ -1,0 +1,241 @@
+"""Topics that go, come anew or lose records while they are read; and positions, which nothing else moves forward."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from jobs.commit.errors import (
+    GapError,
+    OffsetsLostError,
+    StreamStopped,
+    TargetRecreatedError,
+    TopicLostError,
+    TopicRecreatedError,
+)
+from jobs.runtime.drain import drain
+from tests.integration.faults import DriverHere, at_step, die, once
+from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, delete_topic, read_topic, wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Pipeline]
+
+
+def daily(one: Pipeline, count: int, **source: Any) -> list[str]:
+    """A stream of daily topics, and so many of them."""
+    days = [f"{one.stream}.2026110{day}" for day in range(1, count + 1)]
+    one.write_spec(source={"topics_pattern": rf"{one.stream}\.\d{{8}}", **source})
+    for day in days:
+        one.create_topic(day)
+    return days
+
+
+def delete_records(one: Pipeline, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": one.address})
+    for future in admin.delete_records([TopicPartition(one.stream, p, before) for p in range(2)]).values():
+        future.result(30)
+
+
+def test_topic_deleted_while_it_is_read(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline(topic=False)
+    days = daily(one, 2, max_records_per_batch=10)
+    for day in days:
+        one.produce({GOOD: 40}, topic=day)
+    with pytest.raises(TopicLostError, match=rf"(?s)topic {days[0]} is gone.*{days[0]}-0 \[\d+, 20\).*--lost-topic"):
+        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(lambda: delete_topic(one.address, days[0])))
+    with pytest.raises(TopicLostError):
+        one.drain(spark)
+    one.accept(lost_topic=days[0])
+    assert one.drain(spark).retired == (days[0],)
+    assert {at for at in one.landed() if at[0] == days[1]} == {
+        (days[1], p, o) for p, o, _ in read_topic(one.address, days[1])
+    }
+    assert set(one.landed().values()) == {1}
+
+
+def test_topic_deleted_before_the_first_batch(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pipeline(topic=False)
+    days = daily(one, 2)
+    for day in days:
+        one.produce({GOOD: 10}, topic=day)
+    die(one, spark, monkeypatch, "after_claims")
+    delete_topic(one.address, days[0])
+    with pytest.raises(TopicLostError, match=rf"{days[0]}-0 \[0, 5\), {days[0]}-1 \[0, 5\) were not read"):
+        one.drain(spark)
+    one.accept(lost_topic=days[0])
+    assert one.drain(spark).counts.landed == 10
+    # What came between a batch and the next start is known as well, once a driver has seen it.
+    one.produce({GOOD: 6}, topic=days[1])
+    die(one, spark, monkeypatch, "after_claims")
+    delete_topic(one.address, days[1])
+    with pytest.raises(TopicLostError, match=rf"{days[1]}-0 \[5, 8\), {days[1]}-1 \[5, 8\) were not read"):
+        one.drain(spark)
+
+
+def test_topic_deleted_while_a_batch_of_it_is_half_committed(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pipeline(topic=False)
+    days = daily(one, 2)
+    for day in days:
+        one.produce({GOOD: 10, TRUNCATED: 2}, topic=day)
+    die(one, spark, monkeypatch, "after_anchor_commit")
+    (record,) = one.folder().pending_records()
+    kept = record.read_bytes()
+    record.unlink()
+    delete_topic(one.address, days[0])
+    ranges = rf"{days[0]}-0 \[0, 6\), {days[0]}-1 \[0, 6\)"
+    with pytest.raises(TopicLostError, match=f"(?s){ranges} were not landed in every table.*--lost-topic {days[0]}"):
+        one.drain(spark)
+    # With the record nothing has to be read again.
+    record.write_bytes(kept)
+    assert one.drain(spark).retired == (days[0],)
+    assert (one.landed().total(), one.dead().total()) == (20, 4)
+
+    one.produce({GOOD: 10, TRUNCATED: 2}, topic=days[1])
+    die(one, spark, monkeypatch, "after_anchor_commit")
+    one.folder().pending_records()[0].unlink()
+    delete_topic(one.address, days[1])
+    with pytest.raises(TopicLostError, match="in every table"):
+        one.drain(spark)
+    one.accept(lost_topic=days[1])
+    assert one.drain(spark).retired == (days[1],)
+    assert (one.landed().total(), one.dead().total()) == (30, 4)
+
+
+def test_topic_recreated_while_it_is_read(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline()
+    one.write_spec(source={"topics": [one.stream], "max_records_per_batch": 10})
+    one.produce({GOOD: 40})
+
+    def recreate() -> None:
+        delete_topic(one.address, one.stream)
+        one.create_topic()
+        one.produce({GOOD: 60})
+
+    with pytest.raises(TopicRecreatedError, match=f"(?s)--recreated-topic {one.stream}"):
+        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(recreate))
+    with pytest.raises(TopicRecreatedError):
+        one.drain(spark)
+    one.accept(recreated_topic=one.stream)
+    assert one.drain(spark).counts.landed == 60
+
+
+def test_retention_passes_a_query_that_runs(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pipeline()
+    one.write_spec(trigger={"every": "1s"})
+    one.produce({GOOD: 10})
+
+    def pass_by() -> None:
+        one.produce({GOOD: 60})
+        delete_records(one, 25)
+
+    with DriverHere(one, spark) as driver, at_step(monkeypatch, "before_spark_notes", pass_by):
+        wait_for(lambda: driver.problem is not None, "the driver to stop")
+    ranges = rf"topic {one.stream}, partition 0, offsets \[5, 25\).*partition 1, offsets \[5, 25\)"
+    with pytest.raises(OffsetsLostError, match=f"(?s){ranges}.*--lost-offsets"):
+        driver.end()
+    one.accept(lost_offsets=True)
+    one.drain(spark)
+    assert {(one.stream, p, o) for p, o, _ in read_topic(one.address, one.stream)} <= one.landed().keys()
+    assert (one.landed().total(), len(one.landed())) == (30, 30)
+
+
+def test_partitions_added_while_a_driver_runs(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline()
+    one.write_spec(trigger={"every": "1s"}, source={"topics": [one.stream], "start": "latest"})
+    one.produce({GOOD: 10})
+    with DriverHere(one, spark) as driver:
+        wait_for(lambda: driver.beater.current().state == "running", "the query")
+        admin = AdminClient({"bootstrap.servers": one.address})
+        for future in admin.create_partitions([NewPartitions(one.stream, 3)]).values():
+            future.result(30)
+        wait_for(lambda: len(admin.list_topics(timeout=10).topics[one.stream].partitions) == 3, "the third partition")
+        one.produce({GOOD: 7}, partition=2)
+        driver.has_landed(7)
+    assert {(p, n) for _, p, n in one.landed()} == {(2, at) for at in range(7)}, "read from its first record"
+
+
+def test_no_edit_moves_the_position_past_unread_records(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline()
+    other = f"{one.stream}.more"
+    one.create_topic(other)
+    both = {"topics": [one.stream, other]}
+
+    def fill() -> None:
+        for topic in both["topics"]:
+            one.produce({GOOD: 10, TRUNCATED: 1}, topic=topic)
+
+    one.write_spec(source=both)
+    fill()
+    one.drain(spark)
+    # Another start, a pattern in place of names, and another group: the stamps decide.
+    fill()
+    latest = {"start": "latest"}
+    one.write_spec(source={"topics_pattern": rf"{one.stream}(\.more)?", "group": "another", **latest})
+    assert one.drain(spark).counts.read == 22
+    # With the state lost, too.
+    fill()
+    shutil.rmtree(one.settings().state)
+    assert one.drain(spark).counts.read == 22
+    # Other tables, where the former ones are known: `latest` would pass over what nobody read.
+    fill()
+    moved: dict[str, Any] = {"name": f"{one.table_name}_2", "partition_by": []}
+    one.write_spec(source=both | latest, table=moved)
+    ranges = rf"{one.stream}-0 \[\d+, \d+\).*{other}-0 \[\d+, \d+\)"
+    with pytest.raises(
+        GapError, match=rf"(?s)landed in {one.table_name}, {one.dead_name} until now.*{ranges}.*offsets:"
+    ):
+        one.drain(spark)
+    # The tables renamed in the catalog as well: their stamps came along.
+    catalog = one.catalog()
+    assert not catalog.table_exists(moved["name"]), "a start that is refused creates nothing"
+    catalog.rename_table(one.table_name, moved["name"])
+    catalog.rename_table(one.dead_name, f"{moved['name']}_dead")
+    assert one.drain(spark).counts.read == 22
+
+
+def test_a_topic_that_was_left_out_and_deleted_meanwhile(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline()
+    other = f"{one.stream}.more"
+    one.create_topic(other)
+    both = {"topics": [one.stream, other], "max_records_per_batch": 10}
+    one.write_spec(source=both)
+    one.produce({GOOD: 10})
+    one.produce({GOOD: 40}, topic=other)
+
+    class Enough(Exception):
+        pass
+
+    def end() -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(end))
+    one.write_spec(source={"topics": [one.stream]})
+    one.drain(spark)
+    one.produce({GOOD: 5})
+    one.drain(spark)
+    delete_topic(one.address, other)
+    one.write_spec(source=both)
+    with pytest.raises(TopicLostError, match=rf"topic {other} is gone.*{other}-0 \[\d+, 20\)"):
+        one.drain(spark)
+
+
+def test_every_stop_is_an_operators_question() -> None:
+    """So that a supervisor does not start the stream again and again."""
+    for stop in (GapError, OffsetsLostError, TargetRecreatedError, TopicLostError, TopicRecreatedError):
+        assert issubclass(stop, StreamStopped)

@@ -1,0 +1,168 @@
+"""`frazil audit`, the check and the jobs of it, on real tables."""
+
+# Of PyIceberg's expressions a type checker sees pydantic's keywords only.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner, Result
+from pyiceberg.expressions import EqualTo
+
+from jobs.verify import ledger
+from orchestration.cli import main
+from orchestration.definitions import build_definitions
+from resources.deployment import Deployment
+from tests.unit.verify.audit_stream import DEAD, SINK, RealStream
+from tests.unit.verify.audit_world import FAILED, ROW, TOMBSTONE
+
+pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
+
+KEY = dg.AssetKey(["frazil", "orders", "payments"])
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> RealStream:
+    made = RealStream(tmp_path)
+    made.land([ROW, FAILED, ROW, TOMBSTONE])
+    made.land([ROW, ROW, ROW], partition=1)
+    return made
+
+
+def command(stream: RealStream, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--home", str(stream.home), "audit", "payments", *arguments])
+
+
+def facts(stream: RealStream, *arguments: str) -> tuple[int, dict[str, Any]]:
+    result = command(stream, "--json", *arguments)
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_a_complete_stream(stream):
+    result = command(stream)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == [
+        *("table", "topic", "partitions", "ranges", "counted", "read", "landed", "dead", "tombstones", "filtered"),
+        *("rows", "found", "missing", "doubled"),
+    ]
+    assert lines[1].split() == [SINK, "payments", "0,", "1", *["2", "7", "5", "1", "1", "0", "5", "0", "0"]]
+    assert lines[2].split() == [DEAD, "payments", "0", *["1", "1", "0", "1", "0", "0", "1", "0", "0"]]
+    assert lines[-1] == (
+        "payments: complete. 7 records were read; each is a row, a dead letter, a tombstone or filtered, once."
+    )
+    assert command(stream).stdout == "payments: nothing is new since the last audit.\n"
+
+
+def test_the_facts(stream):
+    code, document = facts(stream)
+    assert code == 0
+    assert (document["verdict"], document["records_audited"], document["rows_scanned"]) == ("complete", 7, 6)
+    assert (
+        document["tables"][0]["partitions"][0] | {"start": 0, "end": 4, "rows": 2, "read": 4}
+        == (document["tables"][0]["partitions"][0])
+    )
+
+
+def test_what_is_missing_and_doubled(stream):
+    stream.table().append(stream.sink_rows(next(iter(stream.position)), [0]))
+    stream.table().delete(EqualTo("id", "p-1-2"))
+    result = command(stream)
+    assert result.exit_code == 1
+    assert (
+        f"! {SINK} payments-0 [0, 4): 1 row too many, of offsets that stand there more often than they were read"
+        in result.stdout
+    )
+    assert f"! {SINK} payments-1 [0, 3): 1 of 3 rows that were landed are not there: offsets [2, 3)" in result.stdout
+    assert "took out 1" in result.stdout and "added 1" in result.stdout
+    code, document = facts(stream, "--table", SINK)
+    assert code == 1 and (document["missing"], document["doubled"]) == (1, 1)
+    assert {(p["kind"], p["partition"], tuple(map(tuple, p["offsets"]))) for p in document["problems"]} == {
+        ("missing", 1, ((2, 3),)),
+        ("doubled", 0, ((0, 1),)),
+    }
+
+
+def test_what_cannot_be_asked(stream, tmp_path):
+    result = command(stream, "--table", "orders.other")
+    assert result.exit_code == 1 and "orders.other is no table of stream payments" in result.stderr
+    assert command(stream, "--never").exit_code == 2
+
+
+def test_a_stream_that_never_ran(tmp_path):
+    folder = tmp_path / "streams"
+    folder.mkdir()
+    (folder / "payments.yaml").write_text(
+        "stream: payments\nsource: {topics: [payments]}\ndecode: {value: json, schema: id string}\n"
+        "table: {name: orders.payments}\n"
+    )
+    result = CliRunner().invoke(main, ["--home", str(tmp_path), "audit", "payments"])
+    assert result.exit_code == 1 and "Next: frazil run payments" in result.stderr
+
+
+def executed(stream: RealStream, job: str) -> dg.ExecuteInProcessResult:
+    found = build_definitions(Deployment(stream.home)).resolve_job_def(job)
+    with dg.DagsterInstance.ephemeral() as instance:
+        return found.execute_in_process(instance=instance, raise_on_error=False)
+
+
+def test_the_job_audits_every_stream_and_one_that_fails_hides_no_other(stream):
+    (stream.home / "streams" / "orders.yaml").write_text(
+        "stream: orders\nsource: {topics: [orders]}\ndecode: {value: json, schema: id string}\n"
+        "table: {name: orders.orders}\n"
+    )
+    (evaluation,) = (each for each in checks(executed(stream, "frazil_audit")) if each.asset_key == KEY)
+    assert evaluation.passed and evaluation.check_name == "exactly_once"
+    metadata: dict[str, Any] = {name: each.value for name, each in evaluation.metadata.items()}
+    assert (metadata["audited_records"], metadata["missing_records"], metadata["doubled_records"]) == (7, 0, 0)
+    assert metadata["audit_seconds"] > 0
+    stream.table().append(stream.sink_rows(next(iter(stream.position)), [3]))
+    stream.land([ROW])
+    stream.table().append(stream.sink_rows(next(iter(stream.position)), [4, 4]))
+    (stream.home / "streams" / "orders.yaml").unlink()
+    (stream.home / "streams" / "broken.yaml").write_text("stream: [")
+    (evaluation,) = checks(executed(stream, "frazil_audit"))
+    assert not evaluation.passed
+    assert "| doubled | 2 | orders.payments payments-0 [4, 5)" in str(evaluation.metadata["what_is_wrong"].value)
+
+
+def checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:
+    return list(result.get_asset_check_evaluations())
+
+
+def test_a_stream_that_cannot_be_audited_hides_no_other(stream):
+    other = stream.home / "streams" / "another.yaml"
+    other.write_text(
+        "stream: another\nsource: {topics: [another]}\ndecode: {value: json, schema: id string}\n"
+        "table: {name: orders.another}\n"
+    )
+    found = build_definitions(Deployment(stream.home)).resolve_job_def("frazil_audit")
+    other.write_text("stream: [")
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = found.execute_in_process(instance=instance, raise_on_error=False)
+    assert not result.success
+    assert [(each.asset_key, each.passed) for each in checks(result)] == [(KEY, True)]
+
+
+def test_the_hourly_job_notes_the_stamps(stream):
+    assert executed(stream, "frazil_ledger").success
+    assert len(ledger.read(stream.catalog(), stream.settings, "payments")) == 3
+    (stream.home / "streams" / "broken.yaml").write_text("stream: [")
+    stream.land([ROW])
+    result = executed(stream, "frazil_ledger")
+    assert not result.success
+    assert len(ledger.read(stream.catalog(), stream.settings, "payments")) == 4
+
+
+def test_both_schedules_run_by_themselves(stream):
+    definitions = build_definitions(Deployment(stream.home))
+    schedules = [each for each in definitions.schedules or () if isinstance(each, dg.ScheduleDefinition)]
+    assert {each.name: (each.cron_schedule, each.default_status) for each in schedules} == {
+        "frazil_ledger_hourly": ("47 * * * *", dg.DefaultScheduleStatus.RUNNING),
+        "frazil_audit_daily": ("23 3 * * *", dg.DefaultScheduleStatus.RUNNING),
+    }

@@ -1,0 +1,153 @@
+"""A stream whose tables are real, in a catalog of SQLite, filled through the project's own commits without Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import yaml
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.commit import accept
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamp_parts import Counts, Decision, Part
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.runtime.opening import connect_catalog
+from jobs.schema.table_schema import iceberg_schema
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from tests.unit.verify.audit_world import FAILED, ROW, TOMBSTONE
+
+SINK, DEAD = "orders.payments", "orders.payments_dead"
+TOPIC = "payments"
+
+
+@dataclass
+class RealStream:
+    """One deployment with one stream, and its two tables."""
+
+    home: Path
+    kafka_columns: bool = True
+    totals: dict[str, Counts] = field(default_factory=dict)
+    position: dict[TopicPartition, int] = field(default_factory=dict)
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        file = self.home / "streams" / "payments.yaml"
+        file.parent.mkdir(parents=True)
+        document = {
+            "stream": "payments",
+            "source": {"topics": [TOPIC]},
+            "decode": {"value": "json", "schema": "id string not null"},
+            "table": {"name": SINK, "kafka_columns": self.kafka_columns},
+            "trigger": "available_now",
+        }
+        file.write_text(yaml.safe_dump(document))
+        self.spec: StreamSpec = load_stream(file)
+        self.settings: Settings = Settings.embedded(self.home)
+        catalog = self.catalog()
+        catalog.create_namespace("orders")
+        properties = {"format-version": "2"}
+        sink = iceberg_schema(self.spec.declared, kafka_columns=self.kafka_columns)
+        catalog.create_table(SINK, sink, properties=properties)
+        catalog.create_table(DEAD, Schema(*DEAD_LETTER_SCHEMA.fields[:4]), properties=properties)
+
+    def catalog(self) -> Catalog:
+        return connect_catalog(self.settings)
+
+    def table(self, name: str = SINK) -> Table:
+        return self.catalog().load_table(name)
+
+    def land(self, fates: Sequence[str], partition: int = 0) -> None:
+        """Commit a batch of one partition, whose records have these fates, on both tables."""
+        at = TopicPartition(TOPIC, partition)
+        start = self.position.get(at, 0)
+        before = dict(self.position)
+        self.position[at] = end = start + len(fates)
+        rows = [start + index for index, fate in enumerate(fates) if fate == ROW]
+        dead = [start + index for index, fate in enumerate(fates) if fate == FAILED]
+        tombstones = sum(fate == TOMBSTONE for fate in fates)
+        counts = Counts(len(rows) + len(dead) + tombstones, len(rows), len(dead), tombstones)
+        stamp = Stamp(
+            "payments",
+            "batch",
+            self.batch,
+            1,
+            self.spec.config_hash,
+            start={**before, at: start},
+            position=dict(self.position),
+            rows={SINK: len(rows), DEAD: len(dead)},
+        )
+        self.batch += 1
+        self._commit(SINK, stamp, OffsetRange(start, end), at, counts, self.sink_rows(at, rows))
+        if dead:
+            letters = Counts(read=len(dead), dead=len(dead))
+            self._commit(DEAD, stamp, OffsetRange(start, end), at, letters, dead_rows(at, dead))
+
+    def reset(self, partition: int, to: int) -> None:
+        """An operator moves the stream back."""
+        at = TopicPartition(TOPIC, partition)
+        moved = Decision("reset", again={at: OffsetRange(to, self.position[at])})
+        self.position[at] = to
+        for name in (DEAD, SINK):
+            target = Target(self.catalog(), name, "payments")
+            newest = target.read()
+            if newest is None:
+                continue
+            stamp = replace(newest.decided(moved), kind="accept", note="ada: trying it")
+            target.restamp(replace(stamp, start=dict(self.position), position=dict(self.position)))
+
+    def roll_back(self, steps: int, answer: Literal["keep", "reland"]) -> None:
+        """Somebody rolls the sink back by some snapshots, and an operator answers."""
+        table = self.table()
+        before = table.metadata.snapshots[-1 - steps].snapshot_id
+        table.manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
+        targets = {name: Target(self.catalog(), name, "payments") for name in (SINK, DEAD)}
+        histories = {name: target.past() for name, target in targets.items()}
+        for name, stamp in accept.rollback(histories, SINK, answer, self.spec.config_hash).items():
+            targets[name].restamp(accept.signed(stamp, 1, "ada: wrong load"))
+        newest = targets[SINK].newest
+        assert newest is not None
+        self.position = dict(newest.position)
+
+    def sink_rows(self, at: TopicPartition, offsets: Sequence[int]) -> pa.Table:
+        """Rows of the sink as records at these offsets make them."""
+        schema = iceberg_schema(self.spec.declared, kafka_columns=self.kafka_columns).as_arrow()
+        made = {
+            "id": [f"p-{at.partition}-{offset}" for offset in offsets],
+            "_kafka_topic": [at.topic] * len(offsets),
+            "_kafka_partition": [at.partition] * len(offsets),
+            "_kafka_offset": list(offsets),
+            "_kafka_timestamp": [None] * len(offsets),
+        }
+        return pa.table({name: made[name] for name in schema.names}, schema=schema)
+
+    def _commit(
+        self, name: str, stamp: Stamp, range_: OffsetRange, at: TopicPartition, counts: Counts, rows: pa.Table
+    ) -> None:
+        target = Target(self.catalog(), name, "payments")
+        target.read()
+        self.totals[name] = self.totals.get(name, Counts()) + counts
+        files = []
+        if rows.num_rows:
+            files = list(_dataframe_to_data_files(target.table.metadata, rows, target.table.io, uuid.uuid4()))
+        parts = {at: Part(range_.start, counts)}
+        target._append(replace(stamp, parts=parts, counts=counts, totals=self.totals[name]), files)
+
+
+def dead_rows(at: TopicPartition, offsets: Sequence[int], stream: str = "payments") -> pa.Table:
+    """Rows of the dead letters as records at these offsets make them."""
+    schema = Schema(*DEAD_LETTER_SCHEMA.fields[:4]).as_arrow()
+    count = len(offsets)
+    values = [[stream] * count, [at.topic] * count, [at.partition] * count, list(offsets)]
+    return pa.table(dict(zip(schema.names, values, strict=True)), schema=schema)

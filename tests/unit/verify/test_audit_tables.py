@@ -1,0 +1,247 @@
+"""The audit on real tables: it counts what stands there, remembers how far it came, and says who changed rows since."""
+
+# Of PyIceberg's expressions a type checker sees pydantic's keywords only.
+# pyright: reportCallIssue=false, reportOptionalMemberAccess=false
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.expressions import EqualTo
+
+from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
+from jobs.verify import ledger
+from jobs.verify.audit_facts import StreamAudit
+from jobs.verify.audit_run import audit
+from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream, dead_rows
+from tests.unit.verify.audit_world import FAILED, HOLE, ROW, TOMBSTONE
+
+P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> RealStream:
+    made = RealStream(tmp_path)
+    made.land([ROW, FAILED, ROW, TOMBSTONE, HOLE, ROW])
+    made.land([ROW, ROW, ROW], partition=1)
+    made.land([ROW, ROW, FAILED])
+    return made
+
+
+def audited(stream: RealStream, **options) -> StreamAudit:
+    return audit(stream.spec, stream.settings, stream.catalog(), **options)
+
+
+def found(result: StreamAudit) -> list[tuple]:
+    return [(p.kind, p.table, p.partition, p.records, p.where, p.exact) for p in result.problems]
+
+
+def test_what_landed_well_is_complete(stream):
+    result = audited(stream, window=4)
+    assert result.problems == [] and result.pending == [] and result.verdict == "complete"
+    assert result.read == 11 and result.scanned == 8 + 2
+    assert [(t.table, t.method, sum(line.rows or 0 for line in t.lines)) for t in result.tables] == [
+        (SINK, "rows", 8),
+        (DEAD, "rows", 2),
+    ]
+
+
+def test_the_second_audit_reads_only_what_is_new(stream):
+    assert audited(stream).scanned == 10
+    nothing = audited(stream)
+    assert (nothing.scanned, nothing.verdict, nothing.tables[0].since is not None) == (0, "complete", True)
+    stream.land([ROW, ROW])
+    again = audited(stream)
+    assert (again.scanned, again.read, again.verdict) == (2, 2, "complete")
+    assert audited(stream, full=True).scanned == 12
+
+
+def test_a_row_that_is_gone_is_found_with_the_snapshot_that_took_it(stream):
+    stream.table().delete(EqualTo("id", "p-0-7"))
+    result = audited(stream)
+    assert found(result) == [("missing", SINK, P0, 1, ((7, 8),), True)]
+    (change,) = result.problems[0].changes
+    assert change.rows == -1 and change.snapshot_id == stream.table().current_snapshot().snapshot_id
+    assert result.verdict == "changed_since"
+    # What others do with rows that landed is told once; in full it is told again.
+    assert audited(stream).verdict == "complete"
+    assert audited(stream, full=True).verdict == "changed_since"
+
+
+def test_a_row_that_is_there_twice_is_found(stream):
+    stream.table().append(stream.sink_rows(P1, [1]))
+    result = audited(stream)
+    assert found(result) == [("doubled", SINK, P1, 1, ((1, 2),), True)]
+    assert [change.rows for change in result.problems[0].changes] == [1]
+    assert result.verdict == "incomplete"
+
+
+def test_what_is_wrong_is_said_again_until_it_is_mended(stream):
+    stream.table().append(stream.sink_rows(P1, [1, 2]))
+    assert audited(stream, window=2).total("doubled") == 2
+    assert audited(stream).total("doubled") == 2
+    stream.table().delete(EqualTo("_kafka_partition", 1))
+    stream.table().append(stream.sink_rows(P1, [0, 1, 2]))
+    assert audited(stream).verdict == "complete"
+
+
+def test_what_was_audited_before_is_looked_at_only_in_full(stream):
+    audited(stream)
+    stream.table().append(stream.sink_rows(P0, [0]))
+    assert audited(stream).verdict == "complete"
+    assert found(audited(stream, full=True)) == [("doubled", SINK, P0, 1, ((0, 1),), True)]
+
+
+def test_dead_letters_are_counted_too_and_only_the_streams_own(stream):
+    stream.table(DEAD).append(dead_rows(P0, [1], stream="another"))
+    assert audited(stream).verdict == "complete"
+    stream.table(DEAD).append(dead_rows(P0, [8]))
+    result = audited(stream, full=True)
+    assert found(result) == [("doubled", DEAD, P0, 1, ((8, 9),), True)]
+
+
+def test_a_dead_letter_that_no_batch_put_there_is_found(stream):
+    stream.land([ROW, TOMBSTONE], partition=1)
+    stream.table(DEAD).append(dead_rows(P1, [4]))
+    assert found(audited(stream)) == [("unexpected", DEAD, P1, 1, ((4, 5),), True)]
+
+
+def test_what_is_read_again_after_an_audit_is_no_double(stream):
+    audited(stream)
+    stream.reset(0, 4)
+    assert [d.answer for d in audited(stream).decisions] == ["reset", "reset"]
+    stream.land([HOLE, ROW])
+    assert audited(stream).problems == []
+    stream.land([ROW])
+    stream.land([ROW, FAILED, ROW, ROW])
+    assert audited(stream).problems == []
+    stream.land([ROW])
+    # Past where it was before the reset, the beginning of the ledger is not needed any more.
+    assert audited(stream).read == 1 and audited(stream, full=True).problems == []
+    stream.table().append(stream.sink_rows(P0, [6]))
+    assert found(audited(stream, full=True)) == [("doubled", SINK, P0, 1, ((6, 7),), True)]
+
+
+def test_one_table_alone(stream):
+    stream.table(DEAD).delete(EqualTo("offset", 1))
+    assert audited(stream, table=SINK).problems == []
+    result = audited(stream, table=DEAD)
+    assert [(p.kind, p.table, p.records) for p in result.problems] == [("missing", DEAD, 1)]
+    with pytest.raises(FrazilError, match=r"orders\.other is no table of stream payments"):
+        audited(stream, table="orders.other")
+
+
+def test_compaction_changes_nothing(stream):
+    rows = stream.table().scan().to_arrow()
+    stream.table().overwrite(rows)
+    assert audited(stream).verdict == "complete"
+
+
+def test_a_rollback_that_nobody_answered_shows_in_missing_rows(stream):
+    table = stream.table()
+    audited(stream)
+    stream.land([ROW, ROW])
+    audited(stream)
+    parent = stream.table().current_snapshot().parent_snapshot_id
+    stream.table().manage_snapshots().set_current_snapshot(snapshot_id=parent).commit()
+    assert table.name() == ("orders", "payments")
+    result = audited(stream, full=True)
+    assert found(result) == [("missing", SINK, P0, 2, ((9, 11),), True)]
+    assert any("was rolled back" in note for note in result.notes)
+
+
+def test_a_table_that_is_gone_is_a_problem(stream):
+    audited(stream)
+    stream.catalog().drop_table(DEAD)
+    result = audited(stream)
+    assert [(p.kind, p.table) for p in result.problems] == [("not_counted", DEAD)]
+
+
+def test_nothing_has_landed_yet(tmp_path):
+    result = audited(RealStream(tmp_path))
+    assert (result.problems, result.read, result.verdict) == ([], 0, "complete")
+
+
+def test_without_coordinates_batches_are_held_against_what_their_snapshots_added(tmp_path):
+    stream = RealStream(tmp_path, kafka_columns=False)
+    stream.land([ROW, FAILED, ROW])
+    stream.land([ROW])
+    result = audited(stream)
+    assert (result.verdict, result.tables[0].method, result.tables[0].unchecked) == ("complete", "summaries", 0)
+    stream.land([ROW, ROW])
+    ledger.fill(stream.catalog(), stream.settings, [stream.spec])
+    table = stream.table()
+    table.maintenance.expire_snapshots().by_id(table.metadata.snapshots[-2].snapshot_id).commit()
+    result = audited(stream, full=True)
+    assert (result.verdict, result.tables[0].unchecked) == ("complete", 1)
+
+
+def test_snapshots_that_expired_unrecorded_are_held_against_the_totals(stream):
+    table = stream.table()
+    first, second = (snapshot.snapshot_id for snapshot in table.metadata.snapshots[:2])
+    table.maintenance.expire_snapshots().by_ids([first, second]).commit()
+    result = audited(stream)
+    assert result.problems == []
+    assert {(p, tuple(r)) for p, r in result.tables[0].unknown} == {(P0, (0, 6)), (P1, (0, 3))}
+    stream.table().delete(EqualTo("id", "p-0-2"))
+    result = audited(stream, full=True)
+    assert [(p.kind, p.partition, p.records) for p in result.problems] == [("missing", None, 1)]
+
+
+def test_progress_is_told(stream):
+    told: list[tuple[int, int, int]] = []
+    audited(stream, window=4, on_progress=lambda *each: told.append(each))
+    assert told[0] == (0, 12, 0) and told[-1] == (12, 12, 10)
+
+
+def test_rows_that_others_deleted_are_named_among_holes(stream):
+    stream.table().delete(EqualTo("id", "p-0-2"))
+    assert found(audited(stream)) == [("missing", SINK, P0, 1, ((2, 3),), True)]
+
+
+def test_what_a_rollback_took_out_after_an_audit_and_what_came_again(stream):
+    audited(stream)
+    stream.land([ROW, ROW, ROW])
+    stream.land([TOMBSTONE, ROW])
+    assert audited(stream).verdict == "complete"
+    stream.roll_back(2, "reland")
+    assert audited(stream).problems == []
+    stream.land([ROW, ROW])
+    result = audited(stream)
+    assert result.problems == [] and result.scanned > 0
+    stream.land([ROW, TOMBSTONE, ROW])
+    stream.table().append(stream.sink_rows(P0, [11]))
+    assert found(audited(stream)) == [("doubled", SINK, P0, 1, ((11, 12),), True)]
+
+
+def test_what_an_operator_left_out_after_a_rollback_is_not_missing(stream):
+    stream.land([ROW, ROW, ROW])
+    audited(stream)
+    stream.roll_back(1, "keep")
+    result = audited(stream)
+    assert result.problems == []
+    assert ("passed", "rollback_keep", (9, 12)) in {(d.kind, d.answer, tuple(d.range)) for d in result.decisions}
+    stream.land([ROW])
+    assert audited(stream, full=True).verdict == "complete"
+
+
+@pytest.mark.parametrize("call", range(1, 8))
+def test_batches_that_land_during_an_audit_are_no_problem(stream, call, monkeypatch):
+    catalog = stream.catalog()
+    load, calls = catalog.load_table, 0
+
+    def loaded(identifier):
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            stream.land([ROW, FAILED, ROW])
+            stream.land([FAILED, ROW], partition=1)
+        return load(identifier)
+
+    monkeypatch.setattr(catalog, "load_table", loaded)
+    assert audit(stream.spec, stream.settings, catalog).problems == []
+    result = audited(stream)
+    assert (result.problems, result.pending, result.verdict) == ([], [], "complete")
+    assert audited(stream, full=True).problems == []
