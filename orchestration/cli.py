@@ -29,6 +29,7 @@ _COMMANDS = {
     "restart": ("orchestration.commands.control", "End streams' drivers after their batch, and start others."),
     "reset-offsets": ("orchestration.commands.reset_offsets", "Move a stopped stream to other offsets."),
     "accept": ("orchestration.commands.accept", "Answer the question that stopped a stream."),
+    "certify": ("orchestration.commands.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("orchestration.commands.audit", "Prove that every record read stands in its tables, exactly once."),
     "dev": ("orchestration.commands.dev", "Start the local broker and Dagster's web UI and daemon."),
     "demo": ("orchestration.commands.demo", "Show it all: produce payments, land them, add them up."),

@@ -1,0 +1,237 @@
+"""Starting a certificate's drivers with a step armed, and seeing when they die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs.certify.workspace import STREAM, Workspace
+from jobs.errors import FrazilError
+from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.processes import is_alive, session_members, was_given
+from jobs.supervise.driver_process import ProcessNote, read_note
+from jobs.supervise.ending import MARK, mark_of
+from jobs.supervise.launcher import OUTPUT, driver_command
+from jobs.supervise.stream_control import Action, StreamControl
+
+_POLL_SECONDS = 0.01
+_JOIN_SECONDS = 5.0
+_END_SECONDS = 20.0
+# What an action, and all that it starts, carries in its environment.
+_MARK = "FRAZIL_CERTIFICATE"
+BY = "frazil certify"
+
+
+def armed_command(arming: str) -> tuple[str, ...]:
+    """What starts a driver with these steps armed, and no other process with it.
+
+    Raises:
+        FrazilError: This system has no `env`.
+    """
+    env = shutil.which("env")
+    if env is None:
+        raise FrazilError("There is no `env` on the PATH, which sets a driver's environment.")
+    return (env, f"FRAZIL_STEPS={arming}", *driver_command())
+
+
+class Watch(threading.Thread):
+    """Sees the next driver come and die; the time is right within some hundredths of a second.
+
+    Args:
+        folder: The stream's state folder.
+        after: The attempt of the driver before.
+        kill_after: Kill it so many seconds after it was started.
+
+    Attributes:
+        note: The process, once it was started.
+        died_at: Seconds since 1970; None while it lives.
+        killed: Whether it was this that killed it.
+    """
+
+    def __init__(self, folder: Path, after: int, kill_after: float | None = None) -> None:
+        super().__init__(name="watch", daemon=True)
+        self.note: ProcessNote | None = None
+        self.died_at: float | None = None
+        self.killed: bool = False
+        self._folder: Path = folder
+        self._after: int = after
+        self._kill_after: float | None = kill_after
+        self._enough: threading.Event = threading.Event()
+        self._output: Path = folder / OUTPUT
+        self._said_before: int = self._output.stat().st_size if self._output.exists() else 0
+
+    def run(self) -> None:
+        """Watch until it is dead, or nobody wants to know any more."""
+        while not self._enough.wait(_POLL_SECONDS):
+            if self.note is None:
+                note = read_note(self._folder)
+                self.note = note if note is not None and note.attempt > self._after else None
+                continue
+            if not is_alive(self.note.pid, self.note.started):
+                self.died_at = time.time()
+                return
+            if self._kill_after is not None and time.time() - self.note.at >= self._kill_after:
+                self.kill()
+                self._kill_after = None
+
+    def kill(self) -> None:
+        """Kill the driver; its JVM is left to what comes after, as it would be."""
+        self.killed = True
+        self.send(signal.SIGKILL)
+
+    def send(self, which: signal.Signals) -> None:
+        """Send the driver a signal, if it lives."""
+        if self.note is not None and is_alive(self.note.pid, self.note.started):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.note.pid, which)
+
+    def said(self, text: str) -> bool:
+        """Whether this stands in what drivers have printed since the watch began."""
+        with contextlib.suppress(OSError), self._output.open("rb") as output:
+            if self._output.stat().st_size >= self._said_before:
+                output.seek(self._said_before)
+            return text.encode() in output.read()
+        return False
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self._enough.set()
+        if self.is_alive():
+            self.join(_JOIN_SECONDS)
+
+
+class Drivers:
+    """The drivers of a certificate, one after another, started as an operator starts them.
+
+    Args:
+        workspace: Whose.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.folder: Path = stream_folder(workspace.settings, STREAM).root
+        self.notes: dict[int, ProcessNote] = {}
+        self._workspace: Workspace = workspace
+        self._watch: Watch | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def attempt(self) -> int:
+        """Of the newest driver."""
+        note = read_note(self.folder)
+        return note.attempt if note is not None else 0
+
+    def watch(self, kill_after: float | None = None) -> Watch:
+        """Watch the driver behind the one that was watched last; an action that died may have started it already."""
+        before = 0
+        if self._watch is not None:
+            self._watch.end()
+            before = self._watch.note.attempt if self._watch.note is not None else 0
+        self._watch = Watch(self.folder, before, kill_after)
+        self._watch.start()
+        return self._watch
+
+    def control(self, arming: str = "") -> StreamControl:
+        """The actions on the stream; a driver that they start has these steps armed."""
+        workspace = self._workspace
+        command = armed_command(arming)
+        return StreamControl(workspace.folder, workspace.settings_file, STREAM, command=command)
+
+    def give(self, action: Action, arming: str = "") -> str | None:
+        """Give an action; returns why it could not be carried out, as it cannot if the driver dies meanwhile."""
+        try:
+            self.control(arming).perform(action, "a certificate", BY)
+        except FrazilError as problem:
+            return problem.message
+        finally:
+            self.remember()
+        return None
+
+    def remember(self) -> None:
+        """Note the newest driver, whose processes have to be gone in the end."""
+        if (note := read_note(self.folder)) is not None:
+            self.notes[note.attempt] = note
+
+    def run_action(self, name: str, arguments: Sequence[str], *, steps: str = "", seconds: float) -> tuple[int, str]:
+        """Carry out an action of `jobs.certify.act` in a process of its own.
+
+        Args:
+            name: Of the action.
+            arguments: Further ones.
+            steps: Armed in that process.
+            seconds: How long it may take; it is killed after that.
+
+        Returns:
+            Its exit status, as `subprocess` tells it, and what it printed.
+        """
+        log = self._workspace.logs / f"{name}-{len(self._children)}.log"
+        command = [sys.executable, "-m", "jobs.certify.act", name, "--folder", str(self._workspace.folder), *arguments]
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": path, "FRAZIL_STEPS": steps, _MARK: self._workspace.name},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._children.append(child)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
+        if child.poll() is None:
+            child.kill()
+            child.wait(_JOIN_SECONDS)
+        self.remember()
+        return child.returncode, log.read_text(errors="replace")
+
+    def orphans(self, *, but: int | None = None) -> list[int]:
+        """The living processes of drivers that should be gone: the drivers, their JVMs and those ones' workers.
+
+        Args:
+            but: The attempt of the driver that may live.
+        """
+        return [
+            pid
+            for attempt, note in self.notes.items()
+            if attempt != but
+            for pid in session_members(note.pid)
+            if was_given(pid, MARK, mark_of(STREAM, attempt))
+        ]
+
+    def end_all(self) -> None:
+        """End whatever was started here, now: drivers, actions, and what they have started."""
+        if self._watch is not None:
+            self._watch.end()
+        self.remember()
+        deadline = time.monotonic() + _END_SECONDS
+        while (left := [*self.orphans(), *self._acting()]) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def _acting(self) -> list[int]:
+        """The living processes of actions; a driver that one has started has a session of its own, and a note."""
+        for child in self._children:
+            child.poll()
+        return [
+            pid
+            for child in self._children
+            for pid in session_members(child.pid)
+            if was_given(pid, _MARK, self._workspace.name)
+        ]
+
+
+def command_argument(command: Sequence[str]) -> str:
+    """A command as one argument of another; `jobs.certify.act` reads it."""
+    return json.dumps(list(command))

@@ -1,0 +1,184 @@
+"""Which start of a driver is killed at which step: pure, and the same for the same seed.
+
+A start that recovers from one kill arms the next, so a certificate costs one start per kill. Most trials let the new
+driver commit first, so that the time to recover from the kill before can be told, and die with a later batch. *Early*
+trials die while the driver opens the stream, before it has a Spark session: they cost a second or two, and the kill
+before them is not timed. Where a step has several runs, at least one of them is followed by a start that commits.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from jobs.errors import FrazilError
+from jobs.steps import STEPS
+
+Manner = Literal["batch", "early", "moment", "early moment", "asleep", "stop", "roll", "reset"]
+
+RANDOM = "random"
+ASLEEP = "asleep"
+EXTRA = {
+    RANDOM: "Killed at a random moment: while it starts, while it works on a batch, or in between.",
+    ASLEEP: "Suspended past its lease while another driver takes over; woken, it commits nothing and ends.",
+}
+# Where a driver is put to sleep: the second is the worse, for it has just seen that the lease is its own.
+SLEEPS_AT = ("before_commit", "after_lease_check")
+# A kill there leaves a pending record that some target still lacks.
+LEAVES_A_RECORD = (
+    "before_commit",
+    "after_lease_check",
+    "inside_anchor_commit",
+    "after_anchor_commit",
+    "inside_dead_letters_commit",
+)
+# What only a driver that finds a pending record comes to.
+NEEDS_A_RECORD = ("before_recovery", "after_recovery_commit", "before_record_goes", "after_recovery")
+COMMIT_KINDS = ("commit", "dead letters")
+# Steps that are passed once per target, or per stamp: the seed says which time is the last.
+PASSES = {"inside_claim": 2, "after_reset_stamp": 3}
+_LONGEST_START_SECONDS = 14.0
+_LONGEST_WORK_SECONDS = 2.5
+_MANNERS: dict[str, Manner] = {"take over": "early", "recovery": "early", "stop": "stop", "roll": "roll"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One kill.
+
+    Attributes:
+        number: From 1.
+        step: A name in `STEPS`, `random` or `asleep`.
+        at: The step that is armed; None for a random moment.
+        passes: The time that the process comes there at which it dies.
+        delay: Of a random moment: seconds after the driver's start if it is early, else after its first commit.
+        asked_for: False for a kill that only leaves something to recover from.
+    """
+
+    number: int
+    step: str
+    manner: Manner
+    at: str | None
+    passes: int = 1
+    delay: float = 0.0
+    asked_for: bool = True
+
+    @property
+    def early(self) -> bool:
+        """Whether the driver dies before it has committed anything of its own, or may."""
+        return self.manner in ("early", "early moment")
+
+    @property
+    def arming(self) -> str:
+        """What its driver gets as FRAZIL_STEPS; empty where not the driver dies, or not at a step."""
+        if self.manner in ("batch", "early", "stop"):
+            return f"{self.at}=kill@{self.passes}"
+        return f"{self.at}=stop@{self.passes}" if self.manner == "asleep" else ""
+
+
+def chosen(steps: str) -> tuple[str, ...]:
+    """The steps that are meant by `all`, `commit`, a kind of steps, or names with commas between them.
+
+    Raises:
+        FrazilError: There is no such step.
+    """
+    kinds = {step.kind.replace(" ", "_") for step in STEPS.values()}
+    names: dict[str, None] = {}
+    for word in filter(None, (each.strip() for each in steps.split(","))):
+        word = word.replace(" ", "_").replace("-", "_")
+        if word == "all":
+            found = [*STEPS, RANDOM, ASLEEP]
+        elif word == "commit":
+            found = [name for name, step in STEPS.items() if step.kind in COMMIT_KINDS]
+        elif word in kinds:
+            found = [name for name, step in STEPS.items() if step.kind.replace(" ", "_") == word]
+        elif word in STEPS or word in EXTRA:
+            found = [word]
+        else:
+            known = ["all", *sorted(kinds), *STEPS, *EXTRA]
+            close = difflib.get_close_matches(word, known, n=1)
+            raise FrazilError(
+                f"There is no step '{word}'.",
+                fix=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
+            )
+        names |= dict.fromkeys(found)
+    if not names:
+        raise FrazilError("No steps are named.", fix="frazil certify --steps all")
+    return tuple(name for name in (*STEPS, *EXTRA) if name in names)
+
+
+def plan(steps: Sequence[str], runs: int, seed: int) -> list[Trial]:
+    """The trials, in their order.
+
+    Args:
+        steps: As `chosen` gives them.
+        runs: How often each step of the commit path is tried, and a random moment; the others a third as often.
+    """
+    rng = random.Random(f"{seed}/plan")
+    trials = [trial for step in steps for trial in _trials_of(step, runs, rng)]
+    late = [trial for trial in trials if not trial.early]
+    early = [trial for trial in trials if trial.early]
+    rng.shuffle(late)
+    rng.shuffle(early)
+    early.sort(key=lambda trial: trial.step not in NEEDS_A_RECORD)
+    order = _woven(late, early, rng)
+    return [replace(trial, number=number) for number, trial in enumerate(order, start=1)]
+
+
+def _trials_of(step: str, runs: int, rng: random.Random) -> Iterable[Trial]:
+    seldom = max(1, runs // 3)
+    if step == RANDOM:
+        for run in range(runs + 1):
+            manner: Manner = "early moment" if run % 2 else "moment"
+            longest = _LONGEST_START_SECONDS if run % 2 else _LONGEST_WORK_SECONDS
+            yield Trial(0, step, manner, None, delay=round(rng.uniform(0.05, longest), 2))
+    elif step == ASLEEP:
+        for run in range(seldom):
+            # The second batch, so that the one before is known to have recovered.
+            yield Trial(0, step, "asleep", SLEEPS_AT[(run + 1) % len(SLEEPS_AT)], passes=2)
+    elif STEPS[step].kind in COMMIT_KINDS:
+        for _ in range(runs):
+            yield Trial(0, step, "batch", step, passes=2)
+    else:
+        manner = "reset" if STEPS[step].kind == "reset" else _MANNERS[STEPS[step].kind]
+        for _ in range(seldom):
+            yield Trial(0, step, manner, step, passes=rng.randint(1, PASSES.get(step, 1)))
+
+
+def _woven(late: list[Trial], early: list[Trial], rng: random.Random) -> list[Trial]:
+    """Put each early trial behind a late one that can spare its time to recover.
+
+    One that has to find a pending record stands behind a kill that leaves one, which is added if there is none.
+    """
+    behind: dict[int, Trial] = {}
+    spare = Counter(trial.step for trial in late)
+    for trial in early:
+        needs_record = trial.step in NEEDS_A_RECORD
+        free = [
+            index
+            for index, each in enumerate(late)
+            if index not in behind
+            # A roll may start the next driver itself, which has to be one that works.
+            and each.manner != "roll"
+            and (each.step in LEAVES_A_RECORD or not needs_record)
+        ]
+        best = [index for index in free if spare[late[index].step] > 1]
+        if needs_record and not free:
+            late.append(Trial(0, rng.choice(LEAVES_A_RECORD), "batch", None, passes=2, asked_for=False))
+            late[-1] = replace(late[-1], at=late[-1].step)
+            behind[len(late) - 1] = trial
+            continue
+        if not (best or free):
+            # Nothing to stand behind: it begins, before anything else.
+            behind[-1 - len(behind)] = trial
+            continue
+        index = rng.choice(best or free)
+        spare[late[index].step] -= 1
+        behind[index] = trial
+    first = [trial for index, trial in behind.items() if index < 0]
+    rest = [each for index, trial in enumerate(late) for each in (trial, behind.get(index)) if each is not None]
+    return first + rest

@@ -1,0 +1,154 @@
+"""A certificate's report: one JSON document, and the same for people in Markdown."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jobs.certify.plan import EXTRA
+from jobs.certify.results import Outcome, StepRow
+from jobs.runtime.durable import write_durably
+from jobs.steps import STEPS
+
+_PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")
+
+
+def report_facts(outcome: Outcome, *, run: str, seed: int, repeat: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Everything about a certificate, as its JSON report has it.
+
+    Args:
+        run: The certificate's id.
+        repeat: The command that makes the same trials again.
+        settings: What was certified; without secrets.
+    """
+    return {
+        "certificate": run,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": seed,
+        "repeat": repeat,
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "machine": {"cores": _cores(), "system": f"{platform.system()} {platform.machine()}"},
+        "settings": settings,
+        **outcome.facts(),
+    }
+
+
+def write_report(folder: Path, facts: dict[str, Any], outcome: Outcome) -> tuple[Path, Path]:
+    """Write both; returns the Markdown file and the JSON file."""
+    name = f"certificate-{facts['certificate']}"
+    markdown, document = folder / f"{name}.md", folder / f"{name}.json"
+    write_durably(markdown, markdown_report(facts, outcome).encode())
+    write_durably(document, json.dumps(facts, indent=2).encode())
+    return markdown, document
+
+
+def markdown_report(facts: dict[str, Any], outcome: Outcome) -> str:
+    """The report for people."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    settings = facts["settings"]
+    records = facts["records"]
+    lines = [
+        f"# Certificate {facts['certificate']}: {'passed' if outcome.passed else 'FAILED'}",
+        "",
+        summary(facts),
+        *([f"`frazil audit`: {facts['audit']}"] if facts["audit"] else []),
+        "",
+        *markdown_table(outcome.rows()),
+        "",
+        "| records | |",
+        "|---|---:|",
+        *(f"| {name.replace('_', ' ')} | {count:,} |" for name, count in records.items()),
+        "",
+        *(["Problems:", "", *(f"- {problem}" for problem in facts["problems"]), ""] if facts["problems"] else []),
+        f"{facts['at']} · {facts['machine']['cores']} cores, {facts['machine']['system']} · {versions}",
+        "",
+        f"Catalog `{settings['catalog']}` ({settings['catalog_type']}), Kafka at `{settings['kafka']}` "
+        f"({settings['security']}, {settings['isolation']}), Spark `{settings['spark_master']}`, lease "
+        f"{settings['lease_ttl']}.",
+        "",
+        f"The same trials again: `{facts['repeat']}`",
+        "",
+        "| trial | step | killed at | seconds to the next commit | replayed | from the record | |",
+        "|---:|---|---|---:|---:|---|---|",
+        *(_trial_line(result) for result in facts["trials"]),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def summary(facts: dict[str, Any]) -> str:
+    """A certificate in two sentences."""
+    seconds, records = facts["recovery_seconds"], facts["records"]
+    recovered = (
+        f" From kill to the next commit: median {seconds['median']:.1f} s, worst {seconds['worst']:.1f} s."
+        if seconds["median"] is not None
+        else ""
+    )
+    once = (
+        f" {records['produced']:,} records: {records['landed']:,} landed, {records['dead']:,} dead, "
+        f"{records['tombstones']:,} tombstones, {records['passed_over']:,} passed over by resets; each exactly once."
+        if facts["passed"]
+        else ""
+    )
+    minutes, rest = divmod(round(facts["seconds"]), 60)
+    return f"{facts['kills']} kills in {minutes} min {rest} s.{once}{recovered}"
+
+
+def markdown_table(rows: list[StepRow]) -> list[str]:
+    """The table of steps."""
+    return [
+        "| step | part | kills | | seconds to recover: median | worst | replayed records, worst |",
+        "|---|---|---:|---|---:|---:|---:|",
+        *(
+            f"| `{row.step}` | {row.kind} | {row.kills} | {verdict(row)} | {seconds(row.median)} | "
+            f"{seconds(row.worst)} | {row.replayed:,} |"
+            for row in rows
+        ),
+    ]
+
+
+def verdict(row: StepRow) -> str:
+    """Pass or fail, or that it came to none of the trials, or not to all."""
+    if row.passed is None:
+        return "not run"
+    return "pass" if row.passed and row.kills == row.planned else "FAIL" if not row.passed else "incomplete"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds with a decimal; a dash where nothing was measured."""
+    return "–" if value is None else f"{value:.1f}"
+
+
+def holds(step: str) -> str:
+    """What must hold at a step."""
+    return STEPS[step].holds if step in STEPS else EXTRA[step]
+
+
+def _trial_line(result: dict[str, Any]) -> str:
+    at = result.get("at", "")
+    passes = f"`{at}`, time {result['passes']}" if at else f"after {result['delay']} s: {result['where'] or '–'}"
+    fine = "pass" if result["passed"] else "FAIL"
+    record = "yes" if result["from_record"] else ""
+    return (
+        f"| {result['number']} | `{result['step']}` | {passes} | {seconds(result['seconds'])} | "
+        f"{result['replayed']:,} | {record} | {fine} |"
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _cores() -> int:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,144 @@
+"""What a certificate makes for itself, so that nothing of the user's is touched: topic, tables, folder, settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jobs.certify.records import SCHEMA
+from jobs.errors import FrazilError
+from jobs.runtime.durable import write_durably
+from jobs.spec.durations import format_duration
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings
+
+STREAM = "certify"
+PREFIX = "frazil_certify_"
+PARTITIONS = 2
+# Short, so that a driver that sleeps has soon slept past it.
+LEASE_SECONDS = 5
+# What is compiled well is worth nothing in a driver that lives for seconds: a third less CPU time per start.
+_SHORT_LIVED = {"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A certificate's own things.
+
+    Attributes:
+        name: Of the topic and of the namespace: `frazil_certify_` and the certificate's id.
+        folder: Holds `frazil.yaml`, `streams/` and `state/`, and is the home of its drivers.
+        settings: The user's, with the certificate's own state folder and ledger, and a short lease.
+    """
+
+    name: str
+    folder: Path
+    settings: Settings
+
+    @property
+    def table(self) -> str:
+        """The stream's table."""
+        return f"{self.name}.payments"
+
+    @property
+    def dead_letters(self) -> str:
+        """The table of the records that failed."""
+        return f"{self.name}.payments_dead"
+
+    @property
+    def settings_file(self) -> Path:
+        """The settings of its drivers."""
+        return self.folder / "frazil.yaml"
+
+    @property
+    def logs(self) -> Path:
+        """What its processes print."""
+        return self.folder / "logs"
+
+    def spec(self) -> StreamSpec:
+        """The stream, as its file says now."""
+        return load_stream(self._spec_file)
+
+    def write_spec(self, version: int = 0) -> None:
+        """Write the stream's file; another version is another generation, with the same rows."""
+        document = {
+            "stream": STREAM,
+            "description": "Of a certificate that is under way.",
+            "source": {"topics": [self.name], "max_records_per_batch": 1_000_000 + version},
+            "decode": {"value": "json", "schema": SCHEMA},
+            "table": {"name": self.table, "partition_by": ["day(created_at)"]},
+            "errors": {"dead_letters": {"table": self.dead_letters}},
+            "trigger": {"every": "500ms"},
+        }
+        self._spec_file.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(self._spec_file, yaml.safe_dump(document, sort_keys=False).encode())
+
+    @property
+    def _spec_file(self) -> Path:
+        return self.folder / "streams" / f"{STREAM}.yaml"
+
+
+def prepare(settings: Settings, run: str) -> Workspace:
+    """Make a certificate's folder, with settings that differ from the user's in state and lease only.
+
+    Secrets stay references, as they are written; the file is readable by its owner only all the same. With the
+    embedded default Spark is set for drivers that live for seconds.
+
+    Args:
+        settings: The user's.
+        run: The certificate's id: letters, digits and underscores.
+
+    Raises:
+        FrazilError: There is no room for it, or no permission.
+    """
+    folder = settings.state / "certify" / run
+    try:
+        return _prepared(settings, run, folder)
+    except OSError as problem:
+        raise FrazilError(f"{problem.filename or folder}: {problem.strerror}.", fix="see to that place") from None
+
+
+def _prepared(settings: Settings, run: str, folder: Path) -> Workspace:
+    folder.mkdir(parents=True)
+    name = f"{PREFIX}{run}"
+    document = settings_document(settings, folder / "state", f"{name}.ledger")
+    file = folder / "frazil.yaml"
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as output:
+        yaml.safe_dump(document, output, sort_keys=False)
+    workspace = Workspace(name, folder, load_settings(file, home=folder))
+    workspace.write_spec()
+    workspace.logs.mkdir()
+    return workspace
+
+
+def settings_document(settings: Settings, state: Path, ledger: str) -> dict[str, Any]:
+    """The settings as a file has them, with another state folder and ledger, a short lease and no secret's value."""
+    document = settings.model_dump(mode="json", include=set(SettingsFile.model_fields), exclude_none=True)
+    if settings.kafka.is_embedded:
+        document["kafka"].pop("bootstrap_servers", None)
+    if settings.is_embedded and settings.spark == SparkSettings():
+        document["spark"] |= {"driver_memory": "600m", "conf": dict(_SHORT_LIVED)}
+    own = {"state": str(state), "lease_ttl": f"{LEASE_SECONDS}s", "ledger": {"table": ledger}}
+    return document | own
+
+
+def settings_shown(settings: Settings) -> dict[str, Any]:
+    """The settings for a report: no secret's value, and of the user's own texts only what says what was tested."""
+    catalog = settings.catalog
+    return {
+        "embedded": settings.is_embedded,
+        "kafka": settings.kafka.bootstrap_servers,
+        "isolation": settings.kafka.isolation,
+        "security": settings.kafka.security.protocol if settings.kafka.security else "PLAINTEXT",
+        "catalog": catalog.name,
+        "catalog_type": str(catalog.properties.get("type", "by its uri")),
+        "spark_master": settings.spark.master,
+        "driver_memory": settings.spark.driver_memory,
+        "lease_ttl": format_duration(settings.lease_ttl),
+    }

@@ -1,0 +1,187 @@
+"""`frazil certify` as a user runs it: a short one that passes, one that must not, and one that is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+from jobs.runtime.opening import connect_catalog
+from jobs.spec.settings import load_settings
+from tests.integration.pipeline import ROOT, SPARK_CONF, wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+
+class Certifying:
+    """`frazil certify` in a deployment of its own, as a process of its own."""
+
+    def __init__(self, home: Path, broker: str) -> None:
+        self.home: Path = home
+        self.broker: str = broker
+        settings = {
+            "kafka": {"bootstrap_servers": broker},
+            "spark": {"master": "local[2]", "driver_memory": "600m", "conf": SPARK_CONF},
+        }
+        (home / "frazil.yaml").write_text(yaml.safe_dump(settings))
+        self.errors: Path = home / "stderr.txt"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "orchestration.cli", "--home", str(self.home), "certify", "--json", *options],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        return self.process
+
+    def run(self, *options: str) -> tuple[int, dict[str, Any]]:
+        process = self.start(*options)
+        output, _ = process.communicate(timeout=300)
+        assert output, self.said()
+        return process.returncode, json.loads(output)
+
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    def topics(self) -> set[str]:
+        topics = AdminClient({"bootstrap.servers": self.broker}).list_topics(timeout=10).topics
+        return {name for name in topics if name.startswith("frazil_certify_")}
+
+    def namespaces(self) -> list[str]:
+        with connect_catalog(load_settings(None, home=self.home)) as catalog:
+            return [".".join(name) for name in catalog.list_namespaces()]
+
+    def processes(self) -> list[str]:
+        """What runs with this deployment's folder in its command line; drivers and their JVMs have it."""
+        found: list[str] = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(self.home) in line:
+                found.append(line)
+        return found
+
+    def folders(self) -> list[Path]:
+        state = self.home / ".frazil" / "state" / "certify"
+        return sorted(state.iterdir()) if state.is_dir() else []
+
+    def assert_nothing_left(self) -> None:
+        assert self.processes() == []
+        assert self.namespaces() == []
+        assert self.folders() == []
+        assert list((self.home / ".frazil").rglob("*.parquet")) == []
+
+
+@pytest.fixture
+def certifying(broker: str, tmp_path: Path) -> Iterator[Certifying]:
+    made = Certifying(tmp_path, broker)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.send_signal(signal.SIGTERM)
+        made.process.wait(60)
+
+
+def test_a_short_certificate(certifying: Certifying) -> None:
+    before = certifying.topics()
+    steps = ("after_tasks", "before_commit", "after_anchor_commit", "after_recovery_commit")
+    status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "11", "--records", "300")
+    assert status == 0, certifying.said()
+    assert facts["passed"] is True
+    assert facts["problems"] == []
+    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
+    assert facts["kills"] == 4
+    records = facts["records"]
+    assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
+    assert min(records["landed"], records["dead"], records["tombstones"]) > 0
+    by_step = {trial["step"]: trial for trial in facts["trials"]}
+    assert by_step["after_tasks"]["replayed"] > 0, "what the tasks had read was read again"
+    assert not by_step["after_tasks"]["from_record"]
+    for step in ("before_commit", "after_anchor_commit"):
+        assert by_step[step]["from_record"]
+        assert by_step[step]["replayed"] == 0, "what was noted was committed, and not read again"
+    assert 0 < facts["recovery_seconds"]["median"] <= facts["recovery_seconds"]["worst"] < 60
+    reports = sorted(path.name for path in (certifying.home / ".frazil" / "certificates").iterdir())
+    assert [name.rpartition(".")[2] for name in reports] == ["json", "md"]
+    assert "trial 1 of 4" in certifying.said()
+    wait_for(lambda: certifying.topics() == before, "the topic's end")
+    certifying.assert_nothing_left()
+
+
+def test_a_doubled_row_fails_the_certificate(certifying: Certifying) -> None:
+    enough = threading.Event()
+    doubled: list[str] = []
+
+    def double() -> None:
+        """Append a row that is there already, as soon as there is one."""
+        while not enough.wait(0.1):
+            with connect_catalog(load_settings(None, home=certifying.home)) as catalog:
+                for (namespace,) in catalog.list_namespaces():
+                    try:
+                        table = catalog.load_table(f"{namespace}.payments")
+                        rows = table.scan(limit=1).to_arrow()
+                        if rows.num_rows:
+                            table.append(rows)
+                            doubled.append(namespace)
+                            return
+                    except (NoSuchTableError, CommitFailedException):
+                        continue
+
+    doubling = threading.Thread(target=double)
+    doubling.start()
+    try:
+        status, facts = certifying.run("--steps", "before_claim", "--runs", "1", "--seed", "12", "--records", "200")
+    finally:
+        enough.set()
+        doubling.join(30)
+    assert doubled, "the test itself did nothing"
+    assert status == 1
+    assert facts["passed"] is False
+    assert any("1 records more than once in the table: partition" in problem for problem in facts["problems"])
+    said = certifying.said()
+    assert f"Left as it is: topic {doubled[0]}, namespace {doubled[0]}" in said
+    assert "frazil certify --seed 12 --steps before_claim" in said
+    # What failed can be looked at; only the processes are gone.
+    assert certifying.processes() == []
+    assert doubled[0] in certifying.topics()
+    assert doubled[0] in certifying.namespaces()
+    assert len(certifying.folders()) == 1
+
+
+def test_an_interrupt_leaves_nothing(certifying: Certifying) -> None:
+    process = certifying.start("--steps", "after_tasks", "--seed", "13")
+    drivers = certifying.home / ".frazil" / "state" / "certify"
+
+    def driver_runs() -> bool:
+        assert process.poll() is None, certifying.said()
+        return any(drivers.glob("*/state/streams/certify/heartbeat.json"))
+
+    wait_for(driver_runs, "a driver")
+    before = certifying.topics()
+    assert before
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    process.communicate(timeout=60)
+    assert process.returncode == 130, certifying.said()
+    assert time.monotonic() - began < 40
+    wait_for(lambda: len(certifying.topics()) < len(before), "the topic's end")
+    certifying.assert_nothing_left()

@@ -1,0 +1,89 @@
+"""Which start dies where: every step often enough, recovery behind something to recover, and time for it to be told."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.certify.plan import ASLEEP, COMMIT_KINDS, EXTRA, LEAVES_A_RECORD, NEEDS_A_RECORD, RANDOM, Trial, chosen, plan
+from jobs.errors import FrazilError
+from jobs.steps import STEPS
+
+steps = st.lists(st.sampled_from([*STEPS, *EXTRA]), min_size=1, unique=True)
+numbers = st.integers(0, 10_000)
+
+
+def timed(trials: list[Trial]) -> list[Trial]:
+    """Those whose time to recover is told: the next start commits before it dies."""
+    return [trial for trial, after in zip(trials, [*trials[1:], None], strict=True) if after is None or not after.early]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("all", {*STEPS, *EXTRA}),
+        ("commit", {name for name, step in STEPS.items() if step.kind in COMMIT_KINDS}),
+        ("recovery", {name for name, step in STEPS.items() if step.kind == "recovery"}),
+        ("take-over", {name for name, step in STEPS.items() if step.kind == "take over"}),
+        ("dead letters", {name for name, step in STEPS.items() if step.kind == "dead letters"}),
+        ("after_tasks, random", {"after_tasks", RANDOM}),
+    ],
+)
+def test_steps_are_chosen(words: str, meant: set[str]) -> None:
+    assert set(chosen(words)) == meant
+
+
+def test_an_unknown_step_is_refused_with_the_nearest() -> None:
+    with pytest.raises(FrazilError) as refused:
+        chosen("after_taks")
+    assert "after_taks" in refused.value.message
+    assert refused.value.fix == "did you mean after_tasks?"
+    with pytest.raises(FrazilError):
+        chosen(" , ")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_default_certificate(seed: int) -> None:
+    trials = plan(chosen("all"), 3, seed)
+    counts = Counter(trial.step for trial in trials if trial.asked_for)
+    for name, step in STEPS.items():
+        assert counts[name] == (3 if step.kind in COMMIT_KINDS else 1)
+    assert counts[RANDOM] >= 3
+    assert counts[ASLEEP] == 1
+    # Nothing has to be added, and every step's time to recover is told.
+    assert all(trial.asked_for for trial in trials)
+    assert {trial.step for trial in timed(trials)} == {*STEPS, *EXTRA}
+
+
+@given(steps, st.integers(1, 4), numbers)
+def test_any_plan(names: list[str], runs: int, seed: int) -> None:
+    trials = plan(names, runs, seed)
+    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+    assert {trial.step for trial in trials if trial.asked_for} == set(names)
+    for before, trial in zip([None, *trials], trials, strict=False):
+        if trial.step in NEEDS_A_RECORD:
+            assert before is not None
+            assert before.step in LEAVES_A_RECORD
+            assert before.manner == "batch"
+        if trial.early and before is not None:
+            assert before.manner != "roll", "a roll may start the next driver, which has to be one that works"
+        if not trial.asked_for:
+            assert trial.step in LEAVES_A_RECORD
+
+
+@given(steps, st.integers(1, 4), numbers)
+def test_the_same_seed_makes_the_same_plan(names: list[str], runs: int, seed: int) -> None:
+    assert plan(names, runs, seed) == plan(names, runs, seed)
+
+
+def test_what_is_armed() -> None:
+    by_step = {trial.step: trial for trial in plan(chosen("all"), 1, 0)}
+    assert by_step["after_tasks"].arming == "after_tasks=kill@2"
+    assert by_step["before_claim"].arming == "before_claim=kill@1"
+    assert by_step["before_release"].arming == "before_release=kill@1"
+    assert by_step["between_drivers"].arming == "", "the action dies, not the driver"
+    assert by_step[ASLEEP].arming in ("before_commit=stop@2", "after_lease_check=stop@2")
+    assert by_step[RANDOM].arming == ""
