@@ -184,9 +184,9 @@ class BatchRunner:
         """
         stream = self._stream
         note = stream.folder.pending(stream.epoch)
-        stream.lease.verify()
         encoded = pending.encode({name: target.table.metadata for name, target in stream.targets.items()})
         try:
+            stream.lease.verify()
             write_durably(note, encoded)
         except OSError:
             # Nobody has noted them, and a full disk would be filled by each attempt anew.

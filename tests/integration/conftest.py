@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # On two processes the suite takes as long as whoever ends last, so these begin.
-LONGEST = ("test_supervision.py", "test_kill.py", "test_cli.py")
+LONGEST = ("test_supervision.py", "test_cli.py", "test_faults_state.py", "test_certify.py", "test_driver.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

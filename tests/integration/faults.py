@@ -119,11 +119,12 @@ class SmallDisk:
         self.folder: Path = folder
         self._filler: Path = folder / "filler"
 
-    def fill(self, leaving: int = 0) -> None:
-        """Leave so many bytes."""
-        free = shutil.disk_usage(self.folder).free - leaving
-        with self._filler.open("wb") as file:
-            file.write(bytes(max(0, free)))
+    def fill(self) -> None:
+        """Leave nothing."""
+        # Others write at the same moment, so what was free may be less by then: full is full.
+        with contextlib.suppress(OSError), self._filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(65536))
 
     def make_room(self) -> None:
         """Remove what filled it."""

@@ -163,6 +163,8 @@ def test_disk_full_wherever_a_driver_writes(
                 disk.make_room()
                 one.wait_until_landed()
         assert driver.problem is None
+        # It may have ended while it waited for the lease that it could not give back.
+        wait_for(lambda: not held(one), "the driver's lease to run out")
         # A single run says so, and goes on when it is given again.
         one.produce(MIX)
         with at_step(monkeypatch, "after_lease_check", disk.fill), pytest.raises(DiskFullError, match="disk full"):
@@ -173,6 +175,11 @@ def test_disk_full_wherever_a_driver_writes(
         one.drain(spark)
         one.assert_exactly_once()
         assert (one.landed().total(), one.dead().total()) == (6 * 20, 6 * 2)
+        # Attempts that failed did not fill the disk with what nobody refers to.
+        for table in (one.table(), one.dead_table()):
+            data = Path(table.location().removeprefix("file://")) / "data"
+            referenced = {Path(each.file.file_path).name for each in table.scan().plan_files()}
+            assert {file.name for file in data.rglob("*.parquet")} == referenced
 
 
 def test_clock_of_the_host_jumps(pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
