@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets import names
+from assets.failures import failure
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
@@ -46,16 +48,21 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
 
         told = _Progress(context)
         try:
-            current = deployment.stream(spec.stream)
             with catalog.catalog() as connected:
-                found = audit(current, deployment.settings(), connected, on_progress=told)
+                found = audit(_as_it_is_now(deployment, spec), deployment.settings(), connected, on_progress=told)
         except FrazilError as problem:
-            raise dg.Failure(
-                problem.message, metadata={"next": problem.fix} if problem.fix else {}, allow_retries=False
-            ) from None
+            raise failure(problem) from None
         return audit_result(found, key)
 
     return audit_stream
+
+
+def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpec:
+    try:
+        return deployment.stream(spec.stream)
+    except SpecError:
+        # Its file broke: it runs on as it was launched.
+        return spec
 
 
 def audit_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:

@@ -8,7 +8,9 @@ from typing import Any
 import dagster as dg
 
 from assets.audit_check import EXACTLY_ONCE
+from assets.failures import failure
 from jobs.errors import FrazilError
+from orchestration.reconcile.shown import as_launched
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
@@ -41,12 +43,17 @@ def fill_ledger_op(context: dg.OpExecutionContext, deployment: DeploymentResourc
 
     specs, errors = deployment.deployment().streams()
     settings = deployment.settings()
-    failed = [problem for error in errors for problem in error.problems]
+    # A stream whose file broke runs on as it was launched, and stamps; the file's problems stand elsewhere.
+    specs = [*specs, *as_launched(specs, errors, settings, deployment.deployment())]
+    for error in errors:
+        for problem in error.problems:
+            context.log.warning(str(problem))
+    failed: list[str] = []
     rows = unknown = 0
     try:
         connected = catalog.catalog()
     except FrazilError as problem:
-        raise dg.Failure(problem.message, metadata={"next": problem.fix or ""}) from None
+        raise failure(problem) from None
     with connected:
         for spec in specs:
             try:
@@ -61,7 +68,7 @@ def fill_ledger_op(context: dg.OpExecutionContext, deployment: DeploymentResourc
                 context.log.info(f"stream {spec.stream}: {filled.rows:,} rows")
     metadata = {"ledger_rows": rows, "unknown_rows": unknown, "streams": len(specs)}
     if failed:
-        raise dg.Failure("; ".join(map(str, failed)), metadata=metadata)
+        raise dg.Failure("; ".join(failed), metadata=metadata)
     context.add_output_metadata(metadata)
 
 

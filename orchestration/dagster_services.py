@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from jobs.errors import FrazilError
 from orchestration.children import Child, end_all
 from orchestration.dagster_instance import make_instance
 from orchestration.graphql import Dagster
+from orchestration.ports import PortClaim
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
-
-PORT = 3000
 
 
 class DagsterServices:
@@ -32,7 +30,8 @@ class DagsterServices:
         self._deployment: Deployment = deployment
         self._children: list[Child] = []
         self._serving: dict[str, Child] = {}
-        self.port: int = _port(port)
+        self._claim: PortClaim = PortClaim(port)
+        self.port: int = self._claim.port
         self.home: Path = deployment.embedded / "dagster"
 
     @property
@@ -80,6 +79,7 @@ class DagsterServices:
         end_all(self._children)
         self._children.clear()
         self._serving.clear()
+        self._claim.release()
 
     def _start(self, name: str, module: list[str]) -> Child:
         env = {
@@ -102,17 +102,3 @@ class DagsterServices:
 def _python_path() -> str:
     root = str(Path(orchestration.__path__[0]).resolve().parent)
     return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-
-
-def _port(wanted: int | None) -> int:
-    for port in (PORT if wanted is None else wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                if wanted is not None:
-                    raise FrazilError(f"Port {wanted} is taken.", fix="name another one with --port") from None
-                continue
-            return probe.getsockname()[1]
-    raise FrazilError("No port is free on 127.0.0.1.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +19,8 @@ from jobs.certify.things import create, remove
 from jobs.certify.workspace import PARTITIONS, Workspace, prepare
 from jobs.runtime.opening import connect_catalog
 from jobs.spec.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -85,5 +89,9 @@ def certify(
             if stage is not None:
                 stage.drivers.end_all()
             left = [] if keep or failed else remove(workspace, catalog)
+            if sys.exc_info()[0] is not None:
+                # An interrupt, or what went wrong, is what the caller hears of.
+                for each in left:
+                    log.warning("not removed: %s", each)
         done.left = left
         return done

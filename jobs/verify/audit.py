@@ -75,11 +75,11 @@ def expected(table: str, rows: Iterable[LedgerRow], *, anchor: bool, begin: Posi
         track.follow(row)
     for partition, track in tracks.items():
         found.units[partition] = _units(partition, track.readings)
-        found.behind = found.behind or any(unit.range.end > (track.cursor or 0) for unit in found.units[partition])
-        if track.cursor is None:
-            found.positions.pop(partition, None)
-        else:
-            found.positions[partition] = track.cursor
+        stands = max(track.cursor or 0, track.ended)
+        found.behind = found.behind or any(unit.range.end > stands for unit in found.units[partition])
+        found.positions.pop(partition, None)
+        if stands or track.cursor is not None:
+            found.positions[partition] = stands
     return found
 
 
@@ -89,8 +89,14 @@ class _Track:
         self._partition: TopicPartition = partition
         self.cursor: int | None = cursor
         self.readings: list[Reading] = []
+        # Where a former topic of the name ended, which was read whole.
+        self.ended: int = 0
 
     def follow(self, row: LedgerRow) -> None:
+        if row.kind == "noted":
+            # The topic was retired: a later one of its name begins anew.
+            self.ended, self.cursor = max(row.range.end, self.ended), None
+            return
         if row.kind in ("passed", "again"):
             self._decided(row)
             return
@@ -108,7 +114,7 @@ class _Track:
         elif self._found.anchor and row.counts is not None:
             self._judge_sum(row, row.counts)
         counts = row.counts or Counts()
-        self.readings.append(Reading(row.range, rows, counts, row.sequence, row.snapshot_id))
+        self.readings.append(Reading(row.range, rows, counts, row.sequence, row.snapshot_id, row.kind != "unknown"))
         self.cursor = max(row.range.end, self.cursor or 0)
 
     def _decided(self, row: LedgerRow) -> None:
@@ -195,12 +201,12 @@ class Agreement:
         """Where they disagree, and what is still to come: the dead letters of a batch are committed after its rows."""
         problems: list[Problem] = []
         pending: list[str] = []
+        newest = max((unit.newest for unit in self._sink.all_units()), default=0)
         for partition in sorted({*self._sink.units, *self._dead.units}):
             said = [each for unit in self._sink.units.get(partition, ()) for each in unit.readings]
             received = [each for unit in self._dead.units.get(partition, ()) for each in unit.readings]
             # By identity: a reading of the one may look like one of the other.
             of_sink = {id(each) for each in said}
-            newest = max((each.sequence for each in said), default=0)
             for both in _units(partition, said + received):
                 first = [each for each in both.readings if id(each) in of_sink]
                 second = [each for each in both.readings if id(each) not in of_sink]

@@ -10,7 +10,7 @@ import numpy as np
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamps import SUMMARY_KEY
@@ -47,10 +47,13 @@ def with_changes(
         columns: Names of the columns of topic, partition and offset.
         stream: Only rows whose column `stream` says so.
     """
-    others = others_snapshots(table.metadata)[-MAX_SNAPSHOTS:]
+    every = others_snapshots(table.metadata)
+    # What only appends takes nothing out: where rows are missing it must not push aside those that did.
+    took_out = [each for each in every if each.summary is None or each.summary.operation is not Operation.APPEND]
     told: list[Problem] = []
     for number, problem in enumerate(problems):
         of_rows = problem.kind in _OF_ROWS and problem.partition is not None and problem.range is not None
+        others = (took_out if problem.kind == "missing" else every)[-MAX_SNAPSHOTS:]
         if others and of_rows and number < MAX_PROBLEMS:
             problem = _explained(problem, others, table, columns, stream)
         told.append(problem)
@@ -62,6 +65,9 @@ def _explained(
 ) -> Problem:
     changes: list[Change] = []
     taken = Ranges()
+    assert problem.range is not None
+    base = problem.where[0].start if problem.exact and problem.where else problem.range.start
+    wanted = _wanted(problem, base)
     for snapshot in others:
         parent = table.metadata.snapshot_by_id(snapshot.parent_snapshot_id or -1)
         if snapshot.summary is None or (snapshot.parent_snapshot_id is not None and parent is None):
@@ -73,6 +79,8 @@ def _explained(
             difference = after.count([piece])[0].astype(np.int16)
             if before is not None:
                 difference -= before.count([piece])[0]
+            if wanted is not None:
+                difference[~wanted[piece.range.start - base : piece.range.end - base]] = 0
             change += int(difference.sum(dtype=np.int64))
             taken.add(np.flatnonzero(difference < 0), piece.range.start)
         if change:
@@ -89,6 +97,17 @@ def _explained(
 def _pieces(problem: Problem) -> Iterator[Piece]:
     """The offsets in question; the whole range where they are among others, which cannot be too little."""
     assert problem.partition is not None and problem.range is not None
-    for range_ in problem.where if problem.exact and problem.where else (problem.range,):
-        for start in range(range_.start, range_.end, WINDOW_OFFSETS):
-            yield Piece(problem.partition, OffsetRange(start, min(range_.end, start + WINDOW_OFFSETS)))
+    exact = problem.exact and problem.where
+    start, end = (problem.where[0].start, problem.where[-1].end) if exact else problem.range
+    for at in range(start, end, WINDOW_OFFSETS):
+        yield Piece(problem.partition, OffsetRange(at, min(end, at + WINDOW_OFFSETS)))
+
+
+def _wanted(problem: Problem, base: int) -> np.ndarray | None:
+    """Which offsets from `base` on are in question, one look at the files for all of them; None: all."""
+    if not (problem.exact and problem.where):
+        return None
+    wanted = np.zeros(problem.where[-1].end - base, bool)
+    for start, end in problem.where:
+        wanted[start - base : end - base] = True
+    return wanted

@@ -10,7 +10,7 @@ import numpy as np
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.verify.audit import Expected
 from jobs.verify.audit_facts import Problem, Unit
-from jobs.verify.table_rows import Piece
+from jobs.verify.table_rows import MANY, Piece
 
 MAX_RANGES = 1000
 Counting = Callable[[Sequence[Piece]], tuple[list[np.ndarray], list[np.ndarray]]]
@@ -86,6 +86,8 @@ class Found:
         """Take in offsets from `start` on, with how often each stands in this table and in the other one."""
         rows = self.unit.rows
         self.present += int(counts.sum(dtype=np.int64))
+        if not any(reading.told for reading in self.unit.readings):
+            return  # Only its sum is known.
         whole = len(counts) == self.unit.range.end - self.unit.range.start
         if whole and self.present == rows and len(self.unit.readings) == 1 and counts.max() <= 1:
             return
@@ -105,7 +107,9 @@ class Found:
     def _allowed(self, start: int, length: int) -> np.ndarray:
         allowed = np.zeros(length, np.int16)
         for reading in self.unit.readings:
-            allowed[max(0, reading.range.start - start) : max(0, reading.range.end - start)] += 1
+            allowed[max(0, reading.range.start - start) : max(0, reading.range.end - start)] += (
+                1 if reading.told else MANY
+            )
         return allowed
 
     @property

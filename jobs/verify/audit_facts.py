@@ -22,6 +22,7 @@ class Reading:
     Attributes:
         rows: What it put into the table; None if nobody knows.
         read: Records it read, of which `tombstones`, `filtered` and, seen from the sink, `dead` made no row.
+        told: Whether its stamp was seen; if not, nobody knows how often each of its offsets was read.
     """
 
     range: OffsetRange
@@ -29,6 +30,7 @@ class Reading:
     counts: Counts
     sequence: int
     snapshot_id: int
+    told: bool = True
 
 
 @dataclass(frozen=True, slots=True)

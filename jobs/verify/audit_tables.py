@@ -74,7 +74,7 @@ def looked_at(
         _reaches_below(rows[name], mark) for name, mark in marks.items()
     ):
         # All of it is followed again, for what an answer says of records audited before, or for lack of a beginning.
-        rows = {name: ledger.read(catalog, settings, spec.stream, name) for name in wanted}
+        rows = {name: ledger.read(catalog, settings, spec.stream, name, uuid=_uuid(tables[name])) for name in wanted}
         begins = {}
     return [
         _followed(name, name == spec.table.name, tables[name], rows[name], marks.get(name), begins.get(name), found)
@@ -101,10 +101,14 @@ def _since(
     marks: dict[str, AuditMark],
 ) -> list[LedgerRow]:
     mark = marks.get(name)
-    rows = ledger.read(catalog, settings, spec.stream, name, mark.sequence if mark else None)
     table = tables[name]
+    rows = ledger.read(catalog, settings, spec.stream, name, mark.sequence if mark else None, _uuid(table))
     # Another table of the name counts its sequence numbers from 1 again.
     return [row for row in rows if mark is None or table is None or row.table_uuid == str(table.metadata.table_uuid)]
+
+
+def _uuid(table: Table | None) -> str | None:
+    return str(table.metadata.table_uuid) if table is not None else None
 
 
 def _reaches_below(rows: Iterable[LedgerRow], mark: AuditMark) -> bool:

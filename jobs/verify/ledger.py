@@ -99,18 +99,24 @@ def fill(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> F
 
 
 def read(
-    catalog: Catalog, settings: Settings, stream: str, table: str | None = None, after_sequence: int | None = None
+    catalog: Catalog,
+    settings: Settings,
+    stream: str,
+    table: str | None = None,
+    after_sequence: int | None = None,
+    uuid: str | None = None,
 ) -> list[LedgerRow]:
     """The rows of a stream, in order of table, sequence and effect; see `jobs.verify.ledger_row`.
 
     Args:
         table: Only those of the table of this name; of all that ever had it, by uuid.
         after_sequence: Only those of later commits.
+        uuid: With `table`, also those of the table of this uuid, which may have had another name.
     """
     ledger = ledger_table.existing(catalog, settings)
     if ledger is None:
         return []
-    return ledger_table.from_arrow(ledger.scan(row_filter=rows_wanted(stream, table, after_sequence)).to_arrow())
+    return ledger_table.from_arrow(ledger.scan(row_filter=rows_wanted(stream, table, after_sequence, uuid)).to_arrow())
 
 
 def unrecorded(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> list[Unrecorded]:

@@ -67,6 +67,9 @@ def rows_of(stamped: Stamped, known: Known | None, table: LedgerTable) -> tuple[
         stamp.generation,
     )
     rows = _unknown(stamp, known, blank)
+    if table.anchor and stamp.kind == "batch" and known:
+        gone = {p: OffsetRange(0, at) for p, at in known.positions.items() if p not in stamp.position}
+        rows += _of_kind(replace(blank, answer="retired"), "noted", gone)
     if stamp.kind == "batch":
         rows += _batch(stamp, known, blank)
     elif stamp.kind == "accept":

@@ -12,11 +12,11 @@ How to read the rows of one stream on one table (`table_uuid`), in the order tha
      brought stay, so that what is read a second time stands in the table twice, and is meant to.
    - `unknown` [a, b): the stamps that said what became of it had expired before they were filled in. If a > where the
      table stood, records may have landed; if b is where it stood, it had been moved back to a. `counts` is None.
-   - `noted`: an operator's answer that concerns no range of this table.
+   - `noted`: an operator's answer that concerns no range of this table; or a topic that was retired.
 
    So where the table stands after a row is where the next one of the partition has to begin; otherwise records were
    lost or doubled. Free to begin anywhere: the first row of a partition, and the next one after an `again` of
-   `recreated_topic`, whose range is of the former topic. A topic that was retired just ends.
+   `recreated_topic`, whose range is of the former topic, or after a `noted` of `retired`. Else a topic just ends.
 3. The **dead letters** are stamped only when rows come, so their ranges leave gaps, in which there are none. Only
    `batch` rows bring rows: `counts.dead`, which is `counts.read` too.
 
@@ -31,6 +31,7 @@ cut_topic            `again` [a, b): the log of the same topic ended at a, befor
 recreated_table      `noted` on the table that is still there. The new one has another uuid and rows of its own.
 rollback_keep        `removed`, then `passed`: the rows are gone and do not come again.
 rollback_reland      `removed`, then `again`: the rows are gone and come once more. `noted` on the other tables.
+retired              `noted` [0, b) on the anchor, and nobody's answer: the topic was gone, and read whole up to b.
 reset                `passed` where it skipped, `again` where it went back. On the dead letters only `again`, which
                      comes before the anchor's and is in force only with that.
 ==================== =================================================================================================
@@ -72,7 +73,7 @@ class LedgerRow:
         sequence: Iceberg's sequence number of the commit: rows of one table are in its order.
         range: Next offsets: from where this target stood to where it stands.
         counts: With `batch`, of the records in the range; None if not known for this partition alone.
-        answer: What an operator decided; None if that was stamped by a version that did not say.
+        answer: What an operator decided, or `retired`; None if that was stamped by a version that did not say.
         note: Who decided it, and why.
         since: With `removed`: see the module.
     """
@@ -107,7 +108,8 @@ def standing(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
 
     A rollback may itself have been taken back by a later one, so the newest is heard first.
     """
-    ordered = sorted(rows, key=lambda row: row.place)
+    # Not by name: a table that was renamed has rows under both.
+    ordered = sorted(rows, key=lambda row: (row.stream, row.table_uuid, *row.place[3:]))
     stand: list[LedgerRow] = []
     of: tuple[str, str] | None = None
     bound: tuple[int, int] | None = None

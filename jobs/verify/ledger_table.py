@@ -152,10 +152,13 @@ def to_arrow(rows: Sequence[LedgerRow]) -> pa.RecordBatch:
 def from_arrow(table: pa.Table) -> list[LedgerRow]:
     """The inverse of `to_arrow`, in the ledger's order."""
     columns = [table.column(field.name).to_pylist() for field in _ARROW]
-    return sorted((_row(*values) for values in zip(*columns, strict=True)), key=lambda row: row.place)
+    # A ledger has millions of rows with the same few names: each is kept once.
+    kept: dict[Any, Any] = {}
+    return sorted((_row(kept, *values) for values in zip(*columns, strict=True)), key=lambda row: row.place)
 
 
 def _row(
+    kept: dict[Any, Any],
     stream: str,
     name: str,
     uuid: str,
@@ -169,13 +172,17 @@ def _row(
 ) -> LedgerRow:
     counts, others = rest[: len(_COUNTS)], rest[len(_COUNTS) :]
     epoch, batch, sequence, snapshot_id, committed_at, config, generation, answer, note, since = others
+    source = WHOLE if topic is None else TopicPartition(topic, partition or 0)
+    stream, name, uuid, kind, source, config, generation, answer, note = (
+        kept.setdefault(each, each) for each in (stream, name, uuid, kind, source, config, generation, answer, note)
+    )
     return LedgerRow(
         stream,
         name,
         uuid,
         anchor,
         kind,
-        WHOLE if topic is None else TopicPartition(topic, partition or 0),
+        source,
         OffsetRange(start or 0, end or 0),
         epoch,
         batch,

@@ -66,19 +66,29 @@ def ensure_table(
         The table as it is; one that was there already may differ from what is asked for.
 
     Raises:
-        FrazilError: The name has no namespace.
+        FrazilError: The name has no namespace, or the table is of a format version that has no sequence numbers.
     """
     identifier = Catalog.identifier_to_tuple(name)
     if len(identifier) < 2:
         raise FrazilError(f"the table name '{name}' has no namespace", fix=f"write it as namespace.{name}")
     with contextlib.suppress(NoSuchTableError):
-        return catalog.load_table(identifier)
+        return _numbered(catalog.load_table(identifier), name)
     for length in range(1, len(identifier)):
         _ensure_namespace(catalog, identifier[:length])
     try:
         return catalog.create_table(identifier, schema=schema, partition_spec=spec, properties=dict(properties))
     except TableAlreadyExistsError:
         return catalog.load_table(identifier)
+
+
+def _numbered(table: Table, name: str) -> Table:
+    # Sequence numbers tell expiry from rollback, and what the ledger has from what is new.
+    if table.metadata.format_version < 2:
+        raise FrazilError(
+            f"table {name} is of Iceberg's format version 1, whose commits have no sequence numbers.",
+            fix=f"in Spark: ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '2')",
+        )
+    return table
 
 
 def _ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:

@@ -52,13 +52,17 @@ def audit(deployment: Deployment, stream: str, table: str | None, full: bool, so
 
 def _name_exactly(found: StreamAudit, deployment: Deployment, stream: str) -> None:
     # Imported here: most audits do not need Kafka.
+    from confluent_kafka import KafkaException
+
+    from jobs.runtime.redaction import redacted
     from jobs.verify.audit_source import named_by_source
 
     settings = deployment.settings()
     try:
         found.problems = named_by_source(found.problems, settings.kafka, deployment.stream(stream).table.name)
-    except FrazilError as problem:
-        found.notes.append(f"Kafka could not be asked which records are missing: {problem.message}")
+    except (FrazilError, KafkaException) as problem:
+        said = redacted(settings, problem.message if isinstance(problem, FrazilError) else str(problem))
+        found.notes.append(f"Kafka could not be asked which records are missing: {said}")
 
 
 def _bar() -> Progress:

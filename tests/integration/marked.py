@@ -50,6 +50,10 @@ class Marked:
                 found.append(command)
         return found
 
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.process.poll() is not None
+
     def interrupt(self) -> None:
         """Ctrl-C."""
         os.kill(self.process.pid, signal.SIGINT)

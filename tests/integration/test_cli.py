@@ -103,10 +103,11 @@ def demo_home(tmp_path: Path) -> Path:
     return home
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(500)
 def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -> None:
     first = Marked(demo_home, ["demo", "--payments", "4000"])
-    wait_for(lambda: bool(first.living("SparkSubmit")), "the JVM of Dagster's run", 120)
+    wait_for(lambda: first.ended() or bool(first.living("SparkSubmit")), "the JVM of Dagster's run", 200)
+    assert not first.ended(), first.finish(5)
     first.interrupt()
     status, _, errors = first.finish(60)
     assert status == 130, errors

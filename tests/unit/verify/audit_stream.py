@@ -38,22 +38,13 @@ class RealStream:
 
     home: Path
     kafka_columns: bool = True
+    sink: str = SINK
     totals: dict[str, Counts] = field(default_factory=dict)
     position: dict[TopicPartition, int] = field(default_factory=dict)
     batch: int = 0
 
     def __post_init__(self) -> None:
-        file = self.home / "streams" / "payments.yaml"
-        file.parent.mkdir(parents=True)
-        document = {
-            "stream": "payments",
-            "source": {"topics": [TOPIC]},
-            "decode": {"value": "json", "schema": "id string not null"},
-            "table": {"name": SINK, "kafka_columns": self.kafka_columns},
-            "trigger": "available_now",
-        }
-        file.write_text(yaml.safe_dump(document))
-        self.spec: StreamSpec = load_stream(file)
+        self.spec: StreamSpec = self._written()
         self.settings: Settings = Settings.embedded(self.home)
         catalog = self.catalog()
         catalog.create_namespace("orders")
@@ -62,14 +53,40 @@ class RealStream:
         catalog.create_table(SINK, sink, properties=properties)
         catalog.create_table(DEAD, Schema(*DEAD_LETTER_SCHEMA.fields[:4]), properties=properties)
 
+    def _written(self) -> StreamSpec:
+        file = self.home / "streams" / "payments.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        document = {
+            "stream": "payments",
+            "source": {"topics": [TOPIC]},
+            "decode": {"value": "json", "schema": "id string not null"},
+            "table": {"name": self.sink, "kafka_columns": self.kafka_columns},
+            "errors": {"dead_letters": {"table": DEAD}},
+            "trigger": "available_now",
+        }
+        file.write_text(yaml.safe_dump(document))
+        return load_stream(file)
+
     def catalog(self) -> Catalog:
         return connect_catalog(self.settings)
 
-    def table(self, name: str = SINK) -> Table:
-        return self.catalog().load_table(name)
+    def table(self, name: str | None = None) -> Table:
+        """The sink, or the table of this name."""
+        return self.catalog().load_table(name or self.sink)
 
-    def land(self, fates: Sequence[str], partition: int = 0) -> None:
-        """Commit a batch of one partition, whose records have these fates, on both tables."""
+    def rename(self, name: str) -> None:
+        """Give the sink another name, in the catalog and in the stream's file."""
+        self.catalog().rename_table(self.sink, name)
+        self.totals[name] = self.totals.pop(self.sink)
+        self.sink = name
+        self.spec = self._written()
+
+    def retire(self, partition: int) -> None:
+        """Its topic is gone, all of it read: stamps say nothing of it from the next one on."""
+        del self.position[TopicPartition(TOPIC, partition)]
+
+    def land(self, fates: Sequence[str], partition: int = 0, *, dead_too: bool = True) -> None:
+        """Commit a batch of one partition, whose records have these fates, on both tables or on the sink alone."""
         at = TopicPartition(TOPIC, partition)
         start = self.position.get(at, 0)
         before = dict(self.position)
@@ -86,11 +103,11 @@ class RealStream:
             self.spec.config_hash,
             start={**before, at: start},
             position=dict(self.position),
-            rows={SINK: len(rows), DEAD: len(dead)},
+            rows={self.sink: len(rows), DEAD: len(dead)},
         )
         self.batch += 1
-        self._commit(SINK, stamp, OffsetRange(start, end), at, counts, self.sink_rows(at, rows))
-        if dead:
+        self._commit(self.sink, stamp, OffsetRange(start, end), at, counts, self.sink_rows(at, rows))
+        if dead and dead_too:
             letters = Counts(read=len(dead), dead=len(dead))
             self._commit(DEAD, stamp, OffsetRange(start, end), at, letters, dead_rows(at, dead))
 
@@ -99,7 +116,7 @@ class RealStream:
         at = TopicPartition(TOPIC, partition)
         moved = Decision("reset", again={at: OffsetRange(to, self.position[at])})
         self.position[at] = to
-        for name in (DEAD, SINK):
+        for name in (DEAD, self.sink):
             target = Target(self.catalog(), name, "payments")
             newest = target.read()
             if newest is None:
@@ -112,11 +129,11 @@ class RealStream:
         table = self.table()
         before = table.metadata.snapshots[-1 - steps].snapshot_id
         table.manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
-        targets = {name: Target(self.catalog(), name, "payments") for name in (SINK, DEAD)}
+        targets = {name: Target(self.catalog(), name, "payments") for name in (self.sink, DEAD)}
         histories = {name: target.past() for name, target in targets.items()}
-        for name, stamp in accept.rollback(histories, SINK, answer, self.spec.config_hash).items():
+        for name, stamp in accept.rollback(histories, self.sink, answer, self.spec.config_hash).items():
             targets[name].restamp(accept.signed(stamp, 1, "ada: wrong load"))
-        newest = targets[SINK].newest
+        newest = targets[self.sink].newest
         assert newest is not None
         self.position = dict(newest.position)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
 import pytest
 
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.audit import expected
+from jobs.verify.audit_count import Found
+from jobs.verify.audit_facts import Reading, Unit
 from jobs.verify.ledger_row import NOWHERE, WHOLE
+from jobs.verify.table_rows import WINDOW_OFFSETS
 from tests.unit.verify.audit_world import DEAD, P0, P1, SINK, Side, audited, ledger_row
 
 
@@ -132,3 +138,44 @@ def test_dead_letters_that_began_anew_need_not_agree_with_what_failed_before():
     found = audited(side, dead)
     assert found.problems == []
     assert [decision.answer for decision in found.decisions] == ["recreated_table"]
+
+
+def test_dead_letters_that_a_quiet_partition_lost_are_not_waited_for():
+    side, dead = Side(SINK), Side(DEAD)
+    side.ledger = [batch(0, 5, 1, Counts(5, 3, 2))]
+    side.rows.update({(P0, offset): 1 for offset in (0, 1, 4)})
+    assert [len(audited(side, dead).pending), audited(side, dead).verdict] == [1, "complete"]
+    side.ledger.append(batch(0, 2, 2, partition=P1))
+    side.rows.update({(P1, offset): 1 for offset in (0, 1)})
+    found = audited(side, dead)
+    assert [(each.kind, each.partition, each.range, each.records) for each in found.problems] == [
+        ("dead_letters", P0, (0, 5), 2)
+    ]
+    assert (found.pending, found.verdict) == ([], "incomplete")
+
+
+def retired(end: int, sequence: int):
+    return ledger_row(SINK, "noted", P0, OffsetRange(0, end), sequence, answer="retired")
+
+
+@pytest.mark.parametrize(("start", "end", "stands"), [(0, 4, 10), (6, 8, 10), (15, 20, 20)])
+def test_a_topic_that_was_retired_and_came_back_begins_anywhere(start: int, end: int, stands: int):
+    found = expected(SINK, [batch(0, 10, 1), retired(10, 2), batch(start, end, 3)], anchor=True)
+    assert (found.problems, found.decisions, found.positions) == ([], [], {P0: stands})
+    assert sum(unit.rows or 0 for unit in found.units[P0]) == 10 + end - start
+    assert not found.behind
+
+
+def test_a_range_that_nobody_recorded_is_not_looked_at_offset_by_offset():
+    range_ = OffsetRange(0, 10**8)
+    found = Found(Unit(P0, range_, (Reading(range_, None, Counts(), 1, 1, told=False),)))
+    # Takes no memory itself, however long it is.
+    often = np.broadcast_to(np.uint8(2), WINDOW_OFFSETS)
+    tracemalloc.start()
+    try:
+        found.add(often, often, 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+    assert (found.present, found.surplus, found.lacking) == (2 * WINDOW_OFFSETS, 0, 0)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import EqualTo, In
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.verify import ledger
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_run import audit
+from jobs.verify.table_rows import RowCounter
 from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream, dead_rows
 from tests.unit.verify.audit_world import FAILED, HOLE, ROW, TOMBSTONE
 
@@ -245,3 +246,113 @@ def test_batches_that_land_during_an_audit_are_no_problem(stream, call, monkeypa
     result = audited(stream)
     assert (result.problems, result.pending, result.verdict) == ([], [], "complete")
     assert audited(stream, full=True).problems == []
+
+
+def expire_all_but_the_heads(stream: RealStream) -> None:
+    for name in (SINK, DEAD):
+        table = stream.table(name)
+        if old := [each.snapshot_id for each in table.metadata.snapshots[:-1]]:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def test_dead_letters_lost_in_a_partition_that_went_quiet_are_found(stream):
+    stream.land([ROW, FAILED, FAILED], dead_too=False)
+    assert (audited(stream).verdict, len(audited(stream).pending)) == ("complete", 1)
+    stream.land([ROW, FAILED], partition=1)
+    for full in (False, True):
+        result = audited(stream, full=full)
+        assert [(p.kind, p.table, p.partition, p.range, p.records) for p in result.problems] == [
+            ("dead_letters", DEAD, P0, (9, 12), 2)
+        ]
+        assert (result.pending, result.verdict) == ([], "incomplete")
+
+
+def test_unaudited_rows_of_a_table_that_was_renamed_are_found_missing(tmp_path):
+    stream = RealStream(tmp_path)
+    stream.land([ROW] * 10)
+    audited(stream)
+    stream.land([ROW] * 10)
+    ledger.fill(stream.catalog(), stream.settings, [stream.spec])
+    stream.rename("orders.paid")
+    stream.table().delete(In("id", {"p-0-12", "p-0-13", "p-0-14"}))
+    result = audited(stream)
+    assert found(result) == [("missing", "orders.paid", P0, 3, ((12, 15),), True)]
+    assert result.verdict == "changed_since"
+
+
+def test_a_table_that_was_renamed_goes_on_where_it_was(tmp_path):
+    stream = RealStream(tmp_path)
+    stream.land([ROW] * 9 + [FAILED])
+    audited(stream)
+    stream.land([ROW] * 10)
+    ledger.fill(stream.catalog(), stream.settings, [stream.spec])
+    stream.rename("orders.paid")
+    stream.land([ROW] * 10)
+    result = audited(stream)
+    assert (result.problems, result.pending, result.read, result.scanned) == ([], [], 20, 20)
+    whole = audited(stream, full=True)
+    assert (whole.problems, whole.pending, whole.notes, whole.read) == ([], [], [], 30)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_reset_whose_stamp_expired_unrecorded_is_no_problem(tmp_path, before):
+    stream = RealStream(tmp_path)
+    stream.land([ROW] * 10)
+    if before:
+        audited(stream)
+        stream.land([ROW] * 10)
+    stream.reset(0, stream.position[P0] - 4)
+    stream.land([ROW] * 4)
+    stream.land([ROW] * 2)
+    expire_all_but_the_heads(stream)
+    result = audited(stream)
+    assert (result.problems, result.verdict) == ([], "complete")
+    assert audited(stream, full=True).problems == []
+    # How often a record of the hole was read nobody knows; how many rows there are, the totals do.
+    stream.table().append(stream.sink_rows(P0, [stream.position[P0] - 4]))
+    result = audited(stream, full=True)
+    assert [(p.kind, p.table, p.records) for p in result.problems] == [("unexpected", SINK, 1)]
+    assert result.verdict == "incomplete"
+
+
+def test_a_topic_that_was_retired_and_came_back_is_complete(stream):
+    audited(stream)
+    stream.retire(0)
+    stream.land([ROW, FAILED], partition=1)
+    assert audited(stream).verdict == "complete"
+    (noted,) = [row for row in ledger.read(stream.catalog(), stream.settings, "payments") if row.kind == "noted"]
+    assert (noted.table, noted.partition, noted.range, noted.answer) == (SINK, P0, (0, 9), "retired")
+    stream.land([ROW, ROW, HOLE, ROW])
+    for full in (False, True):
+        result = audited(stream, full=full)
+        assert (result.problems, result.pending, result.verdict) == ([], [], "complete")
+    stream.table().append(stream.sink_rows(P0, [7]))
+    assert found(audited(stream, full=True)) == [("doubled", SINK, P0, 1, ((7, 8),), True)]
+
+
+def test_others_appends_do_not_hide_who_deleted(stream):
+    stream.table().delete(EqualTo("id", "p-0-7"))
+    taker = stream.table().current_snapshot().snapshot_id
+    for number in range(30):
+        stream.table().append(stream.sink_rows(TopicPartition("another", 0), [number]))
+    result = audited(stream)
+    assert [(change.snapshot_id, change.rows) for change in result.problems[0].changes] == [(taker, -1)]
+    assert (found(result), result.verdict) == ([("missing", SINK, P0, 1, ((7, 8),), True)], "changed_since")
+
+
+def test_scattered_rows_that_are_gone_are_looked_for_together(tmp_path, monkeypatch):
+    looks: list[tuple[int, int]] = []
+
+    class Watched(RowCounter):
+        def count(self, pieces):
+            looks.extend((piece.range.start, piece.range.end) for piece in pieces)
+            return super().count(pieces)
+
+    monkeypatch.setattr("jobs.verify.audit_changes.RowCounter", Watched)
+    stream = RealStream(tmp_path)
+    stream.land([ROW] * 999 + [FAILED])
+    stream.table().delete(In("id", {f"p-0-{10 * number}" for number in range(100)}))
+    result = audited(stream)
+    (problem,) = result.problems
+    assert (problem.records, len(problem.where), problem.explained) == (100, 100, True)
+    assert looks == [(0, 991), (0, 991)], "once before the snapshot, once after it"

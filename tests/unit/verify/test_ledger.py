@@ -149,6 +149,19 @@ def test_filled_once_and_read_in_order(catalog: SqlCatalog, settings: Settings) 
     assert read(catalog, settings, "other") == []
 
 
+def test_a_table_that_was_renamed_is_found_by_its_uuid(catalog: SqlCatalog, settings: Settings) -> None:
+    land(catalog, (0, 0), (5, 0))
+    fill(catalog, settings, [spec_of()])
+    uuid = str(catalog.load_table(TABLE).metadata.table_uuid)
+    catalog.rename_table(TABLE, "orders.paid")
+    named = read(catalog, settings, "payments", TABLE)
+    assert [row.table_uuid for row in named] == [uuid]
+    assert read(catalog, settings, "payments", "orders.paid") == []
+    assert read(catalog, settings, "payments", "orders.paid", uuid=uuid) == named
+    assert read(catalog, settings, "payments", "orders.paid", after_sequence=1, uuid=uuid) == []
+    assert read(catalog, settings, "payments", "orders.paid", uuid="another") == []
+
+
 def test_many_fillers_at_once_write_every_row_once(
     catalog: SqlCatalog, new_catalog: Connect, settings: Settings
 ) -> None:

@@ -214,3 +214,28 @@ def test_a_rollback_that_was_taken_back_voids_nothing() -> None:
     assert [each.sequence for each in standing([*rows, row("removed", 5, 2)])] == [1, 2]
     other = replace(row("batch", 2), table_uuid="another")
     assert other in standing([*rows, other])
+
+
+def test_a_topic_that_left_the_stamps_is_noted_once_on_the_anchor() -> None:
+    known = Known(4, 4, {P0: 9, P1: 3}, Counts(12, 12))
+    counts = Counts(2, 2)
+    left = replace(OLD, start={P1: 3}, position={P1: 5}, parts={P1: Part(3, counts)}, counts=counts)
+    left = replace(left, totals=known.totals + counts)
+    rows, after = rows_of(stamped(left, 5), known, ANCHOR)
+    assert [(row.kind, row.partition, row.range, row.answer, row.counts) for row in rows] == [
+        ("noted", P0, OffsetRange(0, 9), "retired", None),
+        ("batch", P1, OffsetRange(3, 5), None, counts),
+    ]
+    rows, _ = rows_of(stamped(replace(left, counts=Counts(), parts={}), 6), after, ANCHOR)
+    assert "noted" not in {row.kind for row in rows}
+    rows, _ = rows_of(stamped(left, 5), known, DEAD)
+    assert "noted" not in {row.kind for row in rows}, "their stamps come seldom, and say nothing of it"
+
+
+def test_rows_of_a_table_that_was_renamed_stand_in_the_order_of_its_commits() -> None:
+    def row(name: str, sequence: int, kind: str = "batch", since: int | None = None) -> LedgerRow:
+        (made,), _ = rows_of(stamped(OLD, sequence), None, replace(ANCHOR, name=name))
+        return replace(made, kind=kind, since=since)  # type: ignore[arg-type]
+
+    rows = [row("a.t", 1), row("a.t", 2), row("a.a", 3, "removed", 1), row("a.a", 4)]
+    assert [each.sequence for each in standing(rows)] == [1, 4]

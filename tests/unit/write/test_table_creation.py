@@ -35,6 +35,14 @@ def test_another_format_version_is_refused(version: str) -> None:
         create_table_properties({"format-version": version})
 
 
+def test_a_table_without_sequence_numbers_is_refused_with_the_way_out(catalog: SqlCatalog) -> None:
+    catalog.create_namespace("old")
+    catalog.create_table("old.payments", SCHEMA, properties={"format-version": "1"})
+    with pytest.raises(FrazilError, match="is of Iceberg's format version 1") as refused:
+        ensure_table(catalog, "old.payments", SCHEMA, UNPARTITIONED_PARTITION_SPEC, create_table_properties({}))
+    assert "ALTER TABLE old.payments" in (refused.value.fix or "")
+
+
 def test_a_table_is_made_with_its_namespace_and_then_loaded(catalog: SqlCatalog) -> None:
     spec = partition_spec([parse_partition_expr("bucket(4, text)")], SCHEMA)
     made = ensure_table(catalog, "a.b.payments", SCHEMA, spec, create_table_properties({}))
