@@ -356,3 +356,21 @@ def test_scattered_rows_that_are_gone_are_looked_for_together(tmp_path, monkeypa
     (problem,) = result.problems
     assert (problem.records, len(problem.where), problem.explained) == (100, 100, True)
     assert looks == [(0, 991), (0, 991)], "once before the snapshot, once after it"
+
+
+def test_dead_letters_of_a_topic_that_came_back(stream):
+    audited(stream)
+    stream.retire(0)
+    stream.land([ROW, FAILED], partition=1)
+    stream.land([FAILED, ROW])
+    result = audited(stream)
+    assert (result.problems, result.pending, result.verdict) == ([], [], "complete")
+
+
+def test_a_topic_that_came_back_after_an_audit_begins_anywhere(stream):
+    stream.retire(0)
+    stream.land([ROW], partition=1)
+    audited(stream)
+    stream.position[P0] = 15
+    stream.land([ROW])
+    assert audited(stream).problems == []
