@@ -123,7 +123,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World) -> None:
     # `frazil dev` starts the stream; when it ends the stream runs on, and the next one finds it.
-    dev = Marked(world.stream.home, ["dev", "--port", str(world.services.port)])
+    dev = Marked(world.stream.home, ["dev"])
     first = world.works(attempt=1)
     dev.interrupt()
     status, _, errors = dev.finish(60)
