@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.decide import restart_positions, target_positions
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.runtime.kafka_log import KafkaLog
@@ -24,10 +25,12 @@ class Standing:
     Attributes:
         totals: Records since the stream's first run.
         position: Next offset per partition.
+        whole: Whether the dead letters have what the table has: they are committed a moment later.
     """
 
     totals: Counts
     position: dict[TopicPartition, int]
+    whole: bool = True
 
     @property
     def passed(self) -> int:
@@ -37,9 +40,13 @@ class Standing:
 
 def standing(catalog: Catalog, spec: StreamSpec) -> Standing:
     """How far the stream is; all zero before its first run."""
-    table = find_table(catalog, spec.table.name)
-    stamp = newest_stamp(table, spec.stream) if table is not None else None
-    return Standing(stamp.totals, dict(stamp.position)) if stamp else Standing(Counts(), {})
+    tables = {name: find_table(catalog, name) for name in (spec.table.name, spec.dead_letter_table)}
+    stamps = {name: newest_stamp(table, spec.stream) if table else None for name, table in tables.items()}
+    stamp = stamps[spec.table.name]
+    if stamp is None:
+        return Standing(Counts(), {})
+    complete = restart_positions(target_positions(stamps, spec.table.name))
+    return Standing(stamp.totals, dict(stamp.position), whole=complete == dict(stamp.position))
 
 
 @dataclass(frozen=True, slots=True)

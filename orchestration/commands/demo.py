@@ -165,7 +165,7 @@ class _Landing:
         Raises:
             FrazilError: The driver has ended, or nothing lands any more.
         """
-        while self._now().passed - self._before.passed < expected:
+        while (now := self._now()).passed - self._before.passed < expected or not now.whole:
             self._services.check()
             beat = self.beat()
             if beat is not None and beat.state == "failed" and beat.error is not None:

@@ -133,6 +133,7 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
     assert dev.living("dagster") == []
     world.services.start()
     wait_for(lambda: ticked_after(world), "a tick of the next", SOON + 30)
+    wait_for(lambda: answers(world), "its webserver", SOON)
     assert world.works(attempt=1).pid == first.pid
     wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
 
