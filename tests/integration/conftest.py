@@ -16,8 +16,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# On two processes the suite takes as long as whoever ends last, so these begin.
-LONGEST = ("test_supervision.py", "test_cli.py", "test_faults_state.py", "test_certify.py", "test_driver.py")
+# The suite takes as long as the process that ends last, so the files that take longest begin.
+LONGEST = tuple(
+    f"test_{name}.py"
+    for name in (
+        *(
+            "supervision",
+            "cli",
+            "dagster",
+            "driver",
+            "certify",
+            "faults_world",
+            "faults_state",
+            "stops",
+            "faults_tables",
+        ),
+        *("letter_publishing", "faults_topics", "broker", "kill", "replay", "outbox"),
+    )
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

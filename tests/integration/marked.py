@@ -9,12 +9,13 @@ import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class Marked:
-    """A `frazil` command whose every descendant can be recognised, wherever it went.
+    """A `frazil` command whose every descendant can be recognised, wherever it went; as a context it ends at its end.
 
     Args:
         home: The deployment.
@@ -33,6 +34,17 @@ class Marked:
             text=True,
             start_new_session=True,
         )
+
+    def __enter__(self) -> Marked:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A test that has failed leaves nothing to those that follow.
+        if not self.ended():
+            self.process.terminate()
+            self.finish(60)
 
     def living(self, word: str = "") -> list[str]:
         """The commands of its living processes that contain `word`."""

@@ -123,10 +123,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World) -> None:
     # `frazil dev` starts the stream; when it ends the stream runs on, and the next one finds it.
-    dev = Marked(world.stream.home, ["dev"])
-    first = world.works(attempt=1)
-    dev.interrupt()
-    status, _, errors = dev.finish(60)
+    with Marked(world.stream.home, ["dev"]) as dev:
+        first = world.works(attempt=1)
+        dev.interrupt()
+        status, _, errors = dev.finish(60)
     assert status == 130
     assert "Running on: watched." in errors
     assert len(dev.living("jobs.runtime.driver")) == 1

@@ -297,7 +297,7 @@ def records(draw: st.DrawFn, schema: StructType) -> bytes | None:
 blocks = structs(kinds).flatmap(lambda schema: st.tuples(st.just(schema), st.lists(records(schema), max_size=8)))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(blocks)
 def test_every_record_means_what_its_text_says(block: tuple[StructType, list[bytes | None]]) -> None:
     schema, values = block
@@ -320,7 +320,7 @@ def test_every_record_means_what_its_text_says(block: tuple[StructType, list[byt
     assert decoded.unknown_fields == counts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(blocks)
 def test_a_block_is_its_records_each_alone(block: tuple[StructType, list[bytes | None]]) -> None:
     schema, values = block
@@ -343,13 +343,13 @@ def test_a_block_is_its_records_each_alone(block: tuple[StructType, list[bytes |
     assert whole_block.unknown_fields == unknown
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(structs(kinds))
 def test_a_schema_is_its_own_text(schema: StructType) -> None:
     assert parse_schema(schema.text).text == schema.text
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 38), st.integers(0, 38), st.lists(numbers, max_size=30), st.sampled_from(["number", "text"]))
 def test_decimals_are_exact_or_refused(precision: int, scale: int, written: list[str], encoding: str) -> None:
     scale = min(scale, precision)

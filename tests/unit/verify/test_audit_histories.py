@@ -31,7 +31,7 @@ def lived(first: list[str], second: list[str], story: list[tuple[Any, ...]]) -> 
     return life
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fates, fates, st.lists(events, max_size=8), st.integers(1, 60))
 def test_a_life_that_went_well_is_complete(first, second, story, window):
     life = lived(first, second, story)
@@ -40,7 +40,7 @@ def test_a_life_that_went_well_is_complete(first, second, story, window):
     assert found.verdict == "complete"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fates, fates, st.lists(events, max_size=8), st.integers(1, 60), st.data())
 def test_damage_is_found_and_nothing_else(first, second, story, window, data):
     life = lived(first, second, story)

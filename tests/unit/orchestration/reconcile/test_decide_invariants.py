@@ -69,7 +69,7 @@ desireds = st.builds(
 )
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(desireds, actuals, instants)
 def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float) -> None:
     decision = decide(wanted, there, now)
@@ -97,7 +97,7 @@ def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float
         assert there.lease.state != "live" or there.driver_lives or there.problem
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=120, max_size=120), st.integers(1, 7))
 def test_a_jumping_clock_neither_starts_in_a_tight_loop_nor_waits_too_long(jumps: list[float], failures: int) -> None:
     wanted, memory = desired(), StreamMemory()
