@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any
 
+from jobs.spec.errors import generation_part
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -24,7 +25,8 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         configured["kafka"].pop("bootstrap_servers")
     meaning = {
         "rows": spec.config_hash,
-        "stream": spec.model_dump(mode="json", exclude={*_WATCHING, "decode"}),
+        "stream": spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors"})
+        | {"errors": generation_part(spec.errors)},
         "settings": configured,
     }
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))

@@ -9,9 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from jobs.spec.base import Location
-from jobs.spec.models import Decode, StreamSpec, Table, partition_problems_of
+from jobs.spec.base import Location, SpecModel
+from jobs.spec.errors import Errors
+from jobs.spec.models import Decode, StreamSpec, Table, mask_problems_of, partition_problems_of, topic_problems_of
 from jobs.spec.problems import SpecError, load_model, located, shown_path
+from jobs.spec.source import Source
 from jobs.spec.yaml_document import YamlDocument
 
 
@@ -63,16 +65,29 @@ def load_streams_tolerant(folder: Path) -> tuple[list[StreamSpec], list[SpecErro
 
 
 def _load(path: Path) -> tuple[StreamSpec, YamlDocument]:
-    return load_model(path, StreamSpec, show_values=True, further=_partition_problems_in)
+    return load_model(path, StreamSpec, show_values=True, further=_disagreements_in)
 
 
-def _partition_problems_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
-    """Checks the partition expressions also while other parts of the file are wrong."""
+def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
+    """Checks what has to agree within the file also while other parts of it are wrong."""
+    parts = {name: _part(model, data.get(name)) for name, model in _PARTS.items()}
+    decode, table, errors, source = (parts[name] for name in ("decode", "table", "errors", "source"))
+    if isinstance(decode, Decode) and isinstance(table, Table):
+        yield from partition_problems_of(decode, table)
+    if isinstance(errors, Errors) and isinstance(source, Source):
+        yield from topic_problems_of(errors, source)
+    if isinstance(errors, Errors) and isinstance(decode, Decode):
+        yield from mask_problems_of(errors, decode)
+
+
+_PARTS: dict[str, type[SpecModel]] = {"source": Source, "decode": Decode, "table": Table, "errors": Errors}
+
+
+def _part(model: type[SpecModel], data: object) -> SpecModel | None:
     try:
-        decode, table = Decode.model_validate(data.get("decode")), Table.model_validate(data.get("table"))
+        return model.model_validate(data)
     except ValidationError:
-        return
-    yield from partition_problems_of(decode, table)
+        return None
 
 
 def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[tuple[Location, str]]]:

@@ -6,14 +6,16 @@ import hashlib
 import json
 from datetime import timedelta
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from jobs.schema.declared import StructType, parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.durations import Duration
+from jobs.spec.errors import Errors
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
+from jobs.spec.mask import NO_MASK, case_problem
 from jobs.spec.partition_check import partition_problems
 from jobs.spec.source import Source
 from jobs.spec.trigger import Every, Trigger
@@ -48,32 +50,6 @@ class Table(SpecModel):
     partition_by: tuple[Partition, ...] = ()
     kafka_columns: Flag = True
     properties: TableProperties = Field(default_factory=dict)
-
-
-class DeadLetters(SpecModel):
-    """Where failed records are kept."""
-
-    table: TableName
-
-
-class StopAbove(SpecModel):
-    """Stops the stream, before the commit, if more than this share of a batch failed.
-
-    Args:
-        ratio: Failed records by records read; above 0, 1 at most.
-        min_records: Batches with fewer records do not stop the stream.
-    """
-
-    ratio: Annotated[float, Field(gt=0, le=1)]
-    min_records: PositiveInt = 1000
-
-
-class Errors(SpecModel):
-    """What a record that cannot be decoded does: ``none`` stops the stream, ``data`` keeps it as a dead letter."""
-
-    tolerance: Literal["none", "data"] = "data"
-    dead_letters: DeadLetters | None = None
-    stop_above: StopAbove | None = None
 
 
 class Freshness(SpecModel):
@@ -151,6 +127,8 @@ class StreamSpec(SpecModel):
         problems = [*partition_problems_of(self.decode, self.table)]
         if self.dead_letter_table == self.table.name:
             problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
+        problems.extend(topic_problems_of(self.errors, self.source))
+        problems.extend(mask_problems_of(self.errors, self.decode))
         if problems:
             raise problems_at(problems)
         return self
@@ -163,7 +141,8 @@ class StreamSpec(SpecModel):
     @property
     def dead_letter_table(self) -> str:
         """The table of failed records: the one given, else the stream's table with ``_dead`` behind its name."""
-        return self.errors.dead_letters.table if self.errors.dead_letters else f"{self.table.name}_dead"
+        letters = self.errors.dead_letters
+        return (letters.table if letters else None) or f"{self.table.name}_dead"
 
     @property
     def continuous(self) -> bool:
@@ -176,7 +155,7 @@ class StreamSpec(SpecModel):
 
         Two ways to write the same (spaces in the schema, aliases of types, a default written out) give the same.
         """
-        meaning = {
+        meaning: dict[str, Any] = {
             "decode": {
                 "value": self.decode.value,
                 "schema": self.declared.text,
@@ -189,6 +168,8 @@ class StreamSpec(SpecModel):
             },
             "errors": {"tolerance": self.errors.tolerance, "dead_letters": self.dead_letter_table},
         }
+        if (mask := self.errors.mask) != NO_MASK:
+            meaning["errors"]["mask"] = mask.model_dump(mode="json")
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -197,3 +178,21 @@ def partition_problems_of(decode: Decode, table: Table) -> list[tuple[Location, 
     """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
     problems = partition_problems(table.partition_by, decode.declared, kafka_columns=table.kafka_columns)
     return [(("table", "partition_by", index), problem) for index, problem in problems]
+
+
+def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the topic of the letters.
+
+    A stream that read its own dead letters would make more of them without end (Kafka Connect's KAFKA-9985).
+    """
+    if errors.topic is None or not source.reads(errors.topic.name):
+        return []
+    problem = f"the stream reads the topic '{errors.topic.name}' itself: each dead letter would come back as a record"
+    return [(("errors", "dead_letters", "topic"), problem)]
+
+
+def mask_problems_of(errors: Errors, decode: Decode) -> list[tuple[Location, str]]:
+    """Returns the masked columns that are misspelt."""
+    problems = [case_problem(path, decode.declared) for path in errors.mask.paths]
+    place = ("errors", "dead_letters", "mask", "columns")
+    return [((*place, index), problem) for index, problem in enumerate(problems) if problem]

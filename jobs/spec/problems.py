@@ -94,6 +94,16 @@ def located(document: YamlDocument, found: Iterable[tuple[Location, str]], path:
     return SpecError(dict.fromkeys(text for _, text in sorted(lines, key=lambda entry: entry[0])), path=path)
 
 
+def found_in(error: ValidationError, model: type[BaseModel], *, show_values: bool) -> list[tuple[Location, str]]:
+    """What pydantic found wrong, each with its place and a sentence.
+
+    Args:
+        model: The model of the whole file.
+        show_values: Whether the sentences may repeat what was written.
+    """
+    return list(_found(error, model, show_values=show_values))
+
+
 def suggestion(word: str, known: Iterable[str]) -> str | None:
     """Returns the known word nearest to this one, if any is near."""
     by_case = {name.casefold(): name for name in known}
@@ -122,7 +132,7 @@ def _found(error: ValidationError, root: type[BaseModel], *, show_values: bool) 
             for below, text in context["problems"]:
                 yield (*location, *below), text
         elif entry["type"] != "missing" or location not in misspelt:
-            yield location, _sentence(entry, show_values=show_values)
+            yield location, _sentence(entry, show_values=show_values and "security" not in location)
 
 
 def _unknown_key(key: str, near: str | None, known: list[str], models: list[type[BaseModel]]) -> str:

@@ -17,11 +17,10 @@ from jobs.spec.fields import TableName
 from jobs.spec.problems import load_model
 from jobs.spec.secrets import Secret, literal_secret_problem, reveal, text_or_secret
 from jobs.spec.security import KafkaSecurity
+from jobs.spec.servers import BootstrapServers
 
 SETTINGS_FILE = "frazil.yaml"
 EMBEDDED_FOLDER = ".frazil"
-
-_HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):([0-9]{1,5})")
 
 
 def _properties(value: object) -> Any:
@@ -56,21 +55,6 @@ def _revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
     return {key: reveal(value) for key, value in properties.items()}
 
 
-def _bootstrap_servers(value: object) -> Any:
-    if isinstance(value, list):
-        value = ",".join(map(str, value))
-    if not isinstance(value, str):
-        raise ValueError("must be host:port, or several of them")
-    servers = [server.strip() for server in value.split(",") if server.strip()]
-    for server in servers:
-        match = _HOST_PORT.fullmatch(server)
-        if match is None or not 0 < int(match[1]) < 65536:
-            raise ValueError("must be host:port, or several separated by commas, without a scheme")
-    if not servers:
-        raise ValueError("must name at least one host:port")
-    return ",".join(servers)
-
-
 def _matching(pattern: str, message: str) -> AfterValidator:
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -93,7 +77,7 @@ class KafkaSettings(SpecModel):
         address_file: Where the local broker of ``frazil up`` notes its address; None if another Kafka is used.
     """
 
-    bootstrap_servers: Annotated[str, BeforeValidator(_bootstrap_servers)] | None = None
+    bootstrap_servers: BootstrapServers | None = None
     security: KafkaSecurity | None = None
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     request_timeout: Duration = timedelta(seconds=20)

@@ -16,12 +16,22 @@ from jobs.spec.fields import MAX_INT64, PositiveInt
 _MAX_PARTITION = 2**31 - 1
 
 
-def _topic(value: str) -> str:
+def topic_name(value: str) -> str:
+    """Returns the name of a topic.
+
+    Raises:
+        ValueError: If it cannot be one.
+    """
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value) or value in (".", ".."):
-        raise ValueError(
-            "is not the name of a topic: letters, digits, '.', '_' and '-', 249 at most; or use topics_pattern"
-        )
+        raise ValueError("is not the name of a topic: letters, digits, '.', '_' and '-', 249 at most")
     return value
+
+
+def _source_topic(value: str) -> str:
+    try:
+        return topic_name(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or use topics_pattern") from None
 
 
 def _pattern(value: str) -> str:
@@ -51,7 +61,7 @@ def _instant(value: object) -> Any:
     return value
 
 
-Topic = Annotated[str, AfterValidator(_topic)]
+Topic = Annotated[str, AfterValidator(_source_topic)]
 Offsets = dict[Annotated[AnyInt, Field(ge=0, le=_MAX_PARTITION)], Annotated[AnyInt, Field(ge=0, le=MAX_INT64)]]
 
 

@@ -104,6 +104,15 @@ def read_yaml(path: Path, *, shown: str) -> YamlDocument:
         raise YamlUnreadable([YamlProblem(0, f"cannot be read: {error.strerror or error}")]) from None
     except UnicodeDecodeError as error:
         raise YamlUnreadable([YamlProblem(0, f"is not UTF-8 text (at byte {error.start})")]) from None
+    return parse_yaml(text, shown=shown)
+
+
+def parse_yaml(text: str, *, shown: str) -> YamlDocument:
+    """Reads one YAML document.
+
+    Raises:
+        YamlUnreadable: If it is empty, is not YAML, or has a key twice.
+    """
     problem: YamlProblem | None = None
     try:
         loader = _Loader(text)

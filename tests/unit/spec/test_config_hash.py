@@ -1,10 +1,12 @@
 import copy
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs.spec.loading import load_streams
 from jobs.spec.models import StreamSpec
 
 BASE: dict[str, Any] = {
@@ -35,6 +37,8 @@ def test_it_stays_what_it_is() -> None:
     value = hash_after(lambda _: None)
     assert re.fullmatch(r"[0-9a-f]{12}", value)
     assert value == "6eba1eed5f97"
+    (example,) = load_streams(Path(__file__).parents[3] / "streams")
+    assert example.config_hash == "2109efdbe835"
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,10 @@ def test_it_stays_what_it_is() -> None:
         setting("table", "kafka_columns", to=False),
         setting("errors", "tolerance", to="none"),
         setting("errors", "dead_letters", to={"table": "orders.elsewhere"}),
+        setting("errors", "tolerance", to="all"),
+        setting("errors", "dead_letters", to={"mask": {"columns": ["id"]}}),
+        setting("errors", "dead_letters", to={"mask": {"headers": ["h"]}}),
+        setting("errors", "dead_letters", to={"mask": {"key": True}}),
     ],
 )
 def test_changes_with_what_changes_the_rows(change: Callable[[dict[str, Any]], None]) -> None:
@@ -72,7 +80,12 @@ def test_changes_with_what_changes_the_rows(change: Callable[[dict[str, Any]], N
         setting("trigger", to="available_now"),
         setting("table", "properties", to={"write.parquet.compression-level": 3}),
         setting("errors", "stop_above", to={"ratio": 0.5}),
+        setting("errors", "stop_above", to={"count": 5, "window": {"of": "1h", "ratio": 0.1}}),
+        setting("errors", "retry", to={"timeout": "5m", "max_delay": "1s"}),
+        setting("errors", "replay", to={"automatic": True, "park_after": 1, "rate": 10}),
+        setting("errors", "dead_letters", to={"topic": "payments.dead", "keep": "90d"}),
         # The same in other words.
+        setting("errors", "dead_letters", to={"mask": {"columns": []}}),
         setting("errors", "dead_letters", to={"table": "orders.payments_dead"}),
         setting("errors", "tolerance", to="data"),
         setting("table", "kafka_columns", to=True),

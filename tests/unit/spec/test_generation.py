@@ -31,6 +31,12 @@ def spec_with(change: Callable[[dict[str, Any]], Any] = lambda _: None) -> Strea
         {"source": {"topics": ["payments"], "max_records_per_batch": 5}},
         {"source": {"topics": ["payments"], "group": "dashboards"}},
         {"errors": {"stop_above": {"ratio": 0.5}}},
+        {"errors": {"stop_above": {"count": 5}}},
+        {"errors": {"stop_above": {"window": {"of": "1h", "count": 5}}}},
+        {"errors": {"tolerance": "all"}},
+        {"errors": {"retry": {"timeout": "5m"}}},
+        {"errors": {"dead_letters": {"topic": "dead"}}},
+        {"errors": {"dead_letters": {"mask": {"headers": ["h"]}}}},
         {"decode": {"value": "json", "schema": "id string"}},
         {"table": {"name": "orders.payments", "properties": {"a": "b"}}},
     ],
@@ -49,6 +55,8 @@ def test_it_changes_with_what_a_driver_is_started_anew_for(more: dict[str, Any],
         {"freshness": {"warn": "1h", "fail": "2h"}},
         {"slo": {"lag_records": 5}},
         {"restart": {"max_restarts": 1}},
+        {"errors": {"replay": {"automatic": True}}},
+        {"errors": {"retry": {"timeout": "0s", "max_delay": "1m"}}},
         {"decode": {"value": "json", "schema": "id  string  not null,\nn bigint"}},
         {"trigger": {"every": "1m"}},
     ],
@@ -57,6 +65,16 @@ def test_it_changes_with_what_a_driver_is_started_anew_for(more: dict[str, Any],
 def test_it_stays_with_what_only_describes_or_watches(more: dict[str, Any], tmp_path: Path) -> None:
     settings = Settings.embedded(tmp_path)
     assert generation(spec_with(lambda data: data.update(more)), settings) == generation(spec_with(), settings)
+
+
+def test_how_long_letters_stay_is_no_matter_of_the_driver_s(tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path)
+    letters = {"table": "orders.dead"}
+    with_keep, without = (
+        spec_with(lambda data, more=more: data.update(errors={"dead_letters": letters | more}))
+        for more in ({"keep": "90d"}, {})
+    )
+    assert generation(with_keep, settings) == generation(without, settings)
 
 
 def test_settings_count_but_not_where_the_local_broker_is_just_now(tmp_path: Path) -> None:

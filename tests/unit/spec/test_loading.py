@@ -207,14 +207,14 @@ ONE_PROBLEM = [
     ("    - day(at)", "    - id\n  kafka_columns: off", 15, "table.kafka_columns", "must be true or false; found 'off'"),
     ("    - day(at)", "    - id\n  properties: {a: [1]}", 15, "table.properties.a", "must be a single value"),
     ("    - day(at)", "    - id\n  properties: {a: '${env:X}'}", 15, "table.properties.a", "secrets belong in frazil.yaml"),
-    ("table:", "errors: {tolerance: all}\ntable:", 11, "errors.tolerance", "must be 'none' or 'data'; found 'all'"),
+    ("table:", "errors: {tolerance: al}\ntable:", 11, "errors.tolerance", "must be 'none', 'data' or 'all'; found 'al'; did you mean 'all'?"),
     ("table:", "errors: {dead_letters: {table: orders.payments}}\ntable:", 11, "errors.dead_letters.table", "must be another table"),
     ("table:", "errors: {dead_letters: {table: x}}\ntable:", 11, "errors.dead_letters.table", "must be namespace.table"),
     ("table:", "errors: {dead_letters: x.y}\ntable:", 11, "errors.dead_letters", "must be a mapping of keys to values; found 'x.y'"),
     ("table:", "errors: {stop_above: {ratio: 0}}\ntable:", 11, "errors.stop_above.ratio", "must be greater than 0"),
     ("table:", "errors: {stop_above: {ratio: 5}}\ntable:", 11, "errors.stop_above.ratio", "must be less than or equal to 1; found 5"),
     ("table:", "errors: {stop_above: {ratio: .nan}}\ntable:", 11, "errors.stop_above.ratio", "must be a finite number"),
-    ("table:", "errors: {stop_above: {}}\ntable:", 11, "errors.stop_above.ratio", "is required and missing"),
+    ("table:", "errors: {stop_above: {}}\ntable:", 11, "errors.stop_above", "needs ratio, count or window"),
     ("table:", "trigger: sometimes\ntable:", 11, "trigger", "must be 'available_now' or 'as_fast_as_possible'; found 'sometimes'"),
     ("table:", "trigger: 60\ntable:", 11, "trigger", "must be {every: 60s}, as_fast_as_possible or available_now"),
     ("table:", "trigger: {each: 60s}\ntable:", 11, "trigger.each", "unknown key; known here: every"),
@@ -275,7 +275,7 @@ def test_all_problems_of_a_file_are_told_in_the_order_of_its_lines() -> None:
     text = GOOD.replace("stream: payments", "stream: Payments").replace(
         "  value: json", "  valeu: json\n  unknown_fields: x"
     )
-    text = text.replace("- day(at)", "- days(at)") + "errors: {tolerance: all, stop_above: {ratio: 2}}\n"
+    text = text.replace("- day(at)", "- days(at)") + "errors: {tolerance: some, stop_above: {ratio: 2}}\n"
     assert [problem.split(": ")[0:2] for problem in problems_of(text)] == [
         ["streams/payments.yaml:2", "stream"],
         ["streams/payments.yaml:6", "decode.valeu"],

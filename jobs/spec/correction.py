@@ -1,0 +1,133 @@
+"""A correction: YAML that is laid over a stream's file for a replay, and changes nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from jobs.spec.base import Location, field_path
+from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError, found_in, shown_path
+from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, parse_yaml, read_yaml
+
+# What makes rows of records; where they come from and where they go stays.
+MAY_CHANGE: tuple[Location, ...] = (("decode",), ("errors", "tolerance"), ("errors", "replay"))
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A stream's spec as it is for one replay.
+
+    Attributes:
+        spec: With the correction.
+        text: The correction, as YAML; kept in the letters that it was tried on.
+    """
+
+    spec: StreamSpec
+    text: str
+
+
+def load_correction(stream_file: Path, correction: Path) -> Correction:
+    """Lay the YAML of a file over a stream's file.
+
+    Raises:
+        SpecError: One of them cannot be read, or the two together are no stream; by file, line and field.
+    """
+    try:
+        text = correction.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise _error([f"{shown_path(correction)}: cannot be read: {error.strerror or error}"], correction) from None
+    except UnicodeDecodeError as error:
+        raise _error([f"{shown_path(correction)}: is not UTF-8 text (at byte {error.start})"], correction) from None
+    return parse_correction(stream_file, text, shown=shown_path(correction))
+
+
+def parse_correction(stream_file: Path, text: str, *, shown: str = "correction") -> Correction:
+    """As `load_correction`, of YAML that stands in no file.
+
+    Args:
+        shown: What messages call it.
+    """
+    patch, base = _read(lambda: parse_yaml(text, shown=shown), shown), _read_file(stream_file)
+    if not isinstance(patch.data, dict):
+        raise _error([f"{shown}:1: must be a mapping of keys to values, such as `decode: {{schema: …}}`"])
+    known = ", ".join(".".join(map(str, place)) for place in MAY_CHANGE)
+    refused = [
+        f"{shown}:{patch.line_of(place)}: {field_path(place)}: a correction cannot change it; it may change {known}"
+        for place in _beyond(patch.data, ())
+    ]
+    if refused:
+        raise _error(refused)
+    merged = _merged(base.data, patch.data)
+    try:
+        spec = StreamSpec.model_validate(merged, context={"base": stream_file.absolute().parent})
+    except ValidationError as error:
+        found = found_in(error, StreamSpec, show_values=True)
+    else:
+        return Correction(spec, yaml.safe_dump(_plain(patch.data), sort_keys=False, allow_unicode=True))
+    raise _error([_located(patch, base, place, said) for place, said in found])
+
+
+def _beyond(data: Any, above: Location) -> Iterator[Location]:
+    """The places that a correction must not touch."""
+    for key, value in data.items():
+        place = (*above, str(key))
+        if any(place[: len(allowed)] == allowed for allowed in MAY_CHANGE):
+            continue
+        if isinstance(value, dict) and any(allowed[: len(place)] == place for allowed in MAY_CHANGE):
+            yield from _beyond(value, place)
+        else:
+            yield place
+
+
+def _merged(base: Any, patch: Any) -> Any:
+    if not isinstance(base, dict) or not isinstance(patch, dict):
+        return patch
+    return {**base, **{key: _merged(base.get(key), value) for key, value in patch.items()}}
+
+
+def _located(patch: YamlDocument, base: YamlDocument, place: Location, said: str) -> str:
+    document = patch if _reaches(patch.data, place) else base
+    field = field_path(place)
+    return f"{document.shown}:{document.line_of(place)}: {field}: {said}" if field else f"{document.shown}: {said}"
+
+
+def _reaches(data: Any, place: Location) -> bool:
+    """Whether the place, or the value that it lies in, is the correction's."""
+    for part in place:
+        if not isinstance(data, dict):
+            return True
+        if part not in data:
+            return False
+        data = data[part]
+    return True
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_plain(value) for value in data]
+    return str(data) if isinstance(data, str) else data
+
+
+def _read_file(path: Path) -> YamlDocument:
+    shown = shown_path(path)
+    return _read(lambda: read_yaml(path, shown=shown), shown)
+
+
+def _read(read: Any, shown: str) -> YamlDocument:
+    try:
+        return read()
+    except YamlUnreadable as unreadable:
+        said = [f"{shown}:{p.line}: {p.message}" if p.line else f"{shown}: {p.message}" for p in unreadable.problems]
+    raise _error(said)
+
+
+def _error(problems: list[str], path: Path | None = None) -> SpecError:
+    return SpecError(problems, fix="correct the correction, then run this again", path=path)
