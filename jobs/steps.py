@@ -15,7 +15,7 @@ from typing import Literal
 
 from jobs.errors import FrazilError
 
-Kind = Literal["take over", "recovery", "commit", "dead letters", "stop", "roll", "reset"]
+Kind = Literal["take over", "recovery", "commit", "dead letters", "stop", "roll", "reset", "replay", "outbox"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,41 @@ STEPS: dict[str, Step] = {
     ),
     "after_reset_stamp": Step(
         "reset", "A stamp of the reset stands: but for the last, the old positions hold.", "action"
+    ),
+    "replay_before_claim": Step(
+        "replay", "The lease of the replays is taken, no table knows it; the replay before may still commit.", "action"
+    ),
+    "replay_after_claims": Step(
+        "replay", "No earlier replay can commit any more; what one left is still to be finished.", "action"
+    ),
+    "replay_before_recovery": Step(
+        "replay", "A record of an earlier replay was found; whether its batch landed is not looked up yet.", "action"
+    ),
+    "replay_after_files": Step(
+        "replay", "Data files exist and are referenced nowhere; the letters are as they were.", "action"
+    ),
+    "replay_before_commit": Step(
+        "replay",
+        "The record names the batch's letters and files; the table does not have it, and never gets it.",
+        "action",
+    ),
+    "replay_after_commit": Step(
+        "replay", "The table has the batch, its letters do not know; they learn it from the record.", "action"
+    ),
+    "inside_life_change": Step(
+        "replay", "The letters are written anew, and nothing refers to that; the catalog has not been asked.", "action"
+    ),
+    "replay_after_life": Step(
+        "replay", "Table and letters agree, the record still stands; there is nothing to do.", "action"
+    ),
+    "outbox_before_produce": Step(
+        "outbox", "The table has letters that the topic lacks, and Kafka's group says so; they are published again."
+    ),
+    "outbox_before_commit": Step(
+        "outbox", "The topic holds letters of an open transaction; it is aborted by whoever publishes next."
+    ),
+    "outbox_after_commit": Step(
+        "outbox", "Letters and position are decided in Kafka, and nothing else knows; the group is asked at the start."
     ),
 }
 

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs.certify.plan import EXTRA
+from jobs.certify.plan import EXTRA, STEPS
 from jobs.certify.results import Outcome, StepRow
 from jobs.runtime.durable import write_durably
-from jobs.steps import STEPS
 
 _PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")
 

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jobs.certify.compare import Comparison
-from jobs.certify.plan import EXTRA, Trial
-from jobs.steps import STEPS
+from jobs.certify.plan import EXTRA, STEPS, Trial
 
 
 @dataclass(slots=True)

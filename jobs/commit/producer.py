@@ -1,4 +1,4 @@
-"""One compare-and-swap append through PyIceberg: the only module that touches the private parts of its commit path.
+"""One compare-and-swap append or overwrite through PyIceberg: the only module that touches its commit path's privates.
 
 PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that
 nobody committed in between. So the updates and requirements are taken from its snapshot producer and handed to the
@@ -6,7 +6,8 @@ catalog once.
 
 Relied upon, and pinned by `tests/unit/commit/test_producer.py`: `_MergeAppendFiles(operation=, transaction=, io=,
 snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
-`_clean_all_uncommitted()`; the snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements,
+`_clean_all_uncommitted()`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
+`delete_by_predicate` as well; the snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements,
 updates)`; `Catalog._delete_old_metadata`.
 """
 
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -31,7 +33,7 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
 
@@ -64,12 +66,45 @@ def append_once(
         HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
-    transaction = Transaction(table)
     producer = _MergeAppendFiles(
-        operation=Operation.APPEND, transaction=transaction, io=table.io, snapshot_properties=dict(summary)
+        operation=Operation.APPEND, transaction=Transaction(table), io=table.io, snapshot_properties=dict(summary)
     )
     for file in files:
         producer.append_data_file(file)
+    return _commit_once(table, producer, summary, properties, on_written)
+
+
+def overwrite_once(
+    table: Table,
+    removed: Iterable[DataFile],
+    added: Iterable[DataFile],
+    *,
+    summary: Mapping[str, str],
+    properties: Mapping[str, str],
+    on_written: Callable[[], None] = lambda: None,
+) -> int:
+    """As `append_once`, with `added` in the place of `removed`, which are data files of the head."""
+    producer = _OverwriteFiles(
+        operation=Operation.OVERWRITE, transaction=Transaction(table), io=table.io, snapshot_properties=dict(summary)
+    )
+    specs = table.metadata.specs()
+    for file in removed:
+        producer.delete_data_file(file)
+        if specs[file.spec_id].is_unpartitioned():
+            # It looks for the manifests by the files' partitions, and finds none where there are no partitions.
+            producer.delete_by_predicate(AlwaysTrue())
+    for file in added:
+        producer.append_data_file(file)
+    return _commit_once(table, producer, summary, properties, on_written)
+
+
+def _commit_once(
+    table: Table,
+    producer: _MergeAppendFiles | _OverwriteFiles,
+    summary: Mapping[str, str],
+    properties: Mapping[str, str],
+    on_written: Callable[[], None],
+) -> int:
     updates, requirements = producer._commit()
     metadata = table.metadata
     all_updates: tuple[TableUpdate, ...] = (

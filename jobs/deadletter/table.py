@@ -22,6 +22,22 @@ from pyiceberg.types import (
 from jobs.decode.outcome import Failure
 from jobs.spec.partitioning import PartitionExpr
 
+STATES = ("new", "replayed", "failed_again", "parked", "dismissed")
+# What a letter lives through; the stream that writes it leaves them null, which reads as new and as no attempt.
+LETTER_LIFE = (
+    NestedField(21, "state", StringType(), False, "new, replayed, failed_again, parked or dismissed; null is new."),
+    NestedField(22, "attempts", IntegerType(), False, "Replays that tried it."),
+    NestedField(23, "state_at", TimestamptzType(), False, "When the state was set."),
+    NestedField(24, "replay", StringType(), False, "Id of the replay that set it."),
+    NestedField(25, "run_id", StringType(), False, "Dagster's run of that replay."),
+    NestedField(26, "replay_snapshot_id", LongType(), False, "Snapshot of the stream's table that holds its row."),
+    NestedField(27, "replay_error_class", StringType(), False, "The reason of the last replay that failed."),
+    NestedField(28, "replay_message", StringType(), False, "That reason in words."),
+    NestedField(29, "correction", StringType(), False, "YAML that the spec was corrected with for the replay."),
+    NestedField(30, "changed_by", StringType(), False, "Who set the state."),
+    NestedField(31, "note", StringType(), False, "Why, where a person set it."),
+    NestedField(32, "masked", StringType(), False, "What is not kept: value, field:path, key, headers."),
+)
 DEAD_LETTER_SCHEMA = Schema(
     NestedField(1, "stream", StringType(), required=True, doc="Id of the stream."),
     NestedField(2, "topic", StringType(), required=True),
@@ -44,6 +60,7 @@ DEAD_LETTER_SCHEMA = Schema(
     NestedField(15, "batch_id", LongType()),
     NestedField(16, "epoch", LongType()),
     NestedField(17, "first_seen", TimestamptzType(), required=True, doc="When the batch that met it was made."),
+    *LETTER_LIFE,
 )
 DEAD_LETTER_PARTITIONS = (PartitionExpr("day", "first_seen", None),)
 
@@ -68,6 +85,21 @@ ARROW_SCHEMA = pa.schema(
         pa.field("batch_id", pa.int64()),
         pa.field("epoch", pa.int64()),
         pa.field("first_seen", _INSTANT, nullable=False),
+    ]
+)
+LIFE_ARROW = pa.schema(
+    [
+        pa.field("state", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("state_at", _INSTANT),
+        pa.field("replay", pa.string()),
+        pa.field("run_id", pa.string()),
+        pa.field("replay_snapshot_id", pa.int64()),
+        pa.field("replay_error_class", pa.string()),
+        pa.field("replay_message", pa.string()),
+        pa.field("correction", pa.string()),
+        pa.field("changed_by", pa.string()),
+        pa.field("note", pa.string()),
     ]
 )
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -144,4 +176,4 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _text(value: str | None) -> str | None:
     """Text that UTF-8 can hold: a message may quote half of a surrogate pair that JSON escaped."""
-    return None if value is None else value.encode("utf-8", "backslashreplace").decode()
+    return value if value is None or value.isascii() else value.encode("utf-8", "backslashreplace").decode()

@@ -12,7 +12,7 @@ from jobs.runtime.lease import LeaseHeldError
 from jobs.runtime.opening import CatalogUnavailableError
 from jobs.spec.settings import LocalBrokerDown
 
-_AWAY_ERRNO = {
+AWAY_ERRNO = {
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EIO,
@@ -50,9 +50,7 @@ def is_away(problem: BaseException) -> bool:
         # Clients of object stores and catalogs give no number. What has another one is wrong with this very process,
         # such as too many open files or a folder that may not be written, and a fresh one, or a person, helps.
         return (
-            problem.errno is None
-            or problem.errno in _AWAY_ERRNO
-            or isinstance(problem, (ConnectionError, TimeoutError))
+            problem.errno is None or problem.errno in AWAY_ERRNO or isinstance(problem, (ConnectionError, TimeoutError))
         )
     if isinstance(problem, FrazilError):
         return False

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-import msgspec
-from pyiceberg.manifest import DataFile
 
 from jobs.commit.decide import Need, Ranges, need
 from jobs.commit.errors import GapError
@@ -19,19 +15,19 @@ from jobs.commit.pending import Pending, PendingTarget
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import check_identity
-from jobs.commit.target import Outcome, Seen, Target
+from jobs.commit.target import Outcome, Seen
 from jobs.errors import FrazilError
 from jobs.runtime.batch_stamps import batch_stamp, stamp_for
+from jobs.runtime.batch_tasks import Prepared, slice_plan, task_results
+from jobs.runtime.breaker import Breaker
 from jobs.runtime.durable import remove_durably, write_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.kafka_rows import COLUMNS
 from jobs.runtime.open_stream import OpenStream
-from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
+from jobs.runtime.retry import describe, retried
 from jobs.runtime.slice_task import RESULT_SCHEMA, run_slice
 from jobs.runtime.task_results import BatchDone, TaskResults, drop_files
-from jobs.runtime.tolerance import check_tolerance
 from jobs.steps import step
-from jobs.write.datafile_json import from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,11 +43,14 @@ class BatchRunner:
     Args:
         stream: The stream, whose positions follow every commit.
         kafka: For identities and log ends.
+        wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
     """
 
-    def __init__(self, stream: OpenStream, kafka: KafkaLog) -> None:
+    def __init__(self, stream: OpenStream, kafka: KafkaLog, wait: Callable[[float], bool] = lambda _: True) -> None:
         self._stream: OpenStream = stream
         self._kafka: KafkaLog = kafka
+        self._wait: Callable[[float], bool] = wait
+        self._breaker: Breaker = Breaker(stream)
         self._complete: dict[TopicPartition, int] = dict(stream.begin.offsets)
         # Of the batch at hand: what an attempt counted whose anchor landed and whose tasks ran again for the others.
         self._counted: Counts = Counts()
@@ -116,15 +115,51 @@ class BatchRunner:
     ) -> BatchDone | None:
         """Run the tasks once and commit what they wrote; None if a table changed so that they have to run again."""
         stream = self._stream
+        started = time.monotonic()
+        made = retried(
+            lambda: self._prepare(frame, batch, ranges, end, needs),
+            stream.spec.errors.retry,
+            wait=self._wait,
+            tell=lambda problem, pause: log.warning(
+                "batch %d: tries again in %.1f s after %s", batch, pause, describe(problem)
+            ),
+        )
+        results, latest = made.results, made.latest
+        stamp = batch_stamp(stream, batch, ranges, end, results, latest, made.now_ms)
+        landed = self._commit(self._pending(stamp, ranges, results, needs, made.seen), results, end)
+        if not landed:
+            return None
+        return BatchDone(
+            batch,
+            results.counts(),
+            seconds=0.0,
+            task_seconds=made.tasks_ended - started,
+            commit_seconds=time.monotonic() - made.tasks_ended,
+            lag={p: max(0, latest.get(p, at) - at) for p, at in end.items()},
+            valid_through_ms=stamp.valid_through_ms,
+            reasons=results.summed(lambda tally: tally.reasons),
+            unknown_fields=results.summed(lambda tally: tally.unknown_fields),
+            files=sum(len(files) for files in results.files.values()),
+        )
+
+    def _prepare(
+        self,
+        frame: DataFrame,
+        batch: int,
+        ranges: Ranges,
+        end: dict[TopicPartition, int],
+        needs: dict[str, Need],
+    ) -> Prepared:
+        """All of a batch before anything is noted or committed; what fails here leaves nothing behind."""
+        stream = self._stream
         for target in stream.targets.values():
             target.renew_access()
         seen = {name: target.seen() for name, target in stream.targets.items()}
-        started = time.monotonic()
         results = self._run_tasks(frame, batch, ranges, needs)
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:
-            check_tolerance(stream.spec, results.counts(), results.tallies)
+            self._breaker.check(results)
             self._check_topics(end)
             # The clock before the log's end: what arrives between the two is not counted as in.
             now_ms = time.time_ns() // 1_000_000
@@ -133,22 +168,7 @@ class BatchRunner:
             # Nothing is noted or committed yet, so nobody can ever reference these.
             drop_files(results, stream.targets, keep=frozenset())
             raise
-        stamp = batch_stamp(stream, batch, ranges, end, results, latest, now_ms)
-        landed = self._commit(self._pending(stamp, ranges, results, needs, seen), results, end)
-        if not landed:
-            return None
-        return BatchDone(
-            batch,
-            results.counts(),
-            seconds=0.0,
-            task_seconds=tasks_ended - started,
-            commit_seconds=time.monotonic() - tasks_ended,
-            lag={p: max(0, latest.get(p, at) - at) for p, at in end.items()},
-            valid_through_ms=stamp.valid_through_ms,
-            reasons=results.summed(lambda tally: tally.reasons),
-            unknown_fields=results.summed(lambda tally: tally.unknown_fields),
-            files=sum(len(files) for files in results.files.values()),
-        )
+        return Prepared(seen, results, tasks_ended, now_ms, latest)
 
     def _check_topics(self, end: dict[TopicPartition, int]) -> None:
         now = self._kafka.identities({partition.topic for partition in end})
@@ -223,7 +243,7 @@ class BatchRunner:
         return True
 
     def _run_tasks(self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
-        plan = self._plan(batch, ranges, needs)
+        plan = slice_plan(self._stream, batch, ranges, needs)
 
         def run(batches: Any) -> Any:
             return run_slice(plan, batches)
@@ -231,40 +251,4 @@ class BatchRunner:
         columns: list[str] = list(COLUMNS)
         if plan.topic is None:
             columns.append("topic")
-        rows = frame.selectExpr(*columns).mapInArrow(run, RESULT_SCHEMA).collect()
-        files: dict[str, list[DataFile]] = {name: [] for name in self._stream.targets}
-        tallies: list[Tally] = []
-        names = {"anchor": self._stream.anchor.name, "dead_letters": self._stream.dead_letters.name}
-        for row in rows:
-            if row.kind == "tally":
-                tallies.append(msgspec.json.decode(row.payload, type=Tally))
-            else:
-                name = names[row.target]
-                metadata = self._stream.targets[name].table.metadata
-                files[name].append(from_json(msgspec.json.decode(row.payload), metadata))
-        return TaskResults(files, tallies)
-
-    def _plan(self, batch: int, ranges: Ranges, needs: dict[str, Need]) -> SlicePlan:
-        stream = self._stream
-        spec = stream.spec
-        topics = {partition.topic for partition, range_ in ranges.items() if range_.end > range_.start}
-
-        def of(target: Target) -> TargetPlan:
-            wanted = needs[target.name]
-            io = dict(target.table.io.properties)
-            return TargetPlan(task_metadata(target.table.metadata), wanted.skip, wanted.floors, io)
-
-        return SlicePlan(
-            stream=spec.stream,
-            config=spec.config_hash,
-            batch=batch,
-            epoch=stream.epoch,
-            first_seen=datetime.now(UTC),
-            schema_text=spec.decode.schema_text,
-            unknown_fields=spec.decode.unknown_fields,
-            kafka_columns=spec.table.kafka_columns,
-            anchor=of(stream.anchor),
-            dead_letters=of(stream.dead_letters),
-            file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
-            topic=next(iter(topics)) if len(topics) == 1 else None,
-        )
+        return task_results(self._stream, frame.selectExpr(*columns).mapInArrow(run, RESULT_SCHEMA).collect())

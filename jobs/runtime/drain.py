@@ -13,6 +13,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.runtime.full_disk import is_full
 from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.letter_publishing import LettersState, publishing_letters
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import connect_catalog, decide_start, opened
 from jobs.runtime.query import StreamQuery
@@ -37,6 +38,7 @@ class Drained:
         lag: Records per partition that came after the drain had begun.
         seconds: From the start of the query to its end.
         refusals: Commits that were refused because somebody else committed first.
+        letters: How it stands with the topic of the dead letters; None without one.
     """
 
     stream: str
@@ -51,6 +53,7 @@ class Drained:
     seconds: float = 0.0
     refusals: int = 0
     retired: tuple[str, ...] = ()
+    letters: LettersState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,17 @@ def drain(
         total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
         on_open(stream, total)
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
-        if stream.begin.offsets:
-            _run_queries(stream, kafka, get_spark(), result, total, on_progress)
+        with publishing_letters(stream, settings) as letters:
+
+            def progressed(progress: Progress) -> None:
+                if letters and progress.batch.counts.dead:
+                    letters.told()
+                on_progress(progress)
+
+            if stream.begin.offsets:
+                _run_queries(stream, kafka, get_spark(), result, total, progressed)
+            if letters:
+                result.letters = letters.finish(settings.kafka.request_timeout.total_seconds())
         result.positions = dict(stream.begin.offsets) | result.positions
         result.snapshot_id = stream.anchor.snapshot_id
         result.dead_letter_snapshot_id = stream.dead_letters.snapshot_id

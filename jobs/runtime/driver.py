@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -23,12 +23,13 @@ from jobs.errors import FrazilError, StreamStopped
 from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, start_logging
 from jobs.runtime.lease import LeaseHeldError
 from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.redaction import redacted
+from jobs.runtime.redaction import RedactingFormatter, redacted
 from jobs.runtime.running import StreamRunner
 from jobs.runtime.spark_end import end_spark
+from jobs.spec.errors import letter_secrets
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
-from jobs.spec.settings import Settings, load_settings
+from jobs.spec.settings import load_settings
 from jobs.steps import step
 from jobs.supervise.beater import Beater
 from jobs.supervise.heartbeat import LastError, State
@@ -61,8 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(given.settings, home=given.home)
         folder = stream_folder(settings, given.stream).root
-        start_logging(folder, settings)
+        handler = start_logging(folder, settings)
         spec = load_stream(folder / SPEC_FILE)
+        secrets = tuple(letter_secrets(spec.errors))
+        handler.setFormatter(RedactingFormatter(settings, also=secrets))
     except FrazilError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_FAILED
@@ -79,39 +82,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
         wishes.superseded = lambda: beater.superseded
         runner = StreamRunner(spec, settings, beater, wishes)
-        state, error = _run(runner, settings, wishes)
+        state, error = _run(runner, wishes, lambda text: redacted(settings, text, secrets))
         step("before_last_word")
         beater.change(state=state, error=error)
         end_spark()
     return _EXITS[beater.state]
 
 
-def _run(runner: StreamRunner, settings: Settings, wishes: Wishes) -> tuple[State, LastError | None]:
-    """Run the stream; returns the last word."""
+def _run(runner: StreamRunner, wishes: Wishes, words: Callable[[str], str]) -> tuple[State, LastError | None]:
+    """Run the stream; returns the last word, in words without secrets."""
     try:
         runner.run()
     except (FencedError, LeaseHeldError) as problem:
         log.warning("%s", problem)
-        return "fenced", _last_error(problem, "error", settings)
+        return "fenced", _last_error(problem, "error", words)
     except StreamStopped as problem:
         log.error("%s", problem)
-        return "failed", _last_error(problem, "operator", settings)
+        return "failed", _last_error(problem, "operator", words)
     except FrazilError as problem:
         log.error("%s", problem)
-        return "failed", _last_error(problem, "error", settings)
+        return "failed", _last_error(problem, "error", words)
     except Exception as problem:
-        trace = redacted(settings, traceback.format_exc())
+        trace = words(traceback.format_exc())
         log.error("an error that nobody expected:\n%s", trace)
-        said = redacted(settings, f"{type(problem).__name__}: {problem}")
+        said = words(f"{type(problem).__name__}: {problem}")
         return "failed", LastError(said, "error", time.time(), "read the driver's log", trace)
     if runner.finished:
         return "finished", None
     return ("terminated" if wishes.signalled else "stopped"), None
 
 
-def _last_error(problem: FrazilError, kind: Literal["operator", "error"], settings: Settings) -> LastError:
-    fix = redacted(settings, problem.fix) if problem.fix else None
-    return LastError(redacted(settings, problem.message), kind, time.time(), fix)
+def _last_error(problem: FrazilError, kind: Literal["operator", "error"], words: Callable[[str], str]) -> LastError:
+    return LastError(words(problem.message), kind, time.time(), words(problem.fix) if problem.fix else None)
 
 
 def _listen(wishes: Wishes) -> None:

@@ -78,6 +78,11 @@ _GAUGES = (
         "seconds",
     ),
     _Plain(
+        "frazil_unpublished_letters",
+        "Dead letters in the table that their topic lacks.",
+        lambda b: b.unpublished_letters,
+    ),
+    _Plain(
         "frazil_driver_start_timestamp_seconds", "When the driver started, since 1970.", lambda b: b.since, "seconds"
     ),
 )

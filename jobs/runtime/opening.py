@@ -15,6 +15,7 @@ from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.start import LogState, starting_point
 from jobs.commit.target import Target, gone, recreated
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.deadletter.table_upkeep import ensure_life_columns
 from jobs.errors import FrazilError
 from jobs.runtime.former_tables import refuse_passing_over
 from jobs.runtime.full_disk import full_disk_named, refuse_if_full
@@ -179,11 +180,12 @@ def _require_topics(spec: StreamSpec, state: LogState) -> None:
         )
 
 
-def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered: dict[str, str]) -> dict[str, Target]:
-    """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
-    for name in (spec.table.name, spec.dead_letter_table):
-        if name in remembered and not catalog.table_exists(name):
-            raise gone(spec.stream, name)
+def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
+    """Create the stream's tables if they are not there, and see that they hold what the spec declares.
+
+    Raises:
+        FrazilError: They cannot; the message names each column.
+    """
     properties = create_table_properties(spec.table.properties)
     schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
     table = ensure_table(catalog, spec.table.name, schema, partition_spec(spec.table.partition_by, schema), properties)
@@ -194,6 +196,7 @@ def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered:
         partition_spec(DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA),
         create_table_properties({}),
     )
+    ensure_life_columns(catalog, spec.dead_letter_table)
     differences = disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns)
     if differences:
         raise FrazilError(
@@ -201,6 +204,14 @@ def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered:
             + "; ".join(differences),
             fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table",
         )
+
+
+def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered: dict[str, str]) -> dict[str, Target]:
+    """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
+    for name in (spec.table.name, spec.dead_letter_table):
+        if name in remembered and not catalog.table_exists(name):
+            raise gone(spec.stream, name)
+    ensure_tables(spec, catalog)
     targets = {name: Target(catalog, name, spec.stream) for name in (spec.table.name, spec.dead_letter_table)}
     for target in targets.values():
         target.read()

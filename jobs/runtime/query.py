@@ -65,10 +65,10 @@ class StreamQuery:
         self._drain: bool = drain
         self._on_begin: Callable[[], None] = on_begin
         self._on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None] = on_batch
-        self._runner: BatchRunner = BatchRunner(stream, kafka)
+        self._asked: threading.Event = threading.Event()
+        self._runner: BatchRunner = BatchRunner(stream, kafka, self._asked.wait)
         self._checkpoint: Path = stream.folder.new_checkpoint()
         self._failure: BaseException | None = None
-        self._asked: threading.Event = threading.Event()
         self._in_batch: threading.Lock = threading.Lock()
         self._query: Any = None
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterable
 
 from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
 
 
-def redacted(settings: Settings, text: str) -> str:
-    """The text with the values of all secrets that the settings name replaced by where they come from."""
-    for secret in secret_references(settings):
+def redacted(settings: Settings, text: str, also: Iterable[Secret] = ()) -> str:
+    """The text with the values of all secrets that the settings name, and others, replaced by where they come from."""
+    for secret in (*secret_references(settings), *also):
         text = _without(secret, text)
     return text
 
@@ -37,16 +38,21 @@ class RedactingFormatter(logging.Formatter):
     Args:
         settings: Whose secrets.
         line: What a line says, in the notation of `logging`.
+        also: Further secrets, such as those that a stream's file names.
     """
 
     converter = time.gmtime
 
     def __init__(
-        self, settings: Settings, line: str = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
+        self,
+        settings: Settings,
+        line: str = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s",
+        also: Iterable[Secret] = (),
     ) -> None:
         super().__init__(line, "%Y-%m-%dT%H:%M:%S")
         self._settings: Settings = settings
+        self._also: tuple[Secret, ...] = tuple(also)
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's line."""
-        return redacted(self._settings, super().format(record))
+        return redacted(self._settings, super().format(record), self._also)

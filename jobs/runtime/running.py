@@ -17,6 +17,7 @@ from jobs.runtime.full_disk import is_full
 from jobs.runtime.group_offsets import GroupOffsets
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lag_watch import LagWatch
+from jobs.runtime.letter_publishing import LetterPublishing, LettersState, publishing_letters
 from jobs.runtime.metrics import MetricsServer
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import connect_catalog, decide_start, opened
@@ -66,6 +67,7 @@ class StreamRunner:
         self._wishes: Wishes = wishes
         self._spark: SparkSession | None = None
         self._group: GroupOffsets | None = None
+        self._letters: LetterPublishing | None = None
         self._retries: int = 0
 
     def run(self) -> None:
@@ -99,8 +101,14 @@ class StreamRunner:
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
             self._beater.change(epoch=stream.epoch)
             self._beater.work.opened(stream.begin.offsets)
-            with LagWatch(self._spec, settings, self._beater) as watch, self._publishing(settings):
+            with (
+                LagWatch(self._spec, settings, self._beater) as watch,
+                self._publishing(settings),
+                publishing_letters(stream, settings, self._tell_of_letters) as self._letters,
+            ):
                 self._run_queries(stream, kafka, watch)
+                if self._letters and self.finished:
+                    self._letters.finish(settings.kafka.request_timeout.total_seconds())
 
     def _run_queries(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
         from py4j.protocol import Py4JError
@@ -187,11 +195,17 @@ class StreamRunner:
         if self._group:
             self._group.publish(end)
         counts = done.counts
+        if self._letters and counts.dead:
+            self._letters.told()
         log.info(
             "batch %d: %d read, %d landed, %d dead, %d tombstones in %.1f s, commit %.0f ms",
             *(done.batch, counts.read, counts.landed, counts.dead, counts.tombstones),
             *(done.seconds, done.commit_seconds * 1000),
         )
+
+    def _tell_of_letters(self, state: LettersState) -> None:
+        error = LastError(state.problem, "away", time.time(), state.fix) if state.problem else None
+        self._beater.change(unpublished_letters=state.unpublished, outbox_error=error)
 
     def _stand_by(self, stream: OpenStream, paused: bool) -> None:
         """Hold the stream without reading: at an operator's wish, or because there is no topic to read yet."""

@@ -11,6 +11,7 @@ import msgspec
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import TopicPartition
+from jobs.spec.mask import NO_MASK, Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class SlicePlan:
     Attributes:
         topic: The topic, if the batch has only one: it then does not travel with every row.
         first_seen: When the batch was planned, UTC.
+        mask: What of a failed record its letter does not keep.
     """
 
     stream: str
@@ -52,17 +54,24 @@ class SlicePlan:
     dead_letters: TargetPlan
     file_prefix: str
     topic: str | None = None
+    mask: Mask = NO_MASK
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A failed record, as an example of its kind."""
+    """A failed record, as an example of its kind: where it is and why it failed, never what stands in it.
+
+    Attributes:
+        field: Path of the field at fault, if it is one.
+        detail: Where frazil itself failed, if it did.
+    """
 
     topic: str
     partition: int
     offset: int
     stage: str
     error_class: str
-    message: str
+    field: str | None = None
+    detail: str | None = None
 
 
 class Tally(msgspec.Struct):
@@ -73,6 +82,7 @@ class Tally(msgspec.Struct):
         newest_ms: The greatest record timestamp, milliseconds since 1970, UTC; of all records of the slice.
         reasons: Failed records by class.
         examples: One failed record of each class.
+        unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
         unknown_fields: Records by the path of a key that the schema does not name.
     """
 
@@ -86,6 +96,7 @@ class Tally(msgspec.Struct):
     newest_ms: int | None = None
     reasons: dict[str, int] = {}
     examples: dict[str, Example] = {}
+    unexpected: Example | None = None
     unknown_fields: dict[str, int] = {}
 
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_parts import Counts
 from jobs.runtime.slice_plan import Example, Tally
+from jobs.spec.durations import format_duration
 from jobs.spec.models import StreamSpec
 
 
-def check_tolerance(spec: StreamSpec, counts: Counts, tallies: Sequence[Tally]) -> None:
+class WindowToleranceError(ToleranceError):
+    """Too many records failed within the window of several batches."""
+
+
+def check_tolerance(spec: StreamSpec, counts: Counts, tallies: Sequence[Tally], earlier: Counts | None = None) -> None:
     """Stop the stream if its spec does not allow this many failed records.
+
+    Messages name records by their coordinates; what stands in them is in the dead letters only.
+
+    Args:
+        spec: The stream.
+        counts: Of the batch.
+        tallies: Of its slices.
+        earlier: Of the batches before it in the window, if there is one.
 
     Raises:
         ToleranceError: Naming a failed record by its coordinates, or the three most frequent reasons with examples.
@@ -25,20 +38,52 @@ def check_tolerance(spec: StreamSpec, counts: Counts, tallies: Sequence[Tally]) 
             f"{_described(first)}. Nothing of the batch is committed.",
             fix="correct the producer or decode.schema, or set errors.tolerance: data",
         )
-    limit = spec.errors.stop_above
-    if limit and counts.read >= limit.min_records and counts.dead > limit.ratio * counts.read:
-        reasons: dict[str, int] = {}
-        for tally in tallies:
-            for reason, count in tally.reasons.items():
-                reasons[reason] = reasons.get(reason, 0) + count
-        examples = _examples(tallies)
-        frequent = sorted(reasons, key=lambda reason: (-reasons[reason], reason))[:3]
-        named = "".join(f"\n  {reasons[reason]} × {reason}: {_described(examples[reason])}" for reason in frequent)
+    unexpected = [tally.unexpected for tally in tallies if tally.unexpected]
+    if unexpected and spec.errors.tolerance != "all":
         raise ToleranceError(
-            f"stream {spec.stream}: {counts.dead} of {counts.read} records of a batch failed, more than "
-            f"errors.stop_above.ratio = {limit.ratio}. Nothing of the batch is committed. Most frequent:{named}",
-            fix=f"correct the producer or decode.schema in streams/{spec.stream}.yaml, or raise the ratio",
+            f"stream {spec.stream}: frazil itself fails at a record; {_described(unexpected[0])}. "
+            "Nothing of the batch is committed.",
+            fix="report the fault with that record, and set errors.tolerance: all to keep it as a dead letter",
         )
+    for error, sentence, key in _exceeded(spec, counts, earlier or Counts()):
+        raise error(
+            f"stream {spec.stream}: {sentence}. Nothing of the batch is committed. "
+            f"Most frequent in the batch:{_frequent(tallies)}",
+            fix=f"correct the producer, or decode.schema in streams/{spec.stream}.yaml, or raise {key} there; "
+            f"then {'frazil start' if spec.continuous else 'frazil run'} {spec.stream}",
+        )
+
+
+def _exceeded(spec: StreamSpec, batch: Counts, earlier: Counts) -> Iterator[tuple[type[ToleranceError], str, str]]:
+    """The limits that are exceeded: the error, a sentence, and the key to raise."""
+    limit = spec.errors.stop_above
+    if limit is None:
+        return
+    of_batch = f"{batch.dead} of {batch.read} records of a batch failed, more than"
+    key = "errors.stop_above"
+    if limit.ratio is not None and batch.read >= limit.min_records and batch.dead > limit.ratio * batch.read:
+        yield ToleranceError, f"{of_batch} {key}.ratio = {limit.ratio}", f"{key}.ratio"
+    if limit.count is not None and batch.dead > limit.count:
+        yield ToleranceError, f"{of_batch} {key}.count = {limit.count}", f"{key}.count"
+    if (window := limit.window) is None:
+        return
+    total = batch + earlier
+    of_window = f"{total.dead} of {total.read} records within {format_duration(window.of)} failed, more than"
+    if window.ratio is not None and total.read >= limit.min_records and total.dead > window.ratio * total.read:
+        yield WindowToleranceError, f"{of_window} {key}.window.ratio = {window.ratio}", f"{key}.window.ratio"
+    if window.count is not None and total.dead > window.count:
+        yield WindowToleranceError, f"{of_window} {key}.window.count = {window.count}", f"{key}.window.count"
+
+
+def _frequent(tallies: Sequence[Tally]) -> str:
+    """The three most frequent reasons, a line each, with an example."""
+    reasons: dict[str, int] = {}
+    for tally in tallies:
+        for reason, count in tally.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    examples = _examples(tallies)
+    frequent = sorted(reasons, key=lambda reason: (-reasons[reason], reason))[:3]
+    return "".join(f"\n  {reasons[reason]} × {reason}: {_described(examples[reason])}" for reason in frequent)
 
 
 def _examples(tallies: Sequence[Tally]) -> dict[str, Example]:
@@ -50,7 +95,9 @@ def _examples(tallies: Sequence[Tally]) -> dict[str, Example]:
 
 
 def _described(example: Example) -> str:
+    field = f", field {example.field}" if example.field else ""
+    detail = f" ({example.detail})" if example.detail else ""
     return (
         f"topic {example.topic}, partition {example.partition}, offset {example.offset}: "
-        f"{example.error_class} in {example.stage}: {example.message}"
+        f"{example.error_class} in {example.stage}{detail}{field}"
     )

@@ -134,6 +134,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
         log: Its log file.
         error: Why it failed, or what it is retrying after.
         retries: How often it has tried again since the last commit, while `retrying`.
+        unpublished_letters: Dead letters in the table that their topic lacks; None without a topic, or unknown.
+        outbox_error: Why they are not published.
     """
 
     stream: str
@@ -156,6 +158,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     metrics_url: str | None = None
     error: LastError | None = None
     retries: int = 0
+    unpublished_letters: int | None = None
+    outbox_error: LastError | None = None
     work: Work = Work()
 
     @property

@@ -17,6 +17,7 @@ from jobs.verify.audit import Agreement, Expected
 from jobs.verify.audit_changes import with_changes
 from jobs.verify.audit_count import blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit
+from jobs.verify.audit_replays import Replays, under_way
 from jobs.verify.audit_report import Book
 from jobs.verify.audit_summaries import by_summaries
 from jobs.verify.audit_tables import Audited, looked_at
@@ -102,6 +103,10 @@ def _count(spec: StreamSpec, looked: list[Audited], book: Book, on_progress: Pro
         problems, pending = agreement.judge()
         book.audit.problems += problems
         book.audit.pending += pending
+    replays = Replays(spec.stream, sink.name if sink else "", dead.table if dead and count_sink else None)
+    tables = [each.table for each in (sink, dead) if each and each.table is not None]
+    if len(tables) == 2 and under_way(spec.stream, *tables):
+        book.audit.pending.append("a replay is under way, or was killed: `frazil replay` finishes it")
     every = list(blocks(of_sink, of_dead, sink.after if sink else 0, dead.after if dead else 0))
     done, total = 0, sum(block.range.end - block.range.start for block in every)
 
@@ -115,12 +120,13 @@ def _count(spec: StreamSpec, looked: list[Audited], book: Book, on_progress: Pro
         )
         done += sum(piece.range.end - piece.range.start for piece in pieces)
         on_progress(done, total, rows_read)
-        return in_sink, in_dead
+        return replays.without(pieces, in_sink), in_dead
 
     on_progress(0, total, 0)
     for block in counted(windows(every, window), count):
         book.note_counted(block, agreement)
     book.audit.scanned += rows_read
+    book.audit.problems += replays.problems
     for each in looked:
         if each.facts.method == "rows":
             book.judge_totals(each.expected, each.after)

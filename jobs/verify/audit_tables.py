@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -11,6 +12,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.history import history
 from jobs.commit.offsets import Positions
+from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.runtime.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -18,8 +20,11 @@ from jobs.verify import ledger
 from jobs.verify.audit import Expected, expected
 from jobs.verify.audit_facts import Problem, StreamAudit, TableAudit
 from jobs.verify.ledger_marks import AuditMark
-from jobs.verify.ledger_row import LedgerRow
+from jobs.verify.ledger_row import WHOLE, LedgerRow
 from jobs.verify.table_rows import RowCounter
+
+# Letters are dated when their batch is planned, and recorded when it is committed.
+_BATCH_AT_MOST = timedelta(days=1)
 
 
 @dataclass(slots=True)
@@ -157,6 +162,9 @@ def _followed(
     known = [
         row for row in rows if row.table_uuid == uuid and row.sequence <= getattr(metadata, "last_sequence_number", 0)
     ]
+    if expired := metadata.properties.get(EXPIRED_BEFORE):
+        known = _without_counts(known, datetime.fromisoformat(expired) + _BATCH_AT_MOST)
+        found.notes.append(f"dead letters from before {expired} have expired, so they are not counted")
     made = Audited(name, anchor, table, expected(name, known, anchor=anchor, begin=begin), facts)
     if mark is not None:
         facts.since = mark.at
@@ -166,6 +174,15 @@ def _followed(
         made.expected.sequence = max(made.expected.sequence, mark.sequence)
         made.marked = mark.sequence
     return made
+
+
+def _without_counts(rows: Iterable[LedgerRow], before: datetime) -> list[LedgerRow]:
+    """Rows of earlier commits no longer say how many letters stand there."""
+    return [
+        replace(row, counts=None) if row.kind == "batch" and row.committed_at < before else row
+        for row in rows
+        if row.partition != WHOLE or row.kind != "batch" or row.committed_at >= before
+    ]
 
 
 def _gone(name: str, anchor: bool, catalog: Catalog, found: StreamAudit) -> Audited:

@@ -44,6 +44,7 @@ class RowCounter:
         table: As loaded.
         columns: Names of the columns of topic, partition and offset.
         stream: Only rows whose column `stream` says so; None for all.
+        also: What else must hold of a row.
         snapshot_id: The snapshot; None for the newest one.
         on_rows: Told how many rows were read, as they are.
     """
@@ -54,12 +55,14 @@ class RowCounter:
         columns: tuple[str, str, str],
         *,
         stream: str | None = None,
+        also: BooleanExpression | None = None,
         snapshot_id: int | None = None,
         on_rows: Callable[[int], None] = lambda rows: None,
     ) -> None:
         self._table: Table = table
         self._columns: tuple[str, str, str] = columns
-        self._stream: str | None = stream
+        self._conditions: list[BooleanExpression] = [EqualTo("stream", stream)] if stream is not None else []
+        self._conditions += [also] if also is not None else []
         self._snapshot_id: int | None = snapshot_id
         self._on_rows: Callable[[int], None] = on_rows
 
@@ -146,7 +149,7 @@ class RowCounter:
                 GreaterThanOrEqual(offset, min(span.range.start for span in spans)),
                 LessThan(offset, max(span.range.end for span in spans)),
             )
-        return wanted if self._stream is None else And(wanted, EqualTo("stream", self._stream))
+        return And(wanted, *self._conditions) if self._conditions else wanted
 
 
 def _raise(counts: np.ndarray, places: np.ndarray) -> None:

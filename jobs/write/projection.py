@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+from jobs.decode.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.errors import FrazilError
 from jobs.write.pyiceberg_files import arrow_schema_in_files, schema_in_files
 
@@ -22,6 +23,21 @@ Mask: TypeAlias = np.ndarray
 
 class ProjectionError(FrazilError):
     """Rows that a table cannot hold as they are: a column it lacks, another type, a null where none may be."""
+
+
+class UnfitValueError(ProjectionError):
+    """A value that a column of the table cannot hold, though it holds others of that type.
+
+    Args:
+        error_class: Stable name of the reason.
+        path: The column.
+        message: The reason in a sentence.
+    """
+
+    def __init__(self, error_class: str, path: str, message: str) -> None:
+        super().__init__(message)
+        self.error_class: str = error_class
+        self.path: str = path
 
 
 class Projection:
@@ -46,7 +62,8 @@ class Projection:
         """The batch in the table's columns; optional ones that it lacks are null. Copies nothing that fits already.
 
         Raises:
-            ProjectionError: A column that the table does not have or that it cannot hold, or a null in a required one.
+            ProjectionError: A column that the table does not have or that it cannot hold.
+            UnfitValueError: Of some rows only: a null in a required column, or a value beyond the column's range.
         """
         self._check_names(batch.schema)
         arrays: list[pa.Array] = []
@@ -98,7 +115,7 @@ def _missing(rows: int, target: pa.Field, path: str, above: Mask | None) -> pa.A
     if target.nullable and not (pa.types.is_struct(kind) and _has_required(kind)):
         return pa.nulls(rows, kind)
     if not target.nullable and rows and (above is None or not above.all()):
-        raise _required(path)
+        raise ProjectionError(_required(path))
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         children = [_missing(rows, field, path, np.ones(rows, dtype=bool)) for field in fields]
@@ -185,11 +202,11 @@ def _own_mask(values: pa.Array, target: pa.Field, path: str, above: Mask | None)
 
 def _refuse_nulls(values: pa.Array, path: str, above: Mask | None) -> None:
     if above is None or bool((values.is_null().to_numpy(zero_copy_only=False) & ~above).any()):
-        raise _required(path)
+        raise UnfitValueError(NULL_IN_REQUIRED, path, _required(path))
 
 
-def _required(path: str) -> ProjectionError:
-    return ProjectionError(f"the column `{path}` is required and a row has none")
+def _required(path: str) -> str:
+    return f"the column `{path}` is required and a row has none"
 
 
 def _has_required(kind: pa.DataType) -> bool:
@@ -207,7 +224,7 @@ def _cast(values: pa.Array, target: pa.DataType, path: str) -> pa.Array:
     try:
         return values.cast(target)
     except pa.ArrowInvalid as problem:
-        raise ProjectionError(f"the column `{path}` does not fit {target}: {problem}") from problem
+        raise UnfitValueError(OUT_OF_RANGE, path, f"the column `{path}` does not fit {target}: {problem}") from problem
 
 
 def _keeps_values(source: pa.DataType, target: pa.DataType) -> bool:

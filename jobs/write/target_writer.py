@@ -110,8 +110,15 @@ class TargetWriter:
             ProjectionError: The table cannot hold the rows as they are.
             OSError: A file cannot be written. Call `abort`.
         """
+        self.add(self.fit(batch))
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the table holds them; nothing is taken. Raises as `Projection.apply` does."""
+        return self._projection.apply(batch)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows that `fit` has made. Raises OSError as `write` does."""
         self._check_open()
-        rows = self._projection.apply(batch)
         # A batch of large records is taken in parts that a row group holds.
         parts = min(max(1, -(-rows.nbytes // self._sizing.group_bytes)), max(rows.num_rows, 1))
         step = max(1, -(-rows.num_rows // parts))

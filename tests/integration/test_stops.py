@@ -316,6 +316,22 @@ def test_tolerance_none_and_the_breaker(pipeline: Make, spark: SparkSession) -> 
     one.assert_exactly_once()
 
 
+def test_the_window_of_the_breaker_survives_restarts_until_an_operator_goes_on(
+    pipeline: Make, spark: SparkSession
+) -> None:
+    one = pipeline()
+    one.write_spec(trigger="available_now", errors={"stop_above": {"window": {"of": "1h", "count": 5}}})
+    one.produce({GOOD: 20, TRUNCATED: 4})
+    one.drain(spark)
+    one.produce({GOOD: 20, NULL_AMOUNT: 3})
+    for _ in range(2):
+        with pytest.raises(ToleranceError, match=r"(?s)7 of 47 records within 1h failed.*3 × null_in_required"):
+            one.drain(spark)
+    one.write_spec(trigger="available_now", errors={"stop_above": {"window": {"of": "1h", "count": 6}}})
+    one.drain(spark)
+    one.assert_exactly_once()
+
+
 def test_topic_that_does_not_exist(pipeline: Make, spark: SparkSession) -> None:
     one = pipeline(topic=False)
     with pytest.raises(FrazilError, match=f"topic {one.stream} does not exist"):

@@ -8,9 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.certify.plan import ASLEEP, COMMIT_KINDS, EXTRA, LEAVES_A_RECORD, NEEDS_A_RECORD, RANDOM, Trial, chosen, plan
+from jobs.certify.plan import (
+    ASLEEP,
+    COMMIT_KINDS,
+    EXTRA,
+    LEAVES_A_RECORD,
+    NEEDS_A_RECORD,
+    RANDOM,
+    STEPS,
+    Trial,
+    chosen,
+    plan,
+)
 from jobs.errors import FrazilError
-from jobs.steps import STEPS
 
 steps = st.lists(st.sampled_from([*STEPS, *EXTRA]), min_size=1, unique=True)
 numbers = st.integers(0, 10_000)

@@ -33,6 +33,7 @@ from jobs.runtime.batch import BatchRunner
 from jobs.runtime.open_stream import OpenStream, StreamFolder
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults
+from jobs.spec.errors import Errors
 from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import LedgerRow
 
@@ -263,7 +264,7 @@ class Driver:
             table=SimpleNamespace(name=TABLE),
             dead_letter_table=DEAD,
             source=SimpleNamespace(topics=[TOPIC], topics_pattern=None),
-            errors=SimpleNamespace(tolerance="data", stop_above=None),
+            errors=Errors(),
         )
         targets = {name: Target(world, name, "payments") for name in (TABLE, DEAD)}
         for target in targets.values():

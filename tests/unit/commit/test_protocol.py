@@ -17,6 +17,7 @@ from jobs.commit import target as target_module
 from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
 from jobs.runtime import batch as batch_module
+from jobs.runtime import batch_tasks as batch_tasks_module
 from jobs.runtime import durable
 from jobs.runtime import takeover as takeover_module
 from jobs.runtime.durable import remove_durably, write_durably
@@ -40,7 +41,7 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
-    monkeypatch.setattr(batch_module, "task_metadata", lambda metadata: "{}")
+    monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     monkeypatch.setattr(batch_module, "write_durably", paused_around(write_durably, "write"))
     for module in (batch_module, takeover_module):
         monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
@@ -159,7 +160,7 @@ def play(world: World, story: list[tuple]) -> None:
                     driver.advance()
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stories(), st.sampled_from(CONFIGS))
 def test_every_record_lands_exactly_once_whatever_happens(story: list[tuple], last_config: str) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -26,6 +26,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.runtime import batch as batch_module
+from jobs.runtime import batch_tasks as batch_tasks_module
 from jobs.runtime import durable, resetting
 from jobs.runtime import takeover as takeover_module
 from jobs.runtime.durable import remove_durably, write_durably
@@ -179,7 +180,7 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resetting, "reset_stamps", noting)
     monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
-    monkeypatch.setattr(batch_module, "task_metadata", lambda metadata: "{}")
+    monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     monkeypatch.setattr(batch_module, "write_durably", paused_around(write_durably, "write"))
     for module in (batch_module, takeover_module):
         monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
@@ -264,7 +265,7 @@ WOKEN_UP_TO_CLEAR_AWAY: list[tuple] = [
 ]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(chapters, min_size=1, max_size=4), st.sampled_from(CONFIGS))
 @example(WOKEN_UP_TO_CLEAR_AWAY, "one")
 def test_records_land_as_often_as_the_resets_in_force_say(chapters: list[tuple], last_config: str) -> None:

@@ -15,6 +15,7 @@ from jobs.errors import FrazilError
 from jobs.runtime import driver_logs
 from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, spark_log, spark_log_option, start_logging
 from jobs.runtime.redaction import RedactingFormatter
+from jobs.spec.errors import Errors, letter_secrets
 from jobs.spec.settings import Settings, load_settings
 
 
@@ -145,3 +146,13 @@ def test_a_secret_that_an_error_quotes_is_not_logged(tmp_path: Path, monkeypatch
     line = formatter.format(record)
     assert "hunter2" not in line
     assert "ValueError: cannot log in with ${env:A_PASSWORD}" in line
+
+
+def test_a_secret_of_a_streams_own_file_is_not_logged_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPIC_PASSWORD", "hunter3")
+    security = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "u", "password": "${env:TOPIC_PASSWORD}"}
+    topic = {"name": "letters", "kafka": {"bootstrap_servers": "kafka:9093", "security": security}}
+    errors = Errors.model_validate({"dead_letters": {"topic": topic}})
+    formatter = RedactingFormatter(load_settings(None, home=tmp_path), also=letter_secrets(errors))
+    record = logging.LogRecord("jobs", logging.ERROR, "", 1, "refused hunter3", (), None)
+    assert "refused ${env:TOPIC_PASSWORD}" in formatter.format(record)

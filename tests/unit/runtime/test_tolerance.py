@@ -7,7 +7,7 @@ import pytest
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_parts import Counts
 from jobs.runtime.slice_plan import Example, Tally
-from jobs.runtime.tolerance import check_tolerance
+from jobs.runtime.tolerance import WindowToleranceError, check_tolerance
 from jobs.spec.models import StreamSpec
 
 
@@ -25,7 +25,7 @@ def spec(**errors: Any) -> StreamSpec:
 
 def tally(partition: int, **reasons: int) -> Tally:
     examples = {
-        reason: Example("payments", partition, 40 + number, "decode_value", reason, f"because of {reason}")
+        reason: Example("payments", partition, 40 + number, "decode_value", reason, f"$.{reason}")
         for number, reason in enumerate(reasons)
     }
     return Tally("payments", partition, dead=sum(reasons.values()), reasons=dict(reasons), examples=examples)
@@ -45,7 +45,7 @@ def test_none_stops_at_the_first_and_names_it() -> None:
         )
     text = str(stop.value)
     assert "stream payments tolerates no failed record, and 2 of 9 failed" in text
-    assert "topic payments, partition 0, offset 40: missing_field in decode_value: because of missing_field" in text
+    assert "topic payments, partition 0, offset 40: missing_field in decode_value, field $.missing_field. " in text
     assert "Nothing of the batch is committed" in text and "Next: " in text
 
 
@@ -74,6 +74,54 @@ def test_the_three_most_frequent_reasons_are_named_with_an_example() -> None:
     ]
     assert "bad_date" not in str(stop.value)
     assert "partition 1, offset 41" in lines[2]
+    assert stop.value.fix is not None
+    assert stop.value.fix.endswith("raise errors.stop_above.ratio there; then frazil start payments")
+
+
+@pytest.mark.parametrize(("dead", "stops"), [(5, False), (6, True)])
+def test_a_count_of_a_batch(dead: int, stops: bool) -> None:
+    checked, counts = spec(stop_above={"count": 5}), Counts(read=1_000_000, landed=1_000_000 - dead, dead=dead)
+    if not stops:
+        check_tolerance(checked, counts, [tally(0, wrong_type=dead)])
+        return
+    with pytest.raises(ToleranceError, match=r"6 of 1000000 records of a batch failed, .*stop_above\.count = 5"):
+        check_tolerance(checked, counts, [tally(0, wrong_type=dead)])
+
+
+@pytest.mark.parametrize(
+    ("window", "earlier", "stops"),
+    [
+        ({"count": 10}, Counts(read=50, dead=9), False),
+        ({"count": 10}, Counts(read=50, dead=10), True),
+        ({"ratio": 0.1}, Counts(read=998, dead=998), False),
+        ({"ratio": 0.1}, Counts(read=999, dead=99), False),
+        ({"ratio": 0.1}, Counts(read=999, dead=100), True),
+        ({"ratio": 0.1}, None, False),
+    ],
+)
+def test_a_window_counts_the_batches_before(window: dict[str, Any], earlier: Counts | None, stops: bool) -> None:
+    checked = spec(stop_above={"window": {"of": "90m", **window}})
+    if not stops:
+        check_tolerance(checked, Counts(read=1, dead=1), [tally(0, wrong_type=1)], earlier)
+        return
+    with pytest.raises(WindowToleranceError, match="records within 90m failed") as stop:
+        check_tolerance(checked, Counts(read=1, dead=1), [tally(0, wrong_type=1)], earlier)
+    assert "1 × wrong_type: topic payments, partition 0, offset 40" in str(stop.value)
+
+
+def test_a_fault_of_frazil_s_own_needs_tolerance_all() -> None:
+    unexpected = Example("payments", 2, 7, "decode_value", "unexpected_error", None, "KeyError at leaves.py:5")
+    broken = Tally(
+        "payments", 2, dead=1, reasons={"unexpected_error": 1}, examples={"unexpected_error": unexpected},
+        unexpected=unexpected,
+    )  # fmt: skip
+    check_tolerance(spec(tolerance="all"), Counts(read=5, dead=1), [broken])
+    with pytest.raises(ToleranceError) as stop:
+        check_tolerance(spec(), Counts(read=5, dead=1), [tally(0, wrong_type=1), broken])
+    text = str(stop.value)
+    assert "frazil itself fails at a record; topic payments, partition 2, offset 7" in text
+    assert "unexpected_error in decode_value (KeyError at leaves.py:5)" in text
+    assert "tolerance: all" in text
 
 
 def test_without_a_breaker_any_number_is_kept_as_dead_letters() -> None:

@@ -1,0 +1,208 @@
+"""A dead letter as Kafka Connect's sinks write theirs: original bytes, original headers, then why it failed.
+
+Kafka Connect's contract is that of its `DeadLetterQueueReporter` (Kafka 4.0): ten headers `__connect.errors.*` in a
+fixed order behind the record's own, all UTF-8 text. What Connect has no header for goes under `__frazil.`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+CONNECT = "__connect.errors."
+FRAZIL = "__frazil."
+EXCEPTION_MESSAGE = CONNECT + "exception.message"
+STACK_TRACE = CONNECT + "exception.stacktrace"
+POINTER = FRAZIL + "pointer"
+TIMESTAMP = FRAZIL + "timestamp"
+
+TASK_ID = "0"
+# Kafka's header names are for programs: who switches on them needs them to stay as they are.
+_EXCEPTIONS = "frazil.errors."
+_STAGES: tuple[tuple[str, str, str], ...] = (
+    ("decode_value", "VALUE_CONVERTER", "frazil.decode.ValueDecoder"),
+    ("decode_key", "KEY_CONVERTER", "frazil.decode.KeyDecoder"),
+    ("key", "KEY_CONVERTER", "frazil.decode.KeyDecoder"),
+    ("decode_header", "HEADER_CONVERTER", "frazil.decode.HeaderDecoder"),
+    ("header", "HEADER_CONVERTER", "frazil.decode.HeaderDecoder"),
+    ("transform", "TRANSFORMATION", "frazil.transform.Transform"),
+)
+_WRITER = ("TASK_PUT", "frazil.write.TableWriter")
+
+LONGEST_TRACE = 4096
+_SHORT_MESSAGE = 256
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What Kafka's record format (version 2) needs at most beside keys, values and header texts: the batch's head, the
+# record's own lengths and deltas, and two lengths per header.
+_BATCH_HEAD = 61
+_RECORD_HEAD = 36
+_HEADER_HEAD = 10
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """A record to be produced.
+
+    Attributes:
+        timestamp_ms: Milliseconds since 1970; None where the source had none.
+        headers: In order; a name may stand more than once.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    timestamp_ms: int | None
+
+    @property
+    def size(self) -> int:
+        """The most bytes that a batch with nothing but this record takes, uncompressed."""
+        texts = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
+        body = len(self.key or b"") + len(self.value or b"") + texts
+        return _BATCH_HEAD + _RECORD_HEAD + len(self.headers) * _HEADER_HEAD + body
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a topic takes.
+
+    Attributes:
+        max_bytes: Its `max.message.bytes`.
+        before_ms, after_ms: How far a timestamp may be before and after the broker's clock; None for any distance, as
+            where the topic keeps the time of arrival.
+    """
+
+    max_bytes: int = 1_048_588
+    before_ms: int | None = None
+    after_ms: int | None = None
+
+    def takes_time(self, timestamp_ms: int, now_ms: int) -> bool:
+        """Whether a record with this timestamp is taken."""
+        if self.before_ms is not None and now_ms - timestamp_ms > self.before_ms:
+            return False
+        return self.after_ms is None or timestamp_ms - now_ms <= self.after_ms
+
+
+def connect_stage(stage: str) -> tuple[str, str]:
+    """Connect's stage, and the class that failed, for a stage of ours; what is not Connect's own is its `TASK_PUT`."""
+    for begin, connect, class_name in _STAGES:
+        if stage.startswith(begin):
+            return connect, class_name
+    return _WRITER
+
+
+def letter_record(letter: Mapping[str, Any], table: str, limits: Limits, now_ms: int) -> KafkaRecord | None:
+    """One row of the dead-letter table as a record of the topic.
+
+    What is too large for the topic loses its stack trace, then the end of its message, then its value, key and original
+    headers in this order; from then on a header `__frazil.pointer` says where in the table all of it is.
+
+    Args:
+        letter: The row, by column.
+        table: The name of the dead-letter table.
+        limits: What the topic takes.
+        now_ms: The clock, for topics that refuse timestamps far from it.
+
+    Returns:
+        The record, or None if not even the reasons alone fit into the topic.
+    """
+    original = tuple((header["key"] or "", header["value"]) for header in letter["headers"] or ())
+    timestamp = _milliseconds(letter["timestamp"])
+    ours = [*_own_headers(letter, table)]
+    # The client takes 0 for "now".
+    if timestamp is not None and (timestamp == 0 or not limits.takes_time(timestamp, now_ms)):
+        ours.append((TIMESTAMP, str(timestamp).encode()))
+        timestamp = None
+    reasons = tuple(_connect_headers(letter))
+    whole = KafkaRecord(letter["key"], letter["value"], (*original, *reasons, *ours), timestamp)
+    if whole.size <= limits.max_bytes:
+        return whole
+    return next((each for each in _ever_smaller(whole, letter, table, original) if each.size <= limits.max_bytes), None)
+
+
+def _ever_smaller(
+    whole: KafkaRecord, letter: Mapping[str, Any], table: str, original: Sequence[Header]
+) -> Iterator[KafkaRecord]:
+    # Only the last of a name is ours: a letter of a letter carries those of its first trip as well.
+    own = [*whole.headers[len(original) :]]
+    own = [header for header in own if header[0] != STACK_TRACE]
+    yield replace(whole, headers=(*original, *own))
+    own = [(name, _cut(value, _SHORT_MESSAGE) if name == EXCEPTION_MESSAGE else value) for name, value in own]
+    yield replace(whole, headers=(*original, *own))
+    own.append((POINTER, _pointer(letter, table)))
+    pointed = replace(whole, value=None, headers=(*original, *own))
+    yield pointed
+    yield replace(pointed, key=None)
+    yield replace(pointed, key=None, headers=tuple(own))
+
+
+def _connect_headers(letter: Mapping[str, Any]) -> Iterator[Header]:
+    stage, class_name = connect_stage(letter["stage"])
+    exception = _EXCEPTIONS + letter["error_class"]
+    message: str | None = letter["message"]
+    texts: tuple[tuple[str, str | None], ...] = (
+        ("topic", letter["topic"]),
+        ("partition", str(letter["partition"])),
+        ("offset", str(letter["offset"])),
+        ("connector.name", letter["stream"]),
+        ("task.id", TASK_ID),
+        ("stage", stage),
+        ("class.name", class_name),
+        ("exception.class.name", exception),
+        ("exception.message", message),
+        ("exception.stacktrace", _trace(exception, message, class_name, letter["field"])),
+    )
+    for name, text in texts:
+        yield CONNECT + name, None if text is None else text.encode()
+
+
+def _trace(exception: str, message: str | None, class_name: str, field: str | None) -> str:
+    """In the form of a stack trace of Java: what failed, and where in the record."""
+    first = exception if message is None else f"{exception}: {message}"
+    last = f"\n\tat {class_name}({field or 'record'})\n"
+    room = LONGEST_TRACE - len(last.encode())
+    return (_cut(first.encode(), room) or b"").decode() + last
+
+
+def _own_headers(letter: Mapping[str, Any], table: str) -> Iterator[Header]:
+    first_seen: datetime = letter["first_seen"]
+    texts: tuple[tuple[str, object], ...] = (
+        ("error_class", letter["error_class"]),
+        ("stage", letter["stage"]),
+        ("field", letter["field"]),
+        ("config", letter["config_hash"]),
+        ("epoch", letter["epoch"]),
+        ("batch", letter["batch_id"]),
+        ("first_seen", first_seen.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")),
+        ("timestamp_type", letter["timestamp_type"]),
+        ("masked", letter.get("masked")),
+        ("table", table),
+    )
+    for name, value in texts:
+        if value is not None:
+            yield FRAZIL + name, str(value).encode()
+
+
+def _pointer(letter: Mapping[str, Any], table: str) -> bytes:
+    where = {"table": table} | {name: letter[name] for name in ("stream", "topic", "partition", "offset")}
+    return json.dumps(where, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _milliseconds(timestamp: datetime | None) -> int | None:
+    """Kafka's number of a timestamp; it says -1 where a record has none."""
+    if timestamp is None:
+        return None
+    millis = (timestamp - _EPOCH) // timedelta(milliseconds=1)
+    return millis if millis >= 0 else None
+
+
+def _cut(text: bytes | None, room: int) -> bytes | None:
+    """The beginning of UTF-8 text, `room` bytes at most, whole characters only."""
+    if text is None or len(text) <= room:
+        return text
+    mark = "…".encode()
+    return text[: max(0, room - len(mark))].decode(errors="ignore").encode() + mark

@@ -1,0 +1,208 @@
+"""Changing the life of letters: their rows are rewritten on exactly the head that was read, or not at all."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask
+
+from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError
+from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max
+from jobs.commit.producer import overwrite_once
+from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.commit.target import Target
+from jobs.deadletter.letters import KEYS, files_with, keys_of, read_whole
+from jobs.deadletter.selection import within
+from jobs.deadletter.table import LIFE_ARROW
+from jobs.steps import step
+from jobs.write.target_writer import TargetWriter
+
+log = logging.getLogger(__name__)
+
+MAX_REFUSALS = 50
+# Whose life changes, and to what.
+CHANGE_ARROW = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("first_seen", pa.timestamp("us", tz="UTC")),
+        *LIFE_ARROW,
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """Files to take the place of others; nothing refers to the new ones yet."""
+
+    letters: int = 0
+    tasks: Sequence[FileScanTask] = ()
+    files: Sequence[DataFile] = ()
+    writer: TargetWriter | None = None
+    schema_id: int = 0
+    spec_id: int = 0
+
+    def still_fits(self, target: Target, tasks: Sequence[FileScanTask]) -> bool:
+        """Whether the files that are replaced are still there as they were read: somebody only added others."""
+        metadata = target.table.metadata
+        now = {task.file.file_path: _deletes(task) for task in tasks}
+        return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id) and all(
+            now.get(task.file.file_path) == _deletes(task) for task in self.tasks
+        )
+
+
+def change_life(
+    target: Target, changes: pa.Table, *, epoch: int, stamp: Stamp | None = None, undo: bool = False
+) -> int:
+    """Set the life columns of letters to what `changes` says, however often it is called.
+
+    A letter that is replayed stays so; one that is dismissed is not taken back by a replay that failed; attempts only
+    grow.
+
+    Args:
+        target: The dead-letter table, under the id that replays have.
+        changes: In the columns of `CHANGE_ARROW`.
+        epoch: Of the replay; a later one that has claimed the table is not overtaken.
+        stamp: Goes with the change.
+        undo: Also letters that are replayed are set back: their rows are known to be gone.
+
+    Returns:
+        The letters whose life changed now.
+
+    Raises:
+        FencedError: A later replay has been here.
+        UnreadableLettersError: A file of theirs cannot be read; nothing is changed.
+    """
+    made: _Rewritten | None = None
+    refusal: HeadMovedError | None = None
+    for _ in range(MAX_REFUSALS):
+        newest = target.read()
+        if newest and newest.epoch > epoch:
+            if made and made.writer:
+                made.writer.abort()
+            raise FencedError(target.stream, epoch, newest.epoch, target.name)
+        tasks = files_with(target.table, within(_ranges(changes))) if changes.num_rows else []
+        if made is None or not made.still_fits(target, tasks):
+            if made and made.writer:
+                made.writer.abort()
+            made = _rewritten(target, changes, tasks, undo)
+        if not made.letters and stamp is None:
+            return 0
+        try:
+            _commit(target, made, stamp)
+        except HeadMovedError as moved:
+            refusal = moved
+            log.info("the life of letters in %s is written again: %s", target.name, moved)
+            continue
+        return made.letters
+    raise CommitRefusedError(
+        f"table {target.name}: the catalog refused {MAX_REFUSALS} changes to letters in a row, the last with: "
+        f"{refusal}",
+        fix="if others write to the table, let them finish; then run this again",
+    )
+
+
+def _commit(target: Target, made: _Rewritten, stamp: Stamp | None) -> None:
+    summary: dict[str, str] = {"frazil.letters-changed": str(made.letters)}
+    properties: dict[str, str] = {}
+    if stamp is not None:
+        before = target.newest.position if target.newest else {}
+        sequence = target.table.metadata.next_sequence_number()
+        stamp = replace(stamp, sequence=sequence, position=pointwise_max([before, stamp.position]))
+        properties = {property_key(target.stream): stamp.to_json()}
+        summary[SUMMARY_KEY] = stamp.to_json()
+    overwrite_once(
+        target.table,
+        [task.file for task in made.tasks],
+        made.files,
+        summary=summary,
+        properties=properties,
+        on_written=lambda: step("inside_life_change"),
+    )
+    if stamp is not None:
+        target.newest = stamp
+
+
+def _rewritten(target: Target, changes: pa.Table, tasks: Sequence[FileScanTask], undo: bool) -> _Rewritten:
+    table = target.table
+    topics: dict[str, int] = {}
+    wanted = keys_of(changes, topics, KEYS)
+    writer = TargetWriter(table.metadata, table.io, file_prefix="letters")
+    letters, touched = 0, []
+    try:
+        for task in tasks:
+            found = sum(_changed(batch, changes, wanted, topics, undo)[1] for batch in _lives(target, task))
+            if not found:
+                continue
+            touched.append(task)
+            for batch in read_whole(table, task):
+                rows, count = _changed(batch, changes, wanted, topics, undo)
+                letters += count
+                writer.write(rows)
+        files = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    metadata = table.metadata
+    return _Rewritten(letters, touched, files, writer, metadata.current_schema_id, metadata.default_spec_id)
+
+
+def _lives(target: Target, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    return read_whole(target.table, task, (*KEYS, "state", "attempts"))
+
+
+def _changed(
+    rows: pa.RecordBatch, changes: pa.Table, wanted: pa.Array, topics: dict[str, int], undo: bool
+) -> tuple[pa.RecordBatch, int]:
+    """The rows with the changes that may be made to them, and how many those are."""
+    at = pc.index_in(keys_of(rows, topics, KEYS), value_set=wanted)
+    state, attempts = changes.column("state").take(at), changes.column("attempts").take(at)
+    before = pc.fill_null(rows.column("state").cast(pa.string()), "new")
+    tried = pc.fill_null(rows.column("attempts"), 0)
+    settled = pc.equal(before, "replayed")
+    allowed = pc.case_when(
+        pc.make_struct(
+            pc.equal(state, "replayed"),
+            pc.equal(state, "dismissed"),
+            pc.equal(state, "new"),
+            pc.is_in(state, value_set=pa.array(["failed_again", "parked"])),
+        ),
+        pc.invert(settled),
+        pc.and_(pc.invert(settled), pc.not_equal(before, "dismissed")),
+        pc.and_(pc.or_(pc.invert(settled), undo), pc.not_equal(before, "new")),
+        pc.and_(
+            pc.invert(pc.is_in(before, value_set=pa.array(["replayed", "dismissed"]))),
+            pc.less(tried, pc.fill_null(attempts, 0)),
+        ),
+    )
+    change = pc.fill_null(allowed, False)
+    count = pc.sum(change).as_py() or 0
+    arrays = []
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if count and name in LIFE_ARROW.names:
+            new = changes.column(name).take(at).cast(column.type)
+            column = pc.if_else(change, new, column)
+            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, names=rows.schema.names), count
+
+
+def _ranges(changes: pa.Table) -> dict[TopicPartition, OffsetRange]:
+    grouped = changes.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
+    return {
+        TopicPartition(row["topic"], row["partition"]): OffsetRange(row["offset_min"], row["offset_max"] + 1)
+        for row in grouped.to_pylist()
+    }
+
+
+def _deletes(task: FileScanTask) -> frozenset[str]:
+    return frozenset(file.file_path for file in task.delete_files)

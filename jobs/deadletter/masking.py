@@ -1,0 +1,186 @@
+"""What of a failed record its letter does not keep: masked fields of the value, headers, the key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from jobs.decode.outcome import Failure
+from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
+from jobs.spec.mask import Mask, path_parts
+
+MARK = "[masked]"
+VALUE = "value"
+KEY = "key"
+HEADERS = "headers"
+FIELD = "field:"
+
+_MARK_JSON = msgspec.Raw(msgspec.json.encode(MARK))
+_PARTS = re.compile(r"(?:[^,`]|`[^`]*`)+")
+_INDEX = re.compile(r"\[[^\]]*\]")
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+
+
+class _Withheld(Exception):
+    """A value in which the masked fields cannot be told from the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Failed records as their letters keep them.
+
+    Attributes:
+        records: With the columns of the records.
+        failures: With messages that quote nothing masked.
+        parts: Per record, what the letter does not keep, with commas: ``value`` if it can never be a row again,
+            ``field:card.number`` for a masked field that the schema does not declare, ``key``, ``headers``; None if it
+            is the record as it was consumed.
+    """
+
+    records: pa.RecordBatch
+    failures: list[Failure]
+    parts: list[str | None]
+
+
+def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, declared: StructType) -> Masked:
+    """Masks failed records.
+
+    Args:
+        records: One per failure, in their order, with headers as a list of key and value.
+        failures: Why they failed.
+        mask: What is not kept.
+        declared: The columns that the stream decodes.
+    """
+    parts: list[list[str]] = [[] for _ in failures]
+    changed = {name: records.column(name) for name in ("key", "value", "headers") if name in records.schema.names}
+    told = list(failures)
+    if mask.key and "key" in changed:
+        for row, key in enumerate(changed["key"].is_valid().to_pylist()):
+            if key:
+                parts[row].append(KEY)
+        changed["key"] = pa.nulls(records.num_rows, changed["key"].type)
+    if mask.headers and "headers" in changed:
+        changed["headers"] = _masked_headers(changed["headers"], set(mask.headers), parts)
+    if mask.columns and "value" in changed:
+        values: list[bytes | None] = []
+        for row, value in enumerate(changed["value"].to_pylist()):
+            kept, gone = _masked_value(value, mask.paths)
+            values.append(kept)
+            withheld = value is not None and kept is None
+            if withheld or any(_declares(declared, path) for path in gone):
+                parts[row].append(VALUE)
+            else:
+                parts[row].extend(FIELD + _text(path) for path in gone)
+            if withheld or _about(told[row].field, mask.paths):
+                told[row] = replace(told[row], message="what was found is masked")
+        changed["value"] = pa.array(values, changed["value"].type)
+    for name, column in changed.items():
+        index = records.schema.get_field_index(name)
+        records = records.set_column(index, records.schema.field(index), column)
+    return Masked(records, told, [",".join(each) or None for each in parts])
+
+
+def can_return(parts: str | None, declared: StructType) -> bool:
+    """Whether a letter's value is fit to be decoded again: nothing that the schema declares is masked in it.
+
+    Args:
+        parts: What the letter does not keep, see `Masked.parts`.
+        declared: The columns that it would be decoded to, a correction's included.
+    """
+    for part in _PARTS.findall(parts or ""):
+        if part == VALUE or (part.startswith(FIELD) and _declares(declared, path_parts(part.removeprefix(FIELD)))):
+            return False
+    return True
+
+
+def _masked_headers(headers: pa.Array, names: set[str], parts: list[list[str]]) -> pa.Array:
+    rows: list[Any] = headers.to_pylist()
+    for row, entries in enumerate(rows):
+        hit = [entry for entry in entries or () if entry["key"] in names]
+        for entry in hit:
+            entry["value"] = MARK.encode()
+        if hit:
+            parts[row].append(HEADERS)
+    return pa.array(rows, headers.type)
+
+
+def _masked_value(value: bytes | None, paths: Sequence[tuple[str, ...]]) -> tuple[bytes | None, list[tuple[str, ...]]]:
+    """The value with marks in it, and the paths that had something; None if nothing of it can be kept."""
+    if value is None:
+        return None, []
+    gone: list[tuple[str, ...]] = []
+    try:
+        # The whole text has to be JSON: behind an error anything may stand.
+        value.decode()
+        raw = _ANY.decode(value)
+        for path in paths:
+            raw, hit = _without(raw, path)
+            if hit:
+                gone.append(path)
+    except (_Withheld, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, list(paths)
+    return (bytes(raw) if gone else value), gone
+
+
+def _without(raw: msgspec.Raw, path: tuple[str, ...]) -> tuple[msgspec.Raw, bool]:
+    """The JSON text with a mark in place of what stands at the path; tokens beside it stay as they are written."""
+    text = bytes(raw).lstrip(b" \t\r\n")
+    if text.startswith(b"["):
+        items = [_without(item, path) for item in _ARRAY.decode(text)]
+        hit = any(found for _, found in items)
+        return (msgspec.Raw(msgspec.json.encode([item for item, _ in items])) if hit else raw), hit
+    if text.startswith(b"n"):
+        return raw, False
+    if not text.startswith(b"{"):
+        # Where fields should be stands a single value: perhaps the very one, only in another place.
+        raise _Withheld
+    keys: dict[str, msgspec.Raw] = _OBJECT.decode(text)
+    found = False
+    for key, inner in keys.items():
+        # A key in another case is refused by the decoder, and so comes here.
+        if key.casefold() != path[0].casefold():
+            continue
+        if len(path) == 1:
+            keys[key], found = _MARK_JSON, True
+            continue
+        try:
+            keys[key], hit = _without(inner, path[1:])
+        except _Withheld:
+            keys[key], hit = _MARK_JSON, True
+        found = found or hit
+    return (msgspec.Raw(msgspec.json.encode(keys)) if found else raw), found
+
+
+def _declares(declared: DeclaredType, path: tuple[str, ...]) -> bool:
+    """Whether decoding looks at what stands at the path, or within it."""
+    while isinstance(declared, (ListType, MapType)):
+        if isinstance(declared, MapType):
+            return True
+        declared = declared.element
+    if not path or not isinstance(declared, StructType):
+        return True
+    inner = next((field.type for field in declared.fields if field.name.casefold() == path[0].casefold()), None)
+    return inner is not None and _declares(inner, path[1:])
+
+
+def _about(field: str | None, paths: Sequence[tuple[str, ...]]) -> bool:
+    """Whether a failure is about a masked field, something within it, or something around it."""
+    if field is None:
+        return False
+    at = _INDEX.sub("", field).removeprefix("$").removeprefix(".").casefold()
+    for path in paths:
+        masked_at = ".".join(path).casefold()
+        if not at or at == masked_at or at.startswith(f"{masked_at}.") or masked_at.startswith(f"{at}."):
+            return True
+    return False
+
+
+def _text(path: tuple[str, ...]) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" if not part.isidentifier() else part for part in path)

@@ -1,0 +1,113 @@
+"""How far the letters of a stream are published: one number and a text, as Kafka keeps them for a consumer group.
+
+Letters are published in the order of `(epoch, batch, topic, partition, offset)`. Epochs and batches only grow, and a
+batch's letters are committed to the table at once and never again, so in this order nothing ever appears before a place
+that was published, whoever rewrites the table's files.
+"""
+
+# PyIceberg's conditions take a column and a value, which a type checker does not see.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, LessThan, LessThanOrEqual, Or
+
+from jobs.errors import FrazilError
+
+ORDER = ("epoch", "batch_id", "topic", "partition", "offset")
+_BATCHES = 2**32
+
+Key = tuple[int, int, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A place in the order of a stream's letters.
+
+    Attributes:
+        epoch, batch: All batches before this one are published.
+        after: Of this batch, the letters up to the record `(topic, partition, offset)`; None for all of them.
+    """
+
+    epoch: int
+    batch: int
+    after: tuple[str, int, int] | None = None
+
+    @staticmethod
+    def before_epoch(epoch: int) -> Published:
+        """Everything of earlier epochs counts as published."""
+        return Published(epoch - 1, _BATCHES - 1)
+
+    @staticmethod
+    def through(key: Key) -> Published:
+        """The letter with this key was the last one."""
+        return Published(key[0], key[1], (key[2], key[3], key[4]))
+
+    @property
+    def offset(self) -> int:
+        """The number that the group keeps: `epoch · 2³² + batch`."""
+        return self.epoch * _BATCHES + self.batch
+
+    def metadata(self, table: str) -> str:
+        """The text that the group keeps beside the number, for programs and for whoever lists the group."""
+        document: dict[str, Any] = {
+            "v": 1,
+            "means": "offset = epoch * 2^32 + batch: dead letters up to here are in the topic, of this batch those up "
+            "to 'after'",
+            "table": table,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "after": self.after,
+        }
+        return msgspec.json.encode(document).decode()
+
+    @staticmethod
+    def from_group(offset: int, metadata: str | None) -> Published:
+        """The inverse of `offset` and `metadata`.
+
+        Raises:
+            FrazilError: Somebody else has committed to the group.
+        """
+        epoch, batch = divmod(offset, _BATCHES)
+        try:
+            document: dict[str, Any] = msgspec.json.decode(metadata or "")
+            if document["v"] != 1 or (document["epoch"], document["batch"]) != (epoch, batch):
+                raise ValueError
+            after = document["after"]
+            return Published(epoch, batch, None if after is None else (str(after[0]), int(after[1]), int(after[2])))
+        except (msgspec.DecodeError, KeyError, ValueError, TypeError, IndexError):
+            raise FrazilError(
+                f"offset {offset} with the text {metadata!r} is no position of dead letters: somebody else has "
+                "committed to the group.",
+                fix="delete the group's offset; frazil then goes on after its own note of what is published",
+            ) from None
+
+    def rows_after(self, stream: str, through: Key | None = None) -> BooleanExpression:
+        """The letters of `stream` behind this place, as a filter of a scan; up to `through`, if it is given."""
+        later: BooleanExpression = GreaterThan("epoch", self.epoch)
+        within: BooleanExpression = GreaterThan("batch_id", self.batch)
+        if self.after is not None:
+            within = Or(within, And(EqualTo("batch_id", self.batch), _beyond(self.after)))
+        rows = And(EqualTo("stream", stream), Or(later, And(EqualTo("epoch", self.epoch), within)))
+        return rows if through is None else And(rows, _up_to(through))
+
+
+def _beyond(after: tuple[str, int, int]) -> BooleanExpression:
+    topic, partition, offset = after
+    same_topic = Or(
+        GreaterThan("partition", partition), And(EqualTo("partition", partition), GreaterThan("offset", offset))
+    )
+    return Or(GreaterThan("topic", topic), And(EqualTo("topic", topic), same_topic))
+
+
+def _up_to(key: Key) -> BooleanExpression:
+    epoch, batch, topic, partition, offset = key
+    same_partition = LessThanOrEqual("offset", offset)
+    same_topic = Or(LessThan("partition", partition), And(EqualTo("partition", partition), same_partition))
+    same_batch = Or(LessThan("topic", topic), And(EqualTo("topic", topic), same_topic))
+    same_epoch = Or(LessThan("batch_id", batch), And(EqualTo("batch_id", batch), same_batch))
+    return Or(LessThan("epoch", epoch), And(EqualTo("epoch", epoch), same_epoch))

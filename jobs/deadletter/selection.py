@@ -1,0 +1,183 @@
+"""Which letters are meant: by reason, stage, field, time, offsets, state, or a SQL predicate."""
+
+# PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    Or,
+)
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.schema import Schema
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.deadletter.table import STATES
+from jobs.errors import FrazilError
+
+REPLAYABLE = ("new", "failed_again")
+_OFFSETS = re.compile(r"(?P<topic>[^:\s]+)(:(?P<partition>\d+)(:(?P<first>\d*)-(?P<last>\d*))?)?")
+
+
+class SelectionError(FrazilError):
+    """What is asked for means nothing for the dead-letter table."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSelection:
+    """Letters of a topic, of one partition of it, or of some of that partition's offsets.
+
+    Attributes:
+        partition: None for all.
+        range: The offsets, its end exclusive; None for all.
+    """
+
+    topic: str
+    partition: int | None = None
+    range: OffsetRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Letters that fit all that is given; of several values in one field, any.
+
+    Attributes:
+        reasons: Values of `error_class`.
+        stages: Values of `stage`.
+        fields: Values of `field`, such as `$.amount`.
+        since: Letters first seen (`first_seen`, when frazil met the record) at this instant or later.
+        until: Letters first seen before this instant.
+        offsets: Where the records are.
+        states: Of the letters; null in the table is `new`.
+        where: A predicate over the table's columns, in SQL.
+        limit: The most letters; data files with the oldest letters come first.
+    """
+
+    reasons: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    offsets: tuple[OffsetSelection, ...] = ()
+    states: tuple[str, ...] = REPLAYABLE
+    where: str | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.states) - set(STATES))
+        if unknown:
+            raise SelectionError(f"{unknown[0]} is no state of a letter.", fix=f"one of {', '.join(STATES)}")
+        if any(at is not None and at.tzinfo is None for at in (self.since, self.until)):
+            raise SelectionError("a time does not say its zone.", fix="write it such as 2026-01-31T08:00:00Z")
+
+    def filter(self, stream: str, schema: Schema) -> BooleanExpression:
+        """The selection as PyIceberg's row filter.
+
+        Args:
+            stream: Whose letters.
+            schema: Of the dead-letter table; a table without `state` has new letters only.
+
+        Raises:
+            SelectionError: `where` does not parse, or names what the table does not have.
+        """
+        parts: list[BooleanExpression] = []
+        parts.append(EqualTo("stream", stream))
+        parts += [
+            In(column, set(values))
+            for column, values in (("error_class", self.reasons), ("stage", self.stages), ("field", self.fields))
+            if values
+        ]
+        if self.since is not None:
+            parts.append(GreaterThanOrEqual("first_seen", self.since.astimezone(UTC).isoformat()))
+        if self.until is not None:
+            parts.append(LessThan("first_seen", self.until.astimezone(UTC).isoformat()))
+        if self.offsets:
+            parts.append(_any(_of_offsets(each) for each in self.offsets))
+        if set(self.states) != set(STATES):
+            parts.append(_of_states(self.states, schema))
+        if self.where is not None:
+            parts.append(_parsed(self.where, schema))
+        return functools.reduce(And, parts)
+
+
+def parse_offsets(text: str) -> OffsetSelection:
+    """Read `topic`, `topic:3` or `topic:3:17-42`, the last offset included; `17-` is all from there on.
+
+    Raises:
+        SelectionError: It is none of these.
+    """
+    found = _OFFSETS.fullmatch(text.strip())
+    if not found:
+        raise SelectionError(f"'{text}' is no place in Kafka.", fix="write it as TOPIC, TOPIC:3 or TOPIC:3:17-42")
+    topic, partition, first, last = found["topic"], found["partition"], found["first"], found["last"]
+    if first is None:
+        return OffsetSelection(topic, None if partition is None else int(partition))
+    range_ = OffsetRange(int(first or 0), int(last) + 1 if last else 2**63 - 1)
+    if range_.start >= range_.end:
+        raise SelectionError(f"'{text}' ends before it begins.", fix=f"write it as {topic}:{partition}:{last}-{first}")
+    return OffsetSelection(topic, int(partition), range_)
+
+
+def within(ranges: dict[TopicPartition, OffsetRange]) -> BooleanExpression:
+    """Letters whose coordinates lie in these ranges."""
+    return _any(_of_offsets(OffsetSelection(p.topic, p.partition, range_)) for p, range_ in sorted(ranges.items()))
+
+
+def _of_offsets(each: OffsetSelection) -> BooleanExpression:
+    wanted: BooleanExpression = EqualTo("topic", each.topic)
+    if each.partition is not None:
+        wanted = And(wanted, EqualTo("partition", each.partition))
+    if each.range is not None:
+        wanted = And(wanted, GreaterThanOrEqual("offset", each.range.start), LessThan("offset", each.range.end))
+    return wanted
+
+
+def _of_states(states: tuple[str, ...], schema: Schema) -> BooleanExpression:
+    if "state" not in {field.name for field in schema.fields}:
+        return AlwaysTrue() if "new" in states else AlwaysFalse()
+    wanted: BooleanExpression = In("state", set(states))
+    return Or(wanted, IsNull("state")) if "new" in states else wanted
+
+
+def _parsed(text: str, schema: Schema) -> BooleanExpression:
+    columns = ", ".join(field.name for field in schema.fields)
+    try:
+        wanted = parse(text)
+    except Exception as problem:
+        column = getattr(problem, "column", None)
+        at = f" at character {column}" if isinstance(column, int) else ""
+        raise SelectionError(
+            f"the predicate {text!r} cannot be read{at}.",
+            fix="write it such as \"error_class = 'wrong_type' and offset >= 100\"; known are and, or, not, in, "
+            "between, like 'x%', is null",
+        ) from None
+    try:
+        bind(schema, wanted, case_sensitive=True)
+    except (ValueError, TypeError) as problem:
+        said = re.sub(
+            r"Could not find field with name (.+), case_sensitive=True", r"there is no column \1", str(problem)
+        )
+        raise SelectionError(
+            f"the predicate {text!r} does not fit the dead-letter table: {said}.", fix=f"its columns are {columns}"
+        ) from None
+    return wanted
+
+
+def _any(parts: Iterable[BooleanExpression]) -> BooleanExpression:
+    return functools.reduce(Or, parts, AlwaysFalse())

@@ -1,0 +1,100 @@
+"""Which records stand in a table already, by the coordinates that its rows carry."""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
+# expressions it sees pydantic's keywords only.
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThanOrEqual,
+    Or,
+)
+from pyiceberg.table import Table
+
+from jobs.deadletter.letters import keys_of
+
+SINK_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp")
+LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp")
+
+
+def has_coordinates(table: Table) -> bool:
+    """Whether the rows of a stream's table say where they come from."""
+    return set(SINK_COLUMNS) <= set(table.schema().column_names)
+
+
+def standing(
+    table: Table,
+    records: pa.RecordBatch,
+    *,
+    columns: tuple[str, str, str, str] = SINK_COLUMNS,
+    by_time: bool = True,
+    only: BooleanExpression | None = None,
+) -> np.ndarray:
+    """Which of the records have a row in the table: a mask over them.
+
+    Args:
+        records: With topic, partition, offset and timestamp.
+        columns: What the table calls them.
+        by_time: A row is a record's only if it has its timestamp as well. A topic that was deleted and created again
+            gives the same offsets to other records.
+        only: Of the table's rows; all without it.
+    """
+    none = np.zeros(records.num_rows, dtype=bool)
+    if not records.num_rows or table.current_snapshot() is None:
+        return none
+    topics: dict[str, int] = {}
+    sought = _keys(records, topics, LETTER_COLUMNS, by_time)
+    wanted = _near(records, columns)
+    wanted = wanted if only is None else And(wanted, only)
+    for batch in table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader():
+        if batch.num_rows:
+            found = pc.is_in(sought, value_set=_keys(batch, topics, columns, by_time))
+            none |= found.to_numpy(zero_copy_only=False)
+    return none
+
+
+def first_of(records: pa.RecordBatch, *, by_time: bool = True) -> np.ndarray:
+    """For each record, the index of the first one that is the same; its own if it is the first."""
+    if not records.num_rows:
+        return np.zeros(0, np.int64)
+    codes = _keys(records, {}, LETTER_COLUMNS, by_time).dictionary_encode().indices.to_numpy()
+    _, firsts, group = np.unique(codes, return_index=True, return_inverse=True)
+    return firsts[group]
+
+
+def _keys(
+    rows: pa.RecordBatch, topics: dict[str, int], names: tuple[str, str, str, str], by_time: bool
+) -> pa.FixedSizeBinaryArray:
+    if by_time:
+        return keys_of(rows, topics, names)
+    index = rows.schema.get_field_index(names[3])
+    return keys_of(rows.set_column(index, names[3], pa.nulls(rows.num_rows, pa.timestamp("us", "UTC"))), topics, names)
+
+
+def _near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> BooleanExpression:
+    """One range per partition, which the files' statistics can answer."""
+    topic, partition, offset, _ = columns
+    grouped = pa.Table.from_batches([records.select(["topic", "partition", "offset"])])
+    ranges = grouped.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    parts: list[BooleanExpression] = [
+        And(
+            EqualTo(topic, row["topic"]),
+            EqualTo(partition, row["partition"]),
+            GreaterThanOrEqual(offset, row["offset_min"]),
+            LessThanOrEqual(offset, row["offset_max"]),
+        )
+        for row in ranges
+        if row["topic"] is not None and row["partition"] is not None and row["offset_min"] is not None
+    ]
+    return functools.reduce(Or, parts, AlwaysFalse())

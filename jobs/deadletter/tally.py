@@ -1,0 +1,151 @@
+"""Counting a stream's letters by state, reason and configuration; each data file is read once however often asked."""
+
+# PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import FileScanTask, Table
+
+from jobs.deadletter.letters import UnreadableLettersError, read_whole
+from jobs.deadletter.selection import REPLAYABLE
+from jobs.deadletter.table import STATES
+
+WAITING = ("new", "failed_again", "parked")
+"""States of letters that have not come back, and that nobody has dismissed."""
+MOST_FILES = 20_000
+
+
+class Kind(NamedTuple):
+    """What letters are counted by: `config` is the hash of the configuration under which they failed first."""
+
+    state: str
+    reason: str
+    config: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A stream's letters at one snapshot of their table.
+
+    Attributes:
+        unreadable: Rows of data files that cannot be read; they are in no other number.
+    """
+
+    snapshot_id: int | None = None
+    kinds: Mapping[Kind, int] = field(default_factory=dict)
+    unreadable: int = 0
+
+    @property
+    def total(self) -> int:
+        """All letters that could be read."""
+        return sum(self.kinds.values())
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        """Every state with its letters, also those without any: a line that is plotted has no gaps."""
+        return {state: sum(n for kind, n in self.kinds.items() if kind.state == state) for state in STATES}
+
+    @property
+    def waiting(self) -> int:
+        """Letters that have not come back, and that nobody has dismissed."""
+        return sum(n for kind, n in self.kinds.items() if kind.state in WAITING)
+
+    def table(self) -> dict[str, dict[str, int]]:
+        """`{reason: {state: letters}}`, the reasons with the most waiting letters first."""
+        rows: dict[str, dict[str, int]] = {}
+        for kind, n in self.kinds.items():
+            row = rows.setdefault(kind.reason, dict.fromkeys(STATES, 0))
+            row[kind.state] += n
+
+        def weight(reason: str) -> tuple[int, int, str]:
+            return -sum(rows[reason][state] for state in WAITING), -sum(rows[reason].values()), reason
+
+        return {reason: rows[reason] for reason in sorted(rows, key=weight)}
+
+    def of_other_configurations(self, config: str) -> dict[str, int]:
+        """Letters by reason that a replay would take and that failed under another configuration than this one."""
+        found: dict[str, int] = {}
+        for kind, n in self.kinds.items():
+            if kind.state in REPLAYABLE and kind.config != config:
+                found[kind.reason] = found.get(kind.reason, 0) + n
+        return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
+
+
+class KnownFiles:
+    """What data files were found to hold; they never change, so what was counted once need not be read again."""
+
+    def __init__(self, most: int = MOST_FILES) -> None:
+        self._most: int = most
+        self._counts: OrderedDict[tuple[str, ...], dict[tuple[str, Kind], int]] = OrderedDict()
+        self._lock: threading.Lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def get(self, file: tuple[str, ...]) -> dict[tuple[str, Kind], int] | None:
+        """The letters of a file by stream and kind, if it was counted."""
+        with self._lock:
+            found = self._counts.get(file)
+            if found is not None:
+                self._counts.move_to_end(file)
+            return found
+
+    def put(self, file: tuple[str, ...], counts: dict[tuple[str, Kind], int]) -> None:
+        """Remember a file; those that nobody asked for the longest are forgotten."""
+        with self._lock:
+            self._counts[file] = counts
+            while len(self._counts) > self._most:
+                self._counts.popitem(last=False)
+
+
+def tally(table: Table, stream: str, known: KnownFiles | None = None) -> Tally:
+    """Count a stream's letters at the snapshot that the table stands at in memory.
+
+    Reads four columns of the files that `known` does not have, and the manifests. What a call that is given up has
+    counted is of use to the next.
+
+    Args:
+        table: The dead-letter table; may hold other streams' letters as well.
+        known: What former calls found.
+    """
+    known = KnownFiles() if known is None else known
+    kinds: dict[Kind, int] = {}
+    unreadable = 0
+    for task in table.scan(row_filter=EqualTo("stream", stream)).plan_files():
+        file = (str(table.metadata.table_uuid), task.file.file_path, *sorted(d.file_path for d in task.delete_files))
+        counts = known.get(file)
+        if counts is None:
+            try:
+                counts = _counted(table, task)
+            except UnreadableLettersError:
+                unreadable += task.file.record_count
+                continue
+            known.put(file, counts)
+        for (owner, kind), n in counts.items():
+            if owner == stream:
+                kinds[kind] = kinds.get(kind, 0) + n
+    return Tally(table.metadata.current_snapshot_id, kinds, unreadable)
+
+
+def _counted(table: Table, task: FileScanTask) -> dict[tuple[str, Kind], int]:
+    names = [name for name in ("stream", "state", "error_class", "config_hash") if name in table.schema().column_names]
+    batches = list(read_whole(table, task, tuple(names)))
+    counts: dict[tuple[str, Kind], int] = {}
+    if not batches:
+        return counts
+    grouped = pa.Table.from_batches(batches).group_by(names).aggregate([([], "count_all")])
+    for row in grouped.to_pylist():
+        state = row.get("state")
+        kind = Kind(state if state in STATES else "new", row["error_class"] or "", row.get("config_hash") or "")
+        key = (row["stream"] or "", kind)
+        counts[key] = counts.get(key, 0) + row["count_all"]
+    return counts

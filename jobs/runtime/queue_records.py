@@ -1,0 +1,80 @@
+"""Messages of a topic of Connect's dead letters as the records that they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from jobs.deadletter.connect_letters import origin
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_RECORDS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Records of a queue at the coordinates that they came from.
+
+    Attributes:
+        reasons: What Connect said of each.
+        lacking: Mask of those whose headers do not say where they come from.
+        queue: The offset of each in the queue.
+    """
+
+    records: pa.RecordBatch
+    reasons: list[str | None]
+    lacking: np.ndarray
+    queue: np.ndarray
+
+    def place(self, row: int) -> tuple[str, int, int]:
+        """Topic, partition and offset of a record."""
+        topic, partition, offset = (self.records.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+        return topic, partition, offset
+
+
+def lot_of(messages: list[Message]) -> Lot:
+    """Read the headers of each."""
+    columns: dict[str, list[object]] = {name: [] for name in _RECORDS.names}
+    reasons: list[str | None] = []
+    lacking = np.zeros(len(messages), dtype=bool)
+    for row, message in enumerate(messages):
+        found = origin([(name, _bytes(value)) for name, value in message.headers() or ()])
+        lacking[row] = found.place is None
+        topic, partition, offset = found.place or (message.topic(), message.partition(), message.offset())
+        kind, millis = message.timestamp()
+        known = kind in (1, 2) and millis >= 0
+        columns["key"].append(_bytes(message.key()))
+        columns["value"].append(_bytes(message.value()))
+        columns["headers"].append([{"key": name, "value": value} for name, value in found.headers])
+        columns["topic"].append(topic)
+        columns["partition"].append(partition)
+        columns["offset"].append(offset)
+        columns["timestamp"].append(_EPOCH + timedelta(milliseconds=millis) if known else None)
+        columns["timestampType"].append(kind - 1 if known else None)
+        reasons.append(found.reason)
+    records = pa.RecordBatch.from_arrays(
+        [pa.array(columns[each.name], each.type) for each in _RECORDS], schema=_RECORDS
+    )
+    return Lot(records, reasons, lacking, np.array([message.offset() for message in messages], np.int64))
+
+
+def _bytes(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]

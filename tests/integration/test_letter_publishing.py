@@ -1,0 +1,190 @@
+"""Letters are published beside a stream that never waits for them: another cluster, one that is away, drains."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from jobs.deadletter.outbox_topic import OutboxError
+from jobs.runtime.broker import LocalBroker
+from jobs.runtime.broker_config import SecureListener
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.letter_publishing import LetterPublishing, LettersState, publishing_letters
+from jobs.runtime.opening import connect_catalog, opened
+from jobs.spec.security import librdkafka_options
+from orchestration.letter_topic_check import check_letter_topic
+from tests.helpers.tls import make_tls
+from tests.integration.dead_letters import Letters
+from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+PASSWORD = "p'a\\ss=w;rd"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[LocalBroker]:
+    """Another cluster, with a listener that asks who one is."""
+    tls = make_tls(tmp_path / "tls")
+    with LocalBroker(tmp_path / "elsewhere", secure=SecureListener(tls.keystore, {"letters": PASSWORD})) as broker:
+        yield broker
+
+
+def test_another_cluster_with_security_of_its_own(
+    broker: str, elsewhere: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = elsewhere.status().secure_address
+    security = {
+        "protocol": "SASL_SSL",
+        "mechanism": "SCRAM-SHA-512",
+        "user": "letters",
+        "password": "${env:LETTERS_PASSWORD}",
+        "ca": str(tmp_path / "tls" / "ca.pem"),
+    }
+    one = Letters(
+        tmp_path / "letters", broker, "elsewhere", {"kafka": {"bootstrap_servers": address, "security": security}}
+    )
+    one.claim(1)
+    expected = one.add(1, 0, range(7))
+    monkeypatch.setenv("LETTERS_PASSWORD", "not the password")
+    with pytest.raises(OutboxError, match=r"(?is)authentication failed") as refused:
+        one.publish()
+    assert refused.value.lasting
+    assert "kafka.security" in str(refused.value.fix)
+    assert "not the password" not in str(refused.value)
+    monkeypatch.setenv("LETTERS_PASSWORD", PASSWORD)
+    assert one.publish() == 7
+    topic = one.letter_topic()
+    assert topic.kafka is not None
+    options: dict[str, Any] = {"bootstrap.servers": address, **librdkafka_options(topic.kafka.security)}
+    assert sorted(one.seen(options=options)) == sorted(expected)
+    assert "elsewhere.dead" not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=20).topics
+    assert PASSWORD not in (tmp_path / "letters" / "state" / "published.json").read_text()
+
+
+def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
+    elsewhere: LocalBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = elsewhere.status().address
+    assert address is not None
+    one = Letters(tmp_path / "letters", address, "away")
+    one.claim(1)
+    expected = one.add(1, 0, range(3))
+    told: list[LettersState] = []
+    publishing = LetterPublishing("away", one.outbox(), told.append)
+    wait_for(lambda: publishing.state.unpublished == 0, "the letters that were there")
+    elsewhere.stop()
+    expected += one.add(1, 1, range(3, 7))
+    began = time.monotonic()
+    for _ in range(1000):
+        publishing.told()
+    assert time.monotonic() - began < 1
+    wait_for(lambda: publishing.state.problem is not None, "a word about the cluster")
+    assert publishing.state.unpublished == 4
+    assert address in str(publishing.state.problem)
+    assert elsewhere.start() == address
+    wait_for(lambda: publishing.state == LettersState(0), "the letters to be published")
+    publishing.stop()
+    assert Counter(one.seen()) == Counter(expected)
+    assert caplog.text.count("dead letters of stream away are not published") == 1
+
+
+def test_ending_while_the_cluster_is_away_takes_seconds(tmp_path: Path) -> None:
+    one = Letters(tmp_path / "letters", "127.0.0.1:1", "nowhere")
+    one.claim(1)
+    one.add(1, 0, range(3))
+    publishing = LetterPublishing("nowhere", one.outbox())
+    began = time.monotonic()
+    state = publishing.finish(patience=1.0)
+    assert (state.unpublished, state.problem is not None) == (3, True)
+    publishing.stop()
+    assert time.monotonic() - began < 40
+
+
+def test_validate_looks_for_the_topic(pipeline: Callable[..., Pipeline]) -> None:
+    one = pipeline()
+
+    def checked(**topic: Any) -> tuple[str, str, str | None]:
+        one.write_spec(errors={"dead_letters": {"topic": {"name": f"{one.stream}.dead"} | topic}})
+        verdict = check_letter_topic(one.spec(), one.settings())
+        assert verdict is not None
+        return verdict.verdict, verdict.sentence, verdict.fix
+
+    verdict, sentence, fix = checked()
+    assert (verdict, sentence) == (
+        "wrong",
+        f"topic {one.stream}.dead for the dead letters does not exist at {one.address}",
+    )
+    assert f"--bootstrap-server {one.address} --create --topic {one.stream}.dead --partitions 1" in str(fix)
+    assert checked(create=True, replication_factor=1)[0] == "ok"
+    one.create_topic(f"{one.stream}.dead")
+    assert checked() == ("ok", f"topic {one.stream}.dead (2 partitions) for the dead letters exists", None)
+    assert checked(kafka={"bootstrap_servers": "127.0.0.1:1"})[0] == "unchecked"
+    security = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "u", "password": "${env:NOT_SET_ANYWHERE}"}
+    verdict, sentence, _ = checked(kafka={"bootstrap_servers": one.address, "security": security})
+    assert (verdict, "NOT_SET_ANYWHERE" in sentence) == ("unchecked", True)
+
+
+def with_topic(pipeline: Callable[..., Pipeline], **topic: Any) -> Pipeline:
+    one = pipeline()
+    name = {"name": f"{one.stream}.dead", "create": True, "replication_factor": 1}
+    one.write_spec(errors={"dead_letters": {"table": one.dead_name, "topic": name | topic}})
+    return one
+
+
+def test_an_open_stream_publishes_what_it_is_told_of(pipeline: Callable[..., Pipeline]) -> None:
+    one = with_topic(pipeline)
+    letters = Letters(one.home, one.address, one.stream)
+    settings, kafka = one.settings(), KafkaLog(one.settings().kafka)
+    for start in (0, 10):
+        with connect_catalog(settings) as catalog, opened(one.spec(), settings, catalog, kafka) as stream:
+            table = one.dead_table()
+            schema = table.schema().as_arrow()
+            # Of a driver before: `new` leaves it out at the first start, and the note remembers that it was the first.
+            old = [letters.row(stream.epoch - 1, 9, start)]
+            table.append(pa.Table.from_pylist(old, schema))
+            with publishing_letters(stream, settings) as publishing:
+                assert publishing is not None
+                fresh = [letters.row(stream.epoch, 0, offset) for offset in range(start + 1, start + 4)]
+                one.dead_table().append(pa.Table.from_pylist(fresh, schema))
+                publishing.told()
+                assert publishing.finish(20) == LettersState(0)
+    assert {where[2] for where in letters.seen()} == {1, 2, 3, 10, 11, 12, 13}
+    assert len(letters.seen()) == 7
+
+
+def test_a_drain_publishes_before_it_ends(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:
+    one = with_topic(pipeline)
+    one.produce({GOOD: 40, TRUNCATED: 6})
+    drained = one.drain(spark)
+    assert drained.letters == LettersState(0)
+    topic = Letters(one.home, one.address, one.stream)
+    assert Counter(topic.seen()) == one.dead()
+    assert topic.read()[0].last("__connect.errors.stage") == "VALUE_CONVERTER"
+    # The cluster of the topic is away: the drain lands everything, and says what it leaves to the next run.
+    one.write_spec(
+        errors={
+            "dead_letters": {
+                "table": one.dead_name,
+                "topic": {"name": f"{one.stream}.dead", "kafka": {"bootstrap_servers": "127.0.0.1:1"}},
+            }
+        }
+    )
+    settings = one.home / "frazil.yaml"
+    settings.write_text(settings.read_text().replace("kafka:\n", "kafka:\n  request_timeout: 3s\n"))
+    one.produce({TRUNCATED: 3})
+    drained = one.drain(spark)
+    assert (drained.counts.dead, drained.letters and drained.letters.unpublished) == (3, 3)
+    assert drained.letters is not None
+    assert "127.0.0.1:1" in str(drained.letters.problem)
+    assert sum(one.dead().values()) == 9

@@ -1,0 +1,201 @@
+"""Connect's dead letters from a real topic, each once over repeated and killed runs. No Spark takes part."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from jobs.commit.errors import RolledBackError
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.producer import append_once
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.runtime.connect_queue import QueueResult, take_queue
+from jobs.runtime.connect_trial import try_queue
+from jobs.runtime.letter_changes import set_by_rows
+from jobs.runtime.opening import ensure_tables
+from jobs.runtime.replay_trial import ReplayRequest
+from jobs.runtime.replaying import replay
+from jobs.write.target_writer import TargetWriter
+from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, TOMBSTONE, TRUNCATED, Pipeline, create_topic, payment
+
+pytestmark = pytest.mark.integration
+SOURCE = "payments.of.connect"
+
+
+class Queue:
+    """The dead-letter topic of a Connect sink."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline: Pipeline = pipeline
+        self.source: str = SOURCE
+        self.topic: str = f"{pipeline.stream}_dlq"
+        create_topic(pipeline.address, self.topic, 2)
+        self.producer: Producer = Producer({"bootstrap.servers": pipeline.address, "acks": "all"})
+
+    def put(self, kind: str, offset: int | None, *, partition: int = 0, before: tuple[Any, ...] = ()) -> None:
+        """A letter as Connect writes it; without `offset` as it does with context.headers.enable=false."""
+        headers: list[tuple[str, Any]] = [("trace", b"\x01"), *before]
+        if offset is not None:
+            headers += [
+                ("__connect.errors.topic", self.source.encode()),
+                ("__connect.errors.partition", b"3"),
+                ("__connect.errors.offset", str(offset).encode()),
+                ("__connect.errors.connector.name", b"sink"),
+                ("__connect.errors.stage", b"VALUE_CONVERTER"),
+                ("__connect.errors.exception.class.name", b"org.apache.kafka.connect.errors.DataException"),
+                ("__connect.errors.exception.message", None),
+            ]
+        self.producer.produce(
+            self.topic, key=b"k", value=payment(offset or 0, kind), partition=partition, headers=headers
+        )
+        assert self.producer.flush(30) == 0
+
+    def take(self, take: Callable[..., QueueResult] = take_queue) -> QueueResult:
+        """Empty it in this process."""
+        pipeline = self.pipeline
+        return take(pipeline.spec(), pipeline.settings(), pipeline.catalog(), self.topic, ReplayRequest())
+
+    def command(self, steps: str) -> int:
+        """Empty it by the command, with steps armed; returns the exit status."""
+        home, stream = str(self.pipeline.home), self.pipeline.stream
+        return subprocess.run(
+            [sys.executable, "-m", "orchestration.cli", "--home", home, "replay", stream, "--from-topic", self.topic],
+            cwd=ROOT,
+            env={**os.environ, "FRAZIL_STEPS": steps, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            timeout=120,
+            check=False,
+        ).returncode
+
+
+@pytest.fixture
+def queue(pipeline: Callable[..., Pipeline]) -> Queue:
+    return Queue(pipeline(topic=False))
+
+
+def test_a_queue_of_connect_is_emptied_once(queue: Queue) -> None:
+    pipeline = queue.pipeline
+    ensure_tables(pipeline.spec(), pipeline.catalog())
+    stands = pa.record_batch(
+        {
+            "id": ["p-5"],
+            "amount": pa.array([Decimal(5)], pa.decimal128(12, 2)),
+            "created_at": pa.array([0], pa.timestamp("us", "UTC")),
+            "_kafka_topic": [SOURCE],
+            "_kafka_partition": pa.array([3], pa.int32()),
+            "_kafka_offset": [5],
+        }
+    )
+    table = pipeline.table()
+    writer = TargetWriter(table.metadata, table.io, file_prefix="main")
+    writer.write(stands)
+    append_once(table, writer.close(), summary={}, properties={})
+    queue.put(GOOD, 1)
+    queue.put(GOOD, 1, partition=1)
+    queue.put(GOOD, 5)
+    queue.put(TRUNCATED, 2, before=(("__connect.errors.topic", b"first.trip"), ("__connect.errors.offset", b"99")))
+    queue.put(TRUNCATED, 2)
+    queue.put(TOMBSTONE, 4)
+    queue.put(GOOD, None)
+    heads = [table.metadata.current_snapshot_id for table in (pipeline.table(), pipeline.dead_table())]
+    dry = queue.take(try_queue)
+    assert heads == [table.metadata.current_snapshot_id for table in (pipeline.table(), pipeline.dead_table())]
+    result = queue.take()
+    assert replace(dry, dry_run=False, reasons=(), seconds=0) == replace(result, seconds=0)
+    assert [(each.error_class, each.count, each.example) for each in dry.reasons] == [
+        ("malformed_json", 1, (SOURCE, 3, 2)),
+        ("no_coordinates", 1, (queue.topic, 0, 5)),
+    ]
+    assert (result.read, result.landed, result.dead, result.known, result.tombstones, result.without_coordinates) == (
+        7,
+        1,
+        2,
+        3,
+        1,
+        1,
+    )
+    assert pipeline.landed() == {(SOURCE, 3, 1): 1, (SOURCE, 3, 5): 1}
+    assert pipeline.dead() == {(SOURCE, 3, 2): 1, (queue.topic, 0, 5): 1}
+    letters = {row["error_class"]: row for row in pipeline.dead_table().scan().to_arrow().to_pylist()}
+    assert letters.keys() == {"malformed_json", "no_coordinates"}
+    letter = letters["malformed_json"]
+    assert (letter["stream"], letter["epoch"], letter["batch_id"]) == (pipeline.stream, None, None)
+    assert "VALUE_CONVERTER, org.apache.kafka.connect.errors.DataException, connector sink" in letter["message"]
+    assert letter["headers"] == [{"key": "trace", "value": b"\x01"}]
+    assert letter["value"] == payment(2, TRUNCATED)
+    assert [queue.take(each).read for each in (try_queue, take_queue)] == [0, 0]
+    queue.put(GOOD, 7)
+    assert queue.take().landed == 1
+    # What said nothing of its origin is landed when somebody says so.
+    assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).replayed == 1
+    assert pipeline.landed()[queue.topic, 0, 5] == 1
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["after_tasks", "before_commit", "inside_anchor_commit", "after_anchor_commit", "inside_dead_letters_commit"],
+)
+def test_killed_anywhere_each_record_is_taken_once(queue: Queue, step: str) -> None:
+    for offset in range(6):
+        queue.put(GOOD if offset % 2 else NULL_AMOUNT, offset, partition=offset % 2)
+    assert queue.command(f"{step}=kill") == -signal.SIGKILL
+    assert queue.command("") == 0
+    pipeline = queue.pipeline
+    assert pipeline.landed() == Counter({(SOURCE, 3, offset): 1 for offset in (1, 3, 5)})
+    assert pipeline.dead() == Counter({(SOURCE, 3, offset): 1 for offset in (0, 2, 4)})
+    assert queue.take().read == 0
+
+
+def test_what_the_stream_reads_itself_is_left_to_it(queue: Queue) -> None:
+    pipeline = queue.pipeline
+    queue.source = pipeline.stream
+    queue.put(GOOD, 1)
+    queue.put(GOOD, 7)
+    with pytest.raises(FrazilError, match="has never run"):
+        queue.take()
+    at = {TopicPartition(pipeline.stream, 3): 5}
+    target = Target(pipeline.catalog(), pipeline.table_name, pipeline.stream)
+    target.claim(1, lambda _: Stamp(pipeline.stream, "claim", -1, 1, "c", start=at, position=at))
+    result = queue.take()
+    assert (result.landed, result.left) == (1, 1)
+    assert pipeline.landed() == {(pipeline.stream, 3, 1): 1}
+
+
+def test_what_a_rollback_took_out_is_taken_from_the_queue_again(queue: Queue) -> None:
+    queue.put(GOOD, 1)
+    assert queue.take().landed == 1
+    pipeline = queue.pipeline
+    kept = pipeline.table().metadata.current_snapshot_id
+    assert kept is not None
+    queue.put(GOOD, 2)
+    queue.put(TRUNCATED, 3)
+    assert queue.take().landed == 1
+    pipeline.table().manage_snapshots().set_current_snapshot(snapshot_id=kept).commit()
+    with pytest.raises(RolledBackError, match=r"frazil letters .* --after-rollback WHY"):
+        queue.take()
+    set_by_rows(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "me", "rolled back")
+    again = queue.take()
+    assert (again.landed, again.dead) == (1, 0)
+    assert pipeline.landed() == {(SOURCE, 3, 1): 1, (SOURCE, 3, 2): 1}
+    assert pipeline.dead() == {(SOURCE, 3, 3): 1}
+
+
+def test_a_topic_that_is_none_is_told(queue: Queue) -> None:
+    pipeline = queue.pipeline
+    with pytest.raises(FrazilError, match="is one that the stream reads itself"):
+        take_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), pipeline.stream, ReplayRequest())
+    with pytest.raises(FrazilError, match="topic nowhere does not exist"):
+        take_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "nowhere", ReplayRequest())

@@ -1,0 +1,220 @@
+"""Dead letters in Kafka Connect's dialect, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jobs.deadletter.connect_headers import (
+    EXCEPTION_MESSAGE,
+    LONGEST_TRACE,
+    POINTER,
+    STACK_TRACE,
+    TIMESTAMP,
+    KafkaRecord,
+    Limits,
+    connect_stage,
+    letter_record,
+)
+
+NOW = 1_790_000_000_000
+ANY = Limits()
+
+
+def letter(**changed: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "stream": "payments",
+        "topic": "pay.in",
+        "partition": 3,
+        "offset": 2**40,
+        "timestamp": datetime(2026, 11, 1, 10, 0, 0, 123_999, UTC),
+        "timestamp_type": "CreateTime",
+        "key": b"k\xff",
+        "value": b"\x00{",
+        "headers": [{"key": "trace", "value": b"\x01"}, {"key": "trace", "value": None}],
+        "stage": "decode_value",
+        "error_class": "wrong_type",
+        "message": "needs a decimal, found “x”",
+        "field": "$.amount",
+        "config_hash": "0123456789ab",
+        "batch_id": 7,
+        "epoch": 2,
+        "first_seen": datetime(2026, 11, 1, 10, 0, 1, tzinfo=UTC),
+    }
+    return row | changed
+
+
+def record(limits: Limits = ANY, **changed: Any) -> KafkaRecord:
+    made = letter_record(letter(**changed), "orders.payments_dead", limits, NOW)
+    assert made is not None
+    return made
+
+
+def last(made: KafkaRecord) -> dict[str, bytes | None]:
+    return dict(made.headers)
+
+
+def test_a_letter_to_the_letter() -> None:
+    made = record()
+    assert (made.key, made.value, made.timestamp_ms) == (b"k\xff", b"\x00{", 1_793_527_200_123)
+    exception = "frazil.errors.wrong_type"
+    said = "needs a decimal, found “x”"
+    assert made.headers == (
+        ("trace", b"\x01"),
+        ("trace", None),
+        ("__connect.errors.topic", b"pay.in"),
+        ("__connect.errors.partition", b"3"),
+        ("__connect.errors.offset", b"1099511627776"),
+        ("__connect.errors.connector.name", b"payments"),
+        ("__connect.errors.task.id", b"0"),
+        ("__connect.errors.stage", b"VALUE_CONVERTER"),
+        ("__connect.errors.class.name", b"frazil.decode.ValueDecoder"),
+        ("__connect.errors.exception.class.name", exception.encode()),
+        ("__connect.errors.exception.message", said.encode()),
+        (
+            "__connect.errors.exception.stacktrace",
+            f"{exception}: {said}\n\tat frazil.decode.ValueDecoder($.amount)\n".encode(),
+        ),
+        ("__frazil.error_class", b"wrong_type"),
+        ("__frazil.stage", b"decode_value"),
+        ("__frazil.field", b"$.amount"),
+        ("__frazil.config", b"0123456789ab"),
+        ("__frazil.epoch", b"2"),
+        ("__frazil.batch", b"7"),
+        ("__frazil.first_seen", b"2026-11-01T10:00:01.000Z"),
+        ("__frazil.timestamp_type", b"CreateTime"),
+        ("__frazil.table", b"orders.payments_dead"),
+    )
+
+
+def test_what_is_not_there_is_null_or_left_out_as_connect_has_it() -> None:
+    made = record(
+        message=None,
+        field=None,
+        config_hash=None,
+        timestamp_type=None,
+        timestamp=None,
+        headers=None,
+        key=None,
+        value=None,
+    )
+    assert (made.key, made.value, made.timestamp_ms) == (None, None, None)
+    assert len([name for name, _ in made.headers if name.startswith("__connect.errors.")]) == 10
+    found = last(made)
+    assert EXCEPTION_MESSAGE in found
+    assert found[EXCEPTION_MESSAGE] is None
+    assert found[STACK_TRACE] == b"frazil.errors.wrong_type\n\tat frazil.decode.ValueDecoder(record)\n"
+    assert {"__frazil.field", "__frazil.config", "__frazil.timestamp_type"}.isdisjoint(found)
+
+
+def test_empty_key_and_value_stay_empty() -> None:
+    made = record(key=b"", value=b"")
+    assert (made.key, made.value) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("stage", "connect", "class_name"),
+    [
+        ("decode_value", "VALUE_CONVERTER", "frazil.decode.ValueDecoder"),
+        ("decode_key", "KEY_CONVERTER", "frazil.decode.KeyDecoder"),
+        ("key", "KEY_CONVERTER", "frazil.decode.KeyDecoder"),
+        ("headers", "HEADER_CONVERTER", "frazil.decode.HeaderDecoder"),
+        ("decode_headers", "HEADER_CONVERTER", "frazil.decode.HeaderDecoder"),
+        ("transform", "TRANSFORMATION", "frazil.transform.Transform"),
+        ("transform.2", "TRANSFORMATION", "frazil.transform.Transform"),
+        ("table_type", "TASK_PUT", "frazil.write.TableWriter"),
+        ("required", "TASK_PUT", "frazil.write.TableWriter"),
+        ("write", "TASK_PUT", "frazil.write.TableWriter"),
+        ("of a later version", "TASK_PUT", "frazil.write.TableWriter"),
+    ],
+)
+def test_stages(stage: str, connect: str, class_name: str) -> None:
+    assert connect_stage(stage) == (connect, class_name)
+    found = last(record(stage=stage))
+    assert found["__connect.errors.stage"] == connect.encode()
+    assert found["__connect.errors.class.name"] == class_name.encode()
+
+
+def test_a_second_trip_appends() -> None:
+    first = record()
+    again = record(headers=[{"key": name, "value": value} for name, value in first.headers], topic="pay.dead", offset=4)
+    assert again.headers[: len(first.headers)] == first.headers
+    topics = [value for name, value in again.headers if name == "__connect.errors.topic"]
+    assert topics == [b"pay.in", b"pay.dead"]
+
+
+def test_a_long_message_is_whole_and_its_trace_is_cut_between_characters() -> None:
+    found = last(record(message="é" * 10_000))
+    assert found[EXCEPTION_MESSAGE] == ("é" * 10_000).encode()
+    trace = found[STACK_TRACE]
+    assert trace is not None
+    assert LONGEST_TRACE - 4 < len(trace) <= LONGEST_TRACE
+    assert trace.decode().endswith("…\n\tat frazil.decode.ValueDecoder($.amount)\n")
+
+
+def test_too_large_loses_trace_then_message_then_value_then_key_then_headers() -> None:
+    big = {
+        "key": b"k" * 2000,
+        "value": b"v" * 20_000,
+        "message": "m" * 3000,
+        "headers": [{"key": "h", "value": b"h" * 1500}],
+    }
+    whole = record(**big)
+    assert record(Limits(whole.size), **big) == whole
+
+    no_trace = record(Limits(whole.size - 1), **big)
+    assert STACK_TRACE not in last(no_trace)
+    assert (last(no_trace)[EXCEPTION_MESSAGE], no_trace.value) == (b"m" * 3000, b"v" * 20_000)
+
+    cut = record(Limits(no_trace.size - 1), **big)
+    message = last(cut)[EXCEPTION_MESSAGE]
+    assert message is not None
+    assert (message, len(message)) == (b"m" * 253 + "…".encode(), 256)
+    assert (cut.key, cut.value, POINTER in last(cut)) == (b"k" * 2000, b"v" * 20_000, False)
+
+    pointed = record(Limits(cut.size - 1), **big)
+    assert (pointed.key, pointed.value) == (b"k" * 2000, None)
+    pointer = last(pointed)[POINTER]
+    assert pointer is not None
+    assert json.loads(pointer) == {
+        "table": "orders.payments_dead",
+        "stream": "payments",
+        "topic": "pay.in",
+        "partition": 3,
+        "offset": 2**40,
+    }
+
+    keyless = record(Limits(pointed.size - 1), **big)
+    assert (keyless.key, keyless.value, keyless.headers[0]) == (None, None, ("h", b"h" * 1500))
+
+    bare = record(Limits(keyless.size - 1), **big)
+    assert (bare.key, bare.value, "h" in last(bare), bare.timestamp_ms) == (None, None, False, whole.timestamp_ms)
+    assert letter_record(letter(**big), "orders.payments_dead", Limits(bare.size - 1), NOW) is None
+
+
+def test_the_trace_of_an_earlier_trip_is_the_records_own_header() -> None:
+    earlier = {"key": STACK_TRACE, "value": b"java.lang.Exception"}
+    whole = record(headers=[earlier])
+    small = record(Limits(whole.size - 1), headers=[earlier])
+    assert [value for name, value in small.headers if name == STACK_TRACE] == [b"java.lang.Exception"]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "limits", "expected"),
+    [
+        (datetime(1970, 1, 1, 0, 0, 0, 1_000, UTC), ANY, 1),
+        (datetime(1970, 1, 1, tzinfo=UTC), ANY, None),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC), ANY, None),
+        (datetime(2999, 1, 1, tzinfo=UTC), ANY, 32_472_144_000_000),
+        (datetime(2999, 1, 1, tzinfo=UTC), Limits(after_ms=3_600_000), None),
+        (datetime(1970, 1, 1, tzinfo=UTC), Limits(before_ms=3_600_000), None),
+    ],
+)
+def test_timestamps(timestamp: datetime, limits: Limits, expected: int | None) -> None:
+    made = record(limits, timestamp=timestamp)
+    assert made.timestamp_ms == expected
+    refused = expected is None and timestamp.year >= 1970
+    assert (TIMESTAMP in last(made)) == refused

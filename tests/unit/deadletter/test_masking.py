@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.deadletter.masking import MARK, can_return, masked
+from jobs.decode.outcome import Failure
+from jobs.schema.declared import parse_schema
+from jobs.spec.mask import Mask
+from tests.helpers.slices import SliceWorld, records, stream_spec
+
+DECLARED = parse_schema("id string not null, card struct<number string, kind string>, items list<struct<sku string>>")
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def one(value: bytes | None, mask: Mask, *, field: str | None = None, message: str = "found 'secret'") -> Any:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"the key"], pa.binary()),
+            "value": pa.array([value], pa.binary()),
+            "headers": pa.array([[{"key": "h", "value": b"secret"}, {"key": "i", "value": b"kept"}]], HEADERS),
+        }
+    )
+    made = masked(batch, [Failure(0, "decode_value", "wrong_type", message, field)], mask, DECLARED)
+    return made.records.to_pylist()[0] | {"message": made.failures[0].message, "parts": made.parts[0]}
+
+
+@pytest.mark.parametrize(
+    ("value", "columns", "kept", "parts"),
+    [
+        (b'{"id": "secret", "n": 1.10}', ["id"], {"id": MARK, "n": 1.1}, "value"),
+        (b'{"card": {"number": "secret", "cvv": 5}}', ["card.number"], {"card": {"number": MARK, "cvv": 5}}, "value"),
+        (b'{"card": {"cvv": "secret"}, "id": 1}', ["card.cvv"], {"card": {"cvv": MARK}, "id": 1}, "field:card.cvv"),
+        (b'{"a-b,c": "secret"}', ["`a-b,c`"], {"a-b,c": MARK}, "field:`a-b,c`"),
+        (b'{"items": [{"sku": "secret"}, {"sku": null}, 7]}', ["items.sku"], {"items": MARK}, "value"),
+        (b'{"items": [{"sku": "secret"}, {"x": 1}]}', ["items.sku"], {"items": [{"sku": MARK}, {"x": 1}]}, "value"),
+        # The same key twice, in another case, or written with escapes.
+        (b'{"id": "secret", "id": "secret"}', ["id"], {"id": MARK}, "value"),
+        (b'{"ID": "secret"}', ["id"], {"ID": MARK}, "value"),
+        (b'{"\\u0069d": "secret"}', ["id"], {"id": MARK}, "value"),
+        # What should be an object is the value itself.
+        (b'{"card": "secret"}', ["card.number"], {"card": MARK}, "value"),
+        (b'{"card": null, "n": 5}', ["card.number"], {"card": None, "n": 5}, None),
+        (b'{"n": 5}', ["id", "card.number"], {"n": 5}, None),
+    ],
+)
+def test_fields(value: bytes, columns: list[str], kept: Any, parts: str | None) -> None:
+    row = one(value, Mask(columns=tuple(columns)))
+    assert json.loads(row["value"]) == kept
+    assert row["parts"] == parts
+    assert row["key"] == b"the key"
+    assert b"secret" not in row["value"]
+
+
+def test_what_is_not_masked_stays_byte_for_byte() -> None:
+    value = b' {"n": 1.10, "x": 12345678901234567890.50}'
+    assert one(value, Mask(columns=("id",)))["value"] == value
+    assert b"1.10" in one(b'{"id": 1, "n": 1.10}', Mask(columns=("id",)))["value"]
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"id": "secret"', b"secret", b"\xff secret", b'"secret"', b'["secret"]', b"[" * 5000 + b"1", b""]
+)
+def test_a_value_that_cannot_be_read_is_withheld(value: bytes) -> None:
+    row = one(value, Mask(columns=("id",)))
+    assert (row["value"], row["parts"], row["message"]) == (None, "value", "what was found is masked")
+
+
+def test_a_tombstone_has_nothing_to_withhold() -> None:
+    assert one(None, Mask(columns=("id",)))["parts"] is None
+
+
+@pytest.mark.parametrize(
+    ("field", "quoted"),
+    [
+        ("$.card.number", False),
+        ("$.card", False),
+        ("$.card.number.x", False),
+        ("$.card.kind", True),
+        ("$.id", True),
+        (None, True),
+    ],
+)
+def test_a_message_about_a_masked_field_quotes_nothing(field: str | None, quoted: bool) -> None:
+    row = one(b'{"card": {"number": 5}}', Mask(columns=("card.number",)), field=field)
+    assert ("secret" in row["message"]) == quoted
+
+
+def test_places_in_lists_are_the_field_s() -> None:
+    assert (
+        "secret" not in one(b'{"items": [{"sku": 5}]}', Mask(columns=("items.sku",)), field="$.items[0].sku")["message"]
+    )
+
+
+def test_headers_and_key() -> None:
+    row = one(b'{"id": 5}', Mask(headers=("h",), key=True))
+    assert row["headers"] == [{"key": "h", "value": MARK.encode()}, {"key": "i", "value": b"kept"}]
+    assert (row["key"], row["value"], row["parts"]) == (None, b'{"id": 5}', "key,headers")
+
+
+@pytest.mark.parametrize(
+    ("parts", "schema", "returns"),
+    [
+        (None, "id string", True),
+        ("key,headers", "id string", True),
+        ("value", "id string", False),
+        ("field:card.cvv", "id string", True),
+        ("field:card.cvv,key", "id string, card struct<number string>", True),
+        ("field:card.cvv,key", "id string, card struct<cvv string>", False),
+        ("field:card.cvv", "card map<string, string>", False),
+        ("field:card.cvv", "card string", False),
+        ("field:`a,b`", "`a,b` string", False),
+    ],
+)
+def test_whether_a_letter_can_come_back(parts: str | None, schema: str, returns: bool) -> None:
+    assert can_return(parts, parse_schema(schema)) is returns
+
+
+def test_in_the_letters(tmp_path: Path) -> None:
+    mask = {"columns": ["card.number"], "headers": ["h"], "key": True}
+    spec = stream_spec("id string not null, card struct<number string>", errors={"dead_letters": {"mask": mask}})
+    world = SliceWorld(tmp_path, spec)
+    made = world.run(
+        records([b'{"card": {"number": "secret"}}', b'{"id": "a", "card": {"number": "kept"}}', b"secret"])
+    )
+    assert made.letters[0]["value"] == b'{"card":{"number":"[masked]"}}'
+    assert (made.letters[0]["masked"], made.letters[0]["key"]) == ("key,value", None)
+    assert made.letters[2]["value"] is None
+    assert [row["card"] for row in made.rows] == [{"number": "kept"}]
+    world.close()

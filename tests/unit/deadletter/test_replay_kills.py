@@ -1,0 +1,167 @@
+"""A replay that is killed, stopped or doubled anywhere lands each record once, and says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from jobs.deadletter.selection import Selection
+from jobs.runtime.lease import LeaseHeldError
+from jobs.steps import STEPS
+from tests.unit.deadletter.letters_world import BROKEN, GOOD, LettersWorld
+
+NOTHING = Selection(reasons=("none",))
+# From here on a batch has landed, and whoever comes next tells its letters.
+HALF_DONE = {"replay_after_commit", "inside_life_change", "replay_after_life"}
+REPLAY_STEPS = [name for name, each in STEPS.items() if each.kind == "replay"]
+# Passed by a replay that finds nothing to recover.
+FIRST_STEPS = [name for name in REPLAY_STEPS if name != "replay_before_recovery"]
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+def run(world: LettersWorld, steps: str, *arguments: str) -> subprocess.Popen[str]:
+    process = world.start(steps, *arguments)
+    process.communicate(timeout=90)
+    return process
+
+
+def assert_each_once(world: LettersWorld) -> None:
+    assert world.landed() == {"p-0": 1, "p-2": 1, "p-3": 1}
+    assert world.states() == {"replayed": 3, "failed_again": 1}
+    lives = world.lives()
+    assert {row["attempts"] for row in lives.values()} == {1}
+    snapshots = {lives[offset]["replay_snapshot_id"] for offset in (0, 2, 3)}
+    assert len(snapshots) == 1
+    assert not list(world.folder.glob("pending-*"))
+    assert not list(world.folder.glob("letters-*"))
+    referenced = {task.file.file_path for task in world.sink().scan().plan_files()}
+    assert len(referenced) == 1
+
+
+@pytest.mark.parametrize("step", FIRST_STEPS)
+def test_killed_anywhere_and_run_again_each_record_lands_once(world: LettersWorld, step: str) -> None:
+    world.add([GOOD, BROKEN, GOOD, GOOD])
+    assert run(world, f"{step}=kill").returncode == -signal.SIGKILL
+    # What the second run selects does not matter for what the first one left.
+    again = run(world, "", "--reason", "none") if step in HALF_DONE else run(world, "")
+    assert again.returncode == 0
+    assert_each_once(world)
+
+
+@pytest.mark.parametrize("step", ["replay_before_recovery", "replay_after_claims", "inside_life_change"])
+def test_killed_while_it_finishes_what_a_killed_one_left(world: LettersWorld, step: str) -> None:
+    world.add([GOOD, BROKEN, GOOD, GOOD])
+    assert run(world, "replay_after_commit=kill").returncode == -signal.SIGKILL
+    assert run(world, f"{step}=kill").returncode == -signal.SIGKILL
+    assert run(world, "", "--reason", "none").returncode == 0
+    assert_each_once(world)
+
+
+def test_a_record_that_is_lost_after_the_commit_lands_nothing_twice(world: LettersWorld) -> None:
+    world.add([GOOD, BROKEN, GOOD, GOOD])
+    run(world, "replay_after_commit=kill")
+    for left in [*world.folder.glob("pending-*"), *world.folder.glob("letters-*")]:
+        left.unlink()
+    result = world.replay()
+    assert (result.replayed, result.standing, result.failed_again) == (0, 3, 1)
+    assert world.landed() == {"p-0": 1, "p-2": 1, "p-3": 1}
+    assert world.states() == {"replayed": 3, "failed_again": 1}
+
+
+def test_only_one_replay_at_a_time(world: LettersWorld) -> None:
+    world.add([GOOD, BROKEN, GOOD, GOOD])
+    process = world.start("replay_before_commit=stop")
+    try:
+        wait_for(lambda: any(world.folder.glob("pending-*")), "the first replay's record")
+        with pytest.raises(LeaseHeldError, match=f"replayed by process {process.pid}"):
+            world.replay()
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert_each_once(world)
+
+
+@pytest.mark.parametrize("step", ["replay_before_commit", "replay_after_commit", "inside_life_change"])
+def test_a_replay_that_slept_through_a_take_over_changes_nothing(world: LettersWorld, step: str) -> None:
+    (world.home / "frazil.yaml").write_text("lease_ttl: 1s\n")
+    world.add([GOOD, BROKEN, GOOD, GOOD])
+    process = world.start(f"{step}=stop")
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+        def taken_over() -> bool:
+            try:
+                world.replay(selection=NOTHING if step in HALF_DONE else Selection())
+            except LeaseHeldError:
+                return False
+            return True
+
+        wait_for(taken_over, "the lease to run out")
+        process.send_signal(signal.SIGCONT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1, output
+    assert world.landed() == {"p-0": 1, "p-2": 1, "p-3": 1}
+    assert world.states() == {"replayed": 3, "failed_again": 1}
+    assert {row["attempts"] for row in world.lives().values()} == {1}
+
+
+def test_others_append_to_both_tables_while_letters_come_back(
+    world: LettersWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the stream does that runs meanwhile, in real commits of another connection."""
+    monkeypatch.setattr("jobs.runtime.replaying.MAX_LETTERS", 5)
+    world.add([GOOD, BROKEN] * 20)
+    other = world.connect()
+    appended, ended = [0], threading.Event()
+
+    def append() -> None:
+        from jobs.commit.errors import HeadMovedError
+
+        while not ended.is_set():
+            table = other.load_table("orders.payments")
+            number = appended[0]
+            try:
+                world.append(table, pa.record_batch({"id": [f"s-{number}"]}))
+            except HeadMovedError:
+                continue
+            appended[0] += 1
+            dead = other.load_table("orders.payments_dead")
+            with_properties = dead.transaction().set_properties({"touched": str(number)})
+            try:
+                with_properties.commit_transaction()
+            except Exception:
+                continue
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        result = world.replay()
+    finally:
+        ended.set()
+        thread.join()
+    assert (result.replayed, result.failed_again) == (20, 20)
+    assert appended[0] > 0
+    expected = {f"p-{n}": 1 for n in range(0, 40, 2)} | {f"s-{n}": 1 for n in range(appended[0])}
+    assert world.landed() == expected
+    assert world.states() == {"replayed": 20, "failed_again": 20}
