@@ -9,6 +9,7 @@ import dagster as dg
 
 from assets import names
 from assets.failures import failure
+from assets.letters import KNOWN_FILES, letter_metadata, report_check
 from assets.metadata import column_schema, dead_letter_metadata, landed_metadata
 from assets.running import (
     dead_letters_of_running,
@@ -18,6 +19,7 @@ from assets.running import (
 )
 from assets.stream_checks import ADDS_UP, adds_up, check_result, totals_of
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.deadletter.tally import tally
 from jobs.errors import FrazilError
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
@@ -100,9 +102,11 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
         )
         yield dg.MaterializeResult(
             asset_key=dead_key,
-            metadata=dead_letter_metadata(current, drained, dead),
+            metadata=dead_letter_metadata(current, drained, dead)
+            | letter_metadata(tally(dead, current.stream, KNOWN_FILES)),
             data_version=_data_version(drained.dead_letter_snapshot_id),
         )
+        report_check(context.instance, current, dead_key, dead, table)
 
     return drain_stream
 
@@ -132,9 +136,12 @@ def _running(
     )
     yield dg.MaterializeResult(
         asset_key=dead_key,
-        metadata=dead_letters_of_running(spec, done.heartbeat, dead),
+        metadata=dead_letters_of_running(spec, done.heartbeat, dead)
+        | (letter_metadata(tally(dead, spec.stream, KNOWN_FILES)) if dead is not None else {}),
         data_version=_data_version(_head(dead)),
     )
+    if dead is not None:
+        report_check(context.instance, spec, dead_key, dead, table)
 
 
 def _head(table: "Table | None") -> int | None:

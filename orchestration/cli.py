@@ -28,6 +28,8 @@ _COMMANDS = {
     "resume": ("orchestration.commands.control", "Let paused or stopped streams go on."),
     "restart": ("orchestration.commands.control", "End streams' drivers after their batch, and start others."),
     "reset-offsets": ("orchestration.commands.reset_offsets", "Move a stopped stream to other offsets."),
+    "letters": ("orchestration.commands.letters", "Count dead letters by state and reason; dismiss or restore some."),
+    "replay": ("orchestration.commands.replay", "Bring dead letters back, each record once."),
     "accept": ("orchestration.commands.accept", "Answer the question that stopped a stream."),
     "certify": ("orchestration.commands.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("orchestration.commands.audit", "Prove that every record read stands in its tables, exactly once."),

@@ -11,6 +11,7 @@ import dagster as dg
 
 from assets import names
 from assets.audit_check import audit_check
+from assets.letters import letter_checks
 from assets.problems import problem_assets
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
@@ -19,9 +20,13 @@ from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
 from orchestration.audit_jobs import audit_job, audit_schedules, ledger_job
 from orchestration.control_jobs import control_job
+from orchestration.expire_job import expire_letters_job, expire_schedule
 from orchestration.reconcile.look import judge
 from orchestration.reconcile.sensor import reconcile_sensor
 from orchestration.reconcile.shown import as_launched
+from orchestration.replay_job import replay_job
+from orchestration.replay_sensor import replay_sensor
+from orchestration.replays import judge_letters
 from orchestration.reset_job import reset_offsets_job
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
@@ -54,13 +59,23 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             supervisor_asset(),
         ],
         asset_checks=[
-            check
-            for spec, key in zip(shown, tables, strict=True)
-            for check in (stream_checks(spec, key, judge), audit_check(spec, key))
+            *(
+                check
+                for spec, key in zip(shown, tables, strict=True)
+                for check in (stream_checks(spec, key, judge), audit_check(spec, key))
+            ),
+            *(letter_checks(spec, names.table_key(settings, spec.dead_letter_table), judge_letters) for spec in shown),
         ],
-        jobs=[control_job, reset_offsets_job, ledger_job, *([audit] if audit else [])],
-        schedules=audit_schedules(audit),
-        sensors=[reconcile_sensor()],
+        jobs=[
+            control_job,
+            reset_offsets_job,
+            replay_job,
+            expire_letters_job,
+            ledger_job,
+            *([audit] if audit else []),
+        ],
+        schedules=[*audit_schedules(audit), expire_schedule()],
+        sensors=[reconcile_sensor(), replay_sensor()],
         resources={
             "deployment": paths,
             "kafka": KafkaResource(deployment=paths),

@@ -104,6 +104,8 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         },
         "adds_up": counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered,
         "dead_letters": dict(summed(batch.reasons for batch in drained.batches)),
+        "unpublished_letters": drained.letters and drained.letters.unpublished,
+        "letters_problem": drained.letters and drained.letters.problem,
         "unknown_fields": dict(summed(batch.unknown_fields for batch in drained.batches)),
         "batches": len(drained.batches),
         "files": sum(batch.files for batch in drained.batches),

@@ -55,6 +55,8 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "rows": status.rows,
         "dead": status.dead,
         "dead_letters_by_reason": status.reasons,
+        "unpublished_letters": status.unpublished_letters,
+        "outbox_error": status.outbox_error and status.outbox_error.message,
         "last_commit": _time(status.last_commit),
         "complete_through": _time(status.complete_through),
         "unknown": status.unknown,

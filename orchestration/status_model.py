@@ -24,6 +24,7 @@ class StreamStatus:
         rate: Records read per second within the last minutes.
         rows: Of the table, whoever wrote them.
         dead: Rows of the dead-letter table; `reasons` those since the driver started, by error class.
+        unpublished_letters: Dead letters that their topic lacks, as the newest driver said; `outbox_error` why.
         complete_through: Every record with an older timestamp is in the table.
         file_problem: What is wrong with the stream's file.
         error: The newest driver's error; `fix` the next command, for it or for the state.
@@ -63,6 +64,8 @@ class StreamStatus:
     rows: int | None = None
     dead: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
+    unpublished_letters: int | None = None
+    outbox_error: LastError | None = None
     last_commit: datetime | None = None
     complete_through: datetime | None = None
     unknown: dict[str, str] = field(default_factory=dict)

@@ -78,6 +78,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "table": f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows",
         "dead letters": f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows",
         **{f"  {reason}": f"{count:,} since the driver started" for reason, count in sorted(status.reasons.items())},
+        **_letter_topic(status),
         "batch": thousands(status.batch),
         "last commit": f"{ago(status.last_commit)}",
         "complete through": f"{ago(status.complete_through)}",
@@ -106,6 +107,17 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         console.print(table)
     for part, reason in sorted(status.unknown.items()):
         console.print(f"? {part}: {reason}", markup=False, style="yellow")
+
+
+def _letter_topic(status: StreamStatus) -> dict[str, str]:
+    """How it stands with the topic of the dead letters, for streams that have one."""
+    waiting, error = status.unpublished_letters, status.outbox_error
+    if waiting is None and error is None:
+        return {}
+    wait = "it is not known how many wait" if waiting is None else f"{waiting:,} wait"
+    if error is None:
+        return {"their topic": f"{wait} to be published"}
+    return {"their topic": f"{wait} to be published: {error.message}"} | ({"  next": error.fix} if error.fix else {})
 
 
 def ago(at: datetime | None, now: datetime | None = None) -> str:

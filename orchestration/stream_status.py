@@ -91,6 +91,7 @@ def _take_from_beat(status: StreamStatus, beat: Heartbeat, *, lives: bool) -> No
     status.generation, status.attempt = beat.generation, max(beat.attempt, status.attempt or 0)
     status.log, status.error = beat.log or None, beat.error
     status.reasons = beat.work.reasons
+    status.unpublished_letters, status.outbox_error = beat.unpublished_letters, beat.outbox_error
     if beat.error is not None and beat.error.fix:
         status.fix = beat.error.fix
     if not lives:

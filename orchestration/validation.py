@@ -13,7 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.commit.stamps import PROPERTY_PREFIX
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.deadletter.table import ARROW_SCHEMA
+from jobs.deadletter.table_upkeep import AlteredTableError, check_letters_table
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError
 from jobs.schema.table_schema import disagreements, iceberg_schema
@@ -21,6 +22,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
+from orchestration.letter_topic_check import check_letter_topic
 from orchestration.live import NoCatalogYet, find_table, quick_catalog, quick_kafka
 
 Verdict = Literal["ok", "wrong", "unchecked"]
@@ -57,6 +59,8 @@ def validate(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
         yield from _check_partitioning(spec)
         if isinstance(kafka, KafkaLog):
             yield _check_topics(spec, kafka)
+        if letters := check_letter_topic(spec, settings):
+            yield Finding(spec.stream, "topic", letters.verdict, letters.sentence, letters.fix)
         if not isinstance(catalog, Finding):
             yield from _check_table(spec, settings, catalog)
 
@@ -161,6 +165,11 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
             "dead-letter table",
             f"name another one in errors.dead_letters.table of stream {spec.stream}",
         )
+    elif dead is not None:
+        try:
+            check_letters_table(dead)
+        except AlteredTableError as altered:
+            yield Finding(spec.stream, "table", "wrong", altered.message, altered.fix or "")
     if table is None:
         yield Finding(
             spec.stream,
@@ -170,7 +179,8 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
         )
         return
     if _holds_dead_letters(table):
-        others = [stream for stream in _streams_on(table) if stream != spec.stream]
+        # Replays stamp as well, under ids that no stream has.
+        others = [stream for stream in _streams_on(table) if stream != spec.stream and "~" not in stream]
         whose = f"the dead-letter table of stream {others[0]}" if others else "a dead-letter table"
         yield Finding(
             spec.stream,
@@ -208,7 +218,8 @@ def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> 
 
 
 def _holds_dead_letters(table: Table) -> bool:
-    return {column.name for column in DEAD_LETTER_SCHEMA.columns} <= {column.name for column in table.schema().columns}
+    # Those of a letter's life are added to a table that lacks them.
+    return set(ARROW_SCHEMA.names) <= {column.name for column in table.schema().columns}
 
 
 def _streams_on(table: Table) -> list[str]:

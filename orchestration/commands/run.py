@@ -140,6 +140,11 @@ class _Bar:
 
 
 def _print_summary(console: Console, facts: dict[str, Any]) -> None:
+    if problem := facts["letters_problem"]:
+        waiting = facts["unpublished_letters"]
+        count = "Dead letters" if waiting is None else f"{waiting:,} dead letters"
+        said = f"{count} are in the table and not in their topic; the next run publishes them. {problem}"
+        console.print(said, style="yellow", markup=False, soft_wrap=True)
     records = facts["records"]
     if not records["read"]:
         console.print(f"{facts['stream']}: nothing new; the table has everything the topics hold.")

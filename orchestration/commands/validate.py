@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.errors import FrazilError
+from jobs.spec.errors import letter_secrets
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError, shown_path
 from jobs.spec.secrets import Secret
@@ -57,6 +58,9 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
         )
         for spec in specs
     ]
+    for spec in specs:
+        for problem in filter(None, map(_unset, letter_secrets(spec.errors))):
+            findings.append(Finding(spec.stream, "spec", "unchecked", problem.message, problem.fix))
     if not specs and not errors:
         findings.append(Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}"))
     return specs, findings

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from pyiceberg.table.snapshots import Operation
+
 from assets.stream_checks import totals_of
 from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
@@ -14,6 +16,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from orchestration.letter_facts import LetterFacts, counted_letters
 from orchestration.reconcile.verdicts import Lag
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ T = TypeVar("T")
 
 # A tick has 60 s in all.
 BUDGET_SECONDS = 15.0
+# A count that takes longer goes on, and is told by a later tick.
+LETTERS_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class Lookups:
         self._deadline: float = time.monotonic() + budget_seconds
         self._catalog: Catalog | FrazilError | None = None
         self._kafka: KafkaLog | FrazilError | None = None
+        self._tables: dict[str, Table | None] = {}
         self.problems: dict[str, str] = {}
 
     @property
@@ -67,18 +73,33 @@ class Lookups:
 
     def table(self, name: str, stream: str, snapshot_id: int | None, since: int | None) -> TableFacts | None:
         """A table's rows at a snapshot; None if the catalog does not say in time."""
+        table = self.loaded(name)
+        return None if table is None else table_facts(table, stream, snapshot_id, since)
+
+    def loaded(self, name: str) -> Table | None:
+        """A table as it stood when this tick first asked for it; None if the catalog does not say in time."""
         from orchestration.live import find_table
 
+        if name in self._tables:
+            return self._tables[name]
         catalog = self.catalog()
         if isinstance(catalog, FrazilError):
             return None
         try:
-            table = find_table(catalog, name)
+            self._tables[name] = find_table(catalog, name)
         except FrazilError as problem:
             self._catalog = problem
             self.problems["catalog"] = problem.message
             return None
-        return None if table is None else table_facts(table, stream, snapshot_id, since)
+        return self._tables[name]
+
+    def letters(self, spec: StreamSpec, seconds: float = LETTERS_SECONDS) -> LetterFacts | None:
+        """How a stream's letters stand; None if that cannot be said in time, and may be at the next tick."""
+        dead, sink = self.loaded(spec.dead_letter_table), self.loaded(spec.table.name)
+        if dead is None:
+            return None
+        counted = counted_letters(dead, spec.stream, 0.0 if self._late else seconds)
+        return None if counted is None else LetterFacts(counted, totals_of(sink, spec.stream).read)
 
     def lag(self, spec: StreamSpec, now: float) -> Lag | None:
         """How far a stream without a driver is behind, by its stamps; None if that cannot be found out in time.
@@ -161,10 +182,17 @@ def table_facts(table: Table, stream: str, snapshot_id: int | None, since: int |
     added = 0
     snapshot = newest
     while snapshot is not None and snapshot.snapshot_id != since:
-        added += _count(snapshot, "added-records")
+        added += _added(snapshot)
         snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
     rows = _count(newest, "total-records") if newest else 0
     return TableFacts(rows, None if snapshot is None else added, totals_of(table, stream))
+
+
+def _added(snapshot) -> int:
+    """Rows that came with a snapshot; those that it only wrote anew, as the life of a letter does, are none."""
+    operation = snapshot.summary.operation if snapshot.summary else Operation.APPEND
+    gone = 0 if operation == Operation.APPEND else _count(snapshot, "deleted-records")
+    return max(0, _count(snapshot, "added-records") - gone)
 
 
 def _count(snapshot, name: str) -> int:

@@ -19,6 +19,7 @@ from orchestration.reconcile.facts import Actual
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
 AGAIN_SECONDS = 30.0
 LONGEST_AGAIN_SECONDS = 600.0
+WAITING_SECONDS = 1800
 
 
 class StreamMemory(msgspec.Struct, omit_defaults=True):
@@ -33,6 +34,8 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         down: Boot clock when the stream was first seen without a driver.
         unheld: Boot clock when its driver was first seen at work without the lease.
         sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
+        life: A checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
+        waits: A checksum of what the check of waiting letters said last; `waits_at`: when.
         lag: A checksum of the lags last reported; `lag_at`: when.
         checks: Of what each check said last, a short checksum; `checks_at`: when any was reported, `all_at`: when all.
         looked_at: When the lag of a stream without a driver was last asked for; `waiting` records, `through` is what
@@ -51,6 +54,10 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     sink_at: int = msgspec.field(default=0, name="sa")
     dead: int | None = msgspec.field(default=None, name="x")
     dead_at: int = msgspec.field(default=0, name="xa")
+    life: int = msgspec.field(default=0, name="y")
+    uncounted: bool = msgspec.field(default=False, name="u0")
+    waits: int = msgspec.field(default=0, name="w")
+    waits_at: int = msgspec.field(default=0, name="wa")
     lag: int = msgspec.field(default=0, name="g")
     lag_at: int = msgspec.field(default=0, name="ga")
     checks: list[int] = msgspec.field(default_factory=list, name="c")
@@ -89,6 +96,14 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
             down_for=clock - self.down if self.down is not None else None,
             unheld_for=clock - self.unheld if self.unheld is not None else 0.0,
         )
+
+    def tells_waiting(self, code: str, now: float) -> bool:
+        """Whether the check of waiting letters is to be told: it says something else, or has not for long."""
+        told = checksum(code) & 0xFFFF
+        if told == self.waits and not due(now, self.waits_at, WAITING_SECONDS):
+            return False
+        self.waits, self.waits_at = told, math.floor(now)
+        return True
 
     def may_ask(self, action: str, clock: float) -> bool:
         """Whether a run may be asked for now: at once, unless the same was asked for before and nothing came of it.

@@ -11,10 +11,12 @@ from typing import Any
 import dagster as dg
 
 from assets import names
+from assets.letters import letter_metadata, letters_waiting
 from assets.stream_checks import DESCRIPTIONS, Verdict, adds_up, evaluation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.supervise.heartbeat import Heartbeat, Offsets
+from orchestration.letter_facts import replays_mark
 from orchestration.reconcile.facts import Actual
 from orchestration.reconcile.lookups import Lookups, TableFacts
 from orchestration.reconcile.memory import StreamMemory, checksum, due
@@ -48,8 +50,9 @@ def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
         "table": reports,
         "dead_letters": reports,
         "lag": len(names.topic_keys(spec)) * reports,
-        # Whether the records add up is told with each report, since the table has been asked anyhow.
-        "checks": len(DESCRIPTIONS) * min(reports, _DAY // WITH_TABLE_SECONDS) + reports,
+        # Whether the records add up is told with each report, since the table has been asked anyhow; how many letters
+        # wait with each report of those.
+        "checks": len(DESCRIPTIONS) * min(reports, _DAY // WITH_TABLE_SECONDS) + 2 * reports,
         "checks_flapping": len(DESCRIPTIONS) * _DAY // CHANGED_SECONDS,
     }
 
@@ -81,8 +84,8 @@ def stream_events(
     report, facts = _of_table(spec, key, actual, beat, memory, lookups, now) if beat is not None else (None, None)
     if report is not None:
         yield report
+    yield from _of_dead_letters(spec, settings, beat, memory, lookups, now)
     if beat is not None:
-        yield from _of_dead_letters(spec, settings, beat, memory, lookups, now)
         yield from _lags(spec, beat, memory, now)
     told = list(_news(found, memory, now, with_table=isinstance(report, dg.AssetMaterialization)))
     if facts is not None:
@@ -141,20 +144,36 @@ def _reads_as_fresh(spec: StreamSpec, actual: Actual, now: float) -> bool:
 
 
 def _of_dead_letters(
-    spec: StreamSpec, settings: Settings, beat: Heartbeat, memory: StreamMemory, lookups: Lookups, now: float
-) -> Iterator[dg.AssetMaterialization]:
-    work, snapshot = beat.work, beat.work.dead_letter_snapshot_id
-    if snapshot is None or snapshot == memory.dead:
+    spec: StreamSpec, settings: Settings, beat: Heartbeat | None, memory: StreamMemory, lookups: Lookups, now: float
+) -> Iterator[Event]:
+    """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
+    snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
+    is_new = snapshot is not None and snapshot != memory.dead
+    life = replays_mark(settings, spec.stream)
+    if not (is_new or life != memory.life or memory.uncounted) or not due(now, memory.dead_at, report_seconds(spec)):
         return
-    if memory.dead is not None and not due(now, memory.dead_at, report_seconds(spec)):
-        return
-    facts = lookups.table(spec.dead_letter_table, spec.stream, snapshot, memory.dead)
-    memory.dead, memory.dead_at = snapshot, int(now)
-    told = _facts(facts) | {"records_dead": work.dead, "epoch": beat.epoch, "generation": beat.generation}
-    if work.reasons:
-        told["reasons"] = dg.MetadataValue.json(dict(sorted(work.reasons.items(), key=lambda each: -each[1])[:20]))
+    table = lookups.table(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
+    counted = lookups.letters(spec)
     key = names.table_key(settings, spec.dead_letter_table)
-    yield dg.AssetMaterialization(key, metadata=_named(snapshot) | told, tags=_version(snapshot))
+    newest = lookups.loaded(spec.dead_letter_table)
+    told_of = counted.tally.snapshot_id if counted is not None else None
+    memory.uncounted = newest is not None and told_of != newest.metadata.current_snapshot_id
+    memory.life, memory.dead_at = life, int(now)
+    memory.dead = snapshot if snapshot is not None else memory.dead
+    if not is_new and counted is None:
+        return
+    named = counted.tally.snapshot_id if counted is not None else snapshot
+    told = _named(named) | _facts(table) | (letter_metadata(counted.tally) if counted is not None else {})
+    if beat is not None:
+        told |= {"records_dead": beat.work.dead, "epoch": beat.epoch, "generation": beat.generation}
+        if beat.work.reasons:
+            first = sorted(beat.work.reasons.items(), key=lambda each: -each[1])[:20]
+            told["reasons"] = dg.MetadataValue.json(dict(first))
+    yield dg.AssetMaterialization(key, metadata=told, tags=_version(named))
+    if counted is not None:
+        found = letters_waiting(spec, counted.tally, counted.read)
+        if memory.tells_waiting(found.code, now):
+            yield evaluation(found, key)
 
 
 def _caught_up(actual: Actual, beat: Heartbeat) -> bool:

@@ -20,6 +20,7 @@ from orchestration.control_jobs import (
 )
 from orchestration.reconcile.facts import Action, Decision
 from orchestration.reconcile.workers import give_up_if_gone
+from orchestration.replay_job import JOB as REPLAY_JOB
 
 SUPERVISOR = "supervisor"
 
@@ -42,9 +43,13 @@ UNDER_WAY = [
 
 
 def runs_under_way(instance: dg.DagsterInstance) -> dict[str, str]:
-    """By stream, the run that acts on it now; one question for all. Runs whose process is gone are given up."""
+    """By stream, the run that acts on it now; one question for all. Runs whose process is gone are given up.
+
+    A replay does not act on the stream, which may be started and ended meanwhile.
+    """
     runs = [run for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)) if STREAM_TAG in run.tags]
-    return {run.tags[STREAM_TAG]: run.run_id for run in runs if not give_up_if_gone(instance, run)}
+    alive = [run for run in runs if not give_up_if_gone(instance, run)]
+    return {run.tags[STREAM_TAG]: run.run_id for run in alive if run.job_name != REPLAY_JOB}
 
 
 def newest_requests(instance: dg.DagsterInstance, streams: Iterable[str]) -> dict[str, int]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from assets.letters import RATIO_MIN_RECORDS, allowed_ratio
 from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from orchestration.reconcile.facts import FRESH_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
 from orchestration.reconcile.progress import complete_through, stalled
-
-DEFAULT_DEAD_LETTER_RATIO = 0.05
-# Fewer records say nothing of a ratio.
-RATIO_MIN_RECORDS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +133,6 @@ def lag_time(spec: StreamSpec | None) -> timedelta | None:
     if spec is None:
         return None
     return spec.slo.lag_time or (spec.freshness.fail if spec.freshness else None)
-
-
-def allowed_ratio(spec: StreamSpec | None) -> float:
-    """The largest share of dead letters within the last minutes."""
-    if spec is None:
-        return DEFAULT_DEAD_LETTER_RATIO
-    stop = spec.errors.stop_above
-    return spec.slo.dead_letter_ratio or (stop.ratio if stop else DEFAULT_DEAD_LETTER_RATIO)
 
 
 def _dead_letter_ratio(spec: StreamSpec | None, actual: Actual) -> Verdict:

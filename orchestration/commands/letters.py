@@ -1,0 +1,115 @@
+"""`frazil letters`: count dead letters, and what people decide about them: dismiss, restore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from jobs.deadletter.letters import LetterCounts, count_letters
+from jobs.deadletter.table import STATES
+from jobs.deadletter.table_upkeep import check_letters_table
+from jobs.errors import FrazilError
+from jobs.runtime.letter_changes import Change, change_letters, set_by_rows, settle
+from jobs.runtime.letter_expiry import expire_letters_of
+from jobs.runtime.opening import connect_catalog
+from jobs.runtime.translate import told_as_sentences
+from orchestration.control import asker
+from orchestration.letter_options import selecting, selection_of
+from orchestration.terminal import print_json
+from resources.deployment import Deployment
+
+
+@click.command()
+@click.argument("stream")
+@selecting
+@click.option("--dismiss", metavar="WHY", help="Set the letters aside for good; why is kept in them with your name.")
+@click.option("--restore", metavar="WHY", help="Make parked and dismissed letters new again.")
+@click.option("--after-rollback", metavar="WHY", help="Set letters to what the rows say, after a table's rollback.")
+@click.option("--settle-lost", metavar="WHY", help="Go on after a replay whose record is lost and settled by hand.")
+@click.option("--expire", is_flag=True, help="Delete those older than errors.dead_letters.keep, as each night.")
+@click.option("--dry-run", is_flag=True, help="With --expire: only tell what would be deleted.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def letters(
+    deployment: Deployment,
+    stream: str,
+    dismiss: str | None,
+    restore: str | None,
+    after_rollback: str | None,
+    settle_lost: str | None,
+    expire: bool,
+    dry_run: bool,
+    as_json: bool,
+    **selected: Any,
+) -> None:
+    """Count the dead letters of STREAM by state and reason, or decide about those that are selected.
+
+    --dismiss means new, failed and parked letters and --restore parked and dismissed ones, unless --state says others.
+    """
+    answers = [each for each in (dismiss, restore, after_rollback, settle_lost) if each is not None]
+    if len(answers) + expire > 1 or any(not each.strip() for each in answers):
+        raise FrazilError("one decision at a time, and each with a reason.", fix="frazil letters --help")
+    if (dry_run and not expire) or (expire and any(selected.values())):
+        raise FrazilError(
+            "--expire goes by age alone, and only it has a dry run here.",
+            fix=f"frazil letters {stream} --expire --dry-run",
+        )
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    with told_as_sentences(settings, stream), connect_catalog(settings) as catalog:
+        if not catalog.table_exists(spec.dead_letter_table):
+            missing = f"stream {stream}: table {spec.dead_letter_table} does not exist."
+            raise FrazilError(missing, fix=f"frazil run {stream}")
+        told: list[str] = []
+        if expire:
+            done = expire_letters_of(spec, settings, catalog, dry_run=dry_run)
+            told = done.sentences(spec, dry_run=dry_run) if done else []
+            changed = done.expired.letters if done and not dry_run else 0
+        elif after_rollback is not None:
+            changed = set_by_rows(spec, settings, catalog, asker(), after_rollback)
+        elif settle_lost is not None:
+            changed = settle(spec, settings, catalog, f"{asker()}: {settle_lost}")
+        elif dismiss is not None:
+            selection = selection_of(**selected, default_states=("new", "failed_again", "parked"))
+            changed = change_letters(spec, settings, catalog, selection, Change("dismissed", asker(), dismiss))
+        elif restore is not None:
+            selection = selection_of(**selected, default_states=("parked", "dismissed"))
+            changed = change_letters(spec, settings, catalog, selection, Change("new", asker(), restore))
+        else:
+            changed = None
+        table = catalog.load_table(spec.dead_letter_table)
+        check_letters_table(table)
+        selection = selection_of(**(selected if changed is None else _NOTHING), default_states=STATES)
+        counts = count_letters(table, stream, selection)
+    if as_json:
+        kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
+        print_json({"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds})
+        return
+    for sentence in told:
+        click.echo(sentence)
+    if changed is not None and not expire:
+        click.echo(f"{stream}: {changed:,} letters changed")
+    _print(counts, spec.dead_letter_table)
+
+
+_NOTHING: dict[str, Any] = {
+    "reasons": (), "stages": (), "fields": (), "since": None, "until": None, "offsets": (), "where": None,
+    "limit": None, "states": (),
+}  # fmt: skip
+
+
+def _print(counts: LetterCounts, table: str) -> None:
+    if not counts.total:
+        click.echo(f"no letters in {table}")
+        return
+    states = [state for state in STATES if state in counts.by(0)]
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    shown.add_column("reason")
+    for name in (*states, "all"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    for reason, total in counts.by(1).items():
+        cells = [counts.by_kind.get((state, reason), 0) for state in states]
+        shown.add_row(reason, *(f"{cell:,}" for cell in (*cells, total)))
+    Console(highlight=False, width=max(Console().width, 100)).print(shown)
