@@ -19,7 +19,7 @@ from pyiceberg.types import StringType
 
 from jobs.commit import producer
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
-from jobs.commit.producer import append_once
+from jobs.commit.producer import append_once, overwrite_once
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, files_of, rows_of
 
 SUMMARY, PROPERTIES = {"frazil.stamp": "stamp"}, {"frazil.stamp.s": "stamp"}
@@ -63,6 +63,25 @@ def test_an_empty_append_makes_a_snapshot_and_keeps_the_rows(catalog: SqlCatalog
     fresh = catalog.load_table(NAME)
     assert len(fresh.metadata.snapshots) == 2
     assert rows_of(fresh) == 3
+
+
+def test_a_commit_copies_the_newest_snapshot_alone_and_loses_none(catalog: SqlCatalog, table: Table) -> None:
+    first = append(table, 1)
+    table.manage_snapshots().create_tag(first, "month-end").commit()
+    table.refresh()
+    for number in range(1, 6):
+        append(table, number)
+    before = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
+    copied = producer._with_head_alone(table).metadata
+    assert [snapshot.snapshot_id for snapshot in copied.snapshots] == before[-1:]
+    last = append(table, 9)
+    overwrite_once(table, [], [data_file(table, 10)], summary=SUMMARY, properties=PROPERTIES)
+    fresh = catalog.load_table(NAME).metadata
+    assert [snapshot.snapshot_id for snapshot in fresh.snapshots][:-1] == [*before, last]
+    assert fresh.refs["month-end"].snapshot_id == first
+    head = fresh.current_snapshot()
+    assert head is not None and head.parent_snapshot_id == last
+    assert len(fresh.snapshot_log) == len(fresh.snapshots)
 
 
 def by_append(other: Table) -> None:
