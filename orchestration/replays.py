@@ -113,22 +113,21 @@ def run_tick(
         judged = memory.streams.setdefault(spec.stream, Judged())
         if judged.rests(spec.config_hash, now):
             continue
-        if waits := _waits(spec, settings, under_way):
-            tick.sentences[spec.stream] = waits
-            continue
         try:
+            if waits := _waits(spec, settings, under_way):
+                tick.sentences[spec.stream] = waits
+                continue
             left = max(0.0, BUDGET_SECONDS - (time.monotonic() - began))
             key = (str(deployment.home), spec.stream, spec.config_hash)
             found = _LOOKING.ask(key, left, lambda spec=spec: look(spec, settings))
+            if found is None:
+                tick.sentences[spec.stream] = "its letters are being looked at"
+                continue
+            _conclude(tick, spec, settings, found, judged, replayed_for, now)
         except Exception as problem:
             # One stream's trouble is none of the others'.
             judged.at, judged.failed = int(now), spec.config_hash
             tick.sentences[spec.stream] = str(problem) if isinstance(problem, FrazilError) else type(problem).__name__
-            continue
-        if found is None:
-            tick.sentences[spec.stream] = "its letters are being looked at"
-            continue
-        _conclude(tick, spec, settings, found, judged, replayed_for, now)
     if not files.absence:
         for stream in set(memory.streams) - set(files.specs) - set(files.claimed):
             del memory.streams[stream]

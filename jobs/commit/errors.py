@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jobs.errors import FrazilError, StreamStopped
+
+if TYPE_CHECKING:
+    from jobs.commit.decide import HalfCommitted
 
 
 class HeadMovedError(Exception):
@@ -75,7 +80,15 @@ class OffsetsLostError(StreamStopped):
 
 
 class HalfCommittedError(StreamStopped):
-    """A batch is on some targets only, its pending record is lost, and the configuration has changed since."""
+    """A batch is on some targets only, its pending record is lost, and the configuration has changed since.
+
+    Attributes:
+        half: The batch.
+    """
+
+    def __init__(self, message: str, half: HalfCommitted, *, fix: str | None = None) -> None:
+        super().__init__(message, fix=fix)
+        self.half: HalfCommitted = half
 
 
 class ToleranceError(StreamStopped):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from jobs.deadletter.connect_headers import CONNECT
 
 NO_COORDINATES = "no_coordinates"
+_EXCEPTION = "exception.class.name"
 _NUMBER = re.compile(r"\d{1,18}")
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -21,11 +22,13 @@ class Origin:
     Attributes:
         place: Topic, partition and offset of the record; None if the headers do not say.
         reason: What Connect said of it, in a sentence; None if it said nothing.
+        kind: Of that the stage and the class of the exception alone, whose message may quote the record.
         headers: The record's own.
     """
 
     place: tuple[str, int, int] | None
     reason: str | None
+    kind: str | None
     headers: list[tuple[str, bytes | None]]
 
 
@@ -45,11 +48,13 @@ def origin(headers: Headers) -> Origin:
     place = None
     if topic and _NUMBER.fullmatch(partition) and int(partition) < 2**31 and _NUMBER.fullmatch(offset):
         place = topic, int(partition), int(offset)
-    return Origin(place, _reason(said), own)
+    return Origin(place, _reason(said), _joined(said.get("stage"), said.get(_EXCEPTION)), own)
 
 
 def _reason(said: dict[str, str | None]) -> str | None:
-    exception, message = said.get("exception.class.name"), said.get("exception.message")
-    told = ": ".join(part for part in (exception, message) if part)
-    parts = [said.get("stage"), told or None, said.get("connector.name") and f"connector {said['connector.name']}"]
+    told = ": ".join(part for part in (said.get(_EXCEPTION), said.get("exception.message")) if part)
+    return _joined(said.get("stage"), told, said.get("connector.name") and f"connector {said['connector.name']}")
+
+
+def _joined(*parts: str | None) -> str | None:
     return ", ".join(part for part in parts if part) or None

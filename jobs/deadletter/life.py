@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
@@ -19,7 +20,7 @@ from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max
 from jobs.commit.producer import overwrite_once
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.commit.target import Target
-from jobs.deadletter.letters import KEYS, files_with, keys_of, read_whole
+from jobs.deadletter.letters import KEYS, UnreadableLettersError, files_with, keys_of, read_whole
 from jobs.deadletter.selection import within
 from jobs.deadletter.table import LIFE_ARROW
 from jobs.steps import step
@@ -80,7 +81,8 @@ def change_life(
 
     Raises:
         FencedError: A later replay has been here.
-        UnreadableLettersError: A file of theirs cannot be read; nothing is changed.
+        UnreadableLettersError: Some of them are in no file that can be read, and one that cannot may hold them; nothing
+            is changed.
     """
     made: _Rewritten | None = None
     refusal: HeadMovedError | None = None
@@ -138,16 +140,27 @@ def _rewritten(target: Target, changes: pa.Table, tasks: Sequence[FileScanTask],
     wanted = keys_of(changes, topics, KEYS)
     writer = TargetWriter(table.metadata, table.io, file_prefix="letters")
     letters, touched = 0, []
+    met = np.zeros(changes.num_rows, dtype=bool)
+    unreadable: UnreadableLettersError | None = None
     try:
         for task in tasks:
-            found = sum(_changed(batch, changes, wanted, topics, undo)[1] for batch in _lives(target, task))
-            if not found:
+            try:
+                lives = list(_lives(target, task))
+            except UnreadableLettersError as problem:
+                # By its statistics it may hold some of them; it does only if they are nowhere else.
+                unreadable = problem
+                continue
+            for batch in lives:
+                met |= pc.is_in(wanted, value_set=keys_of(batch, topics, KEYS)).to_numpy(zero_copy_only=False)
+            if not any(_changed(batch, changes, wanted, topics, undo)[1] for batch in lives):
                 continue
             touched.append(task)
             for batch in read_whole(table, task):
                 rows, count = _changed(batch, changes, wanted, topics, undo)
                 letters += count
                 writer.write(rows)
+        if unreadable is not None and not met.all():
+            raise unreadable
         files = writer.close()
     except BaseException:
         writer.abort()

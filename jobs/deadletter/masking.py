@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from jobs.decode.json_keys import without_repeated
 from jobs.decode.outcome import Failure
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.spec.mask import Mask, path_parts
@@ -41,7 +42,8 @@ class Masked:
         failures: With messages that quote nothing masked.
         parts: Per record, what the letter does not keep, with commas: ``value`` if it can never be a row again,
             ``field:card.number`` for a masked field that the schema does not declare, ``key``, ``headers``; None if it
-            is the record as it was consumed.
+            is the record as it was consumed, but for the earlier ones of keys that come twice in a value with masked
+            fields: any of them may hold what is masked.
     """
 
     records: pa.RecordBatch
@@ -118,15 +120,17 @@ def _masked_value(value: bytes | None, paths: Sequence[tuple[str, ...]]) -> tupl
     gone: list[tuple[str, ...]] = []
     try:
         # The whole text has to be JSON: behind an error anything may stand.
-        value.decode()
-        raw = _ANY.decode(value)
+        _ANY.decode(value)
+        # Of a key that comes twice only the last one would be looked at, and marked.
+        once = without_repeated(value)
+        raw = msgspec.Raw(value if once is None else once)
         for path in paths:
             raw, hit = _without(raw, path)
             if hit:
                 gone.append(path)
-    except (_Withheld, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (_Withheld, msgspec.DecodeError, ValueError, RecursionError):
         return None, list(paths)
-    return (bytes(raw) if gone else value), gone
+    return (value if once is None and not gone else bytes(raw)), gone
 
 
 def _without(raw: msgspec.Raw, path: tuple[str, ...]) -> tuple[msgspec.Raw, bool]:

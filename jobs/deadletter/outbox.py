@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from confluent_kafka import KafkaException
 from pyiceberg.table import Table
@@ -85,7 +86,7 @@ class Outbox:
             session = self._ready()
             table = self._load()
             refuse_altered(table, self._table_name)
-            self._follow_the_table(table)
+            self._follow_the_table(table, session)
             while True:
                 window = next_window(table, self._stream, self._position)
                 waiting = self.waiting = window.total
@@ -94,7 +95,7 @@ class Outbox:
                     progress(0)
                     return published
                 for last, letters in chunks(table, self._stream, self._position, window):
-                    through = Published.through(last)
+                    through = replace(Published.through(last), table_uuid=self._position.table_uuid)
                     session.send(letters, through)
                     self._position = through
                     self._notes.keep(through)
@@ -115,7 +116,7 @@ class Outbox:
         """How many letters wait, as far as is known without the cluster; it reads the table."""
         table = self._load()
         refuse_altered(table, self._table_name)
-        self.waiting = count_letters(table, self._stream, self._position)
+        self.waiting = count_letters(table, self._stream, self._position.in_table(str(table.metadata.table_uuid)))
         return self.waiting
 
     def close(self) -> None:
@@ -139,17 +140,26 @@ class Outbox:
                 self._notes.keep(committed)
         return self._session
 
-    def _follow_the_table(self, table: Table) -> None:
+    def _follow_the_table(self, table: Table, session: OutboxSession) -> None:
         """Epochs only grow as long as the table is the same, or the stream's state is; else both were begun anew."""
         newest = greatest_epoch(table.metadata, self._stream)
         if newest > self._epoch:
             raise OutboxError(f"stream {self._stream} was taken over by a driver with epoch {newest}", lasting=True)
-        if self._position.epoch > newest:
+        uuid = str(table.metadata.table_uuid)
+        position = self._position.in_table(uuid)
+        if position.epoch > newest:
+            position = replace(Published.before_epoch(1), table_uuid=uuid)
+        if position == self._position:
+            return
+        if position.offset < self._position.offset:
             log.warning(
-                "the letters of stream %s are published up to epoch %d, and its tables, which were begun anew, know "
-                "epoch %d only: all of their letters are published",
+                "the letters of stream %s are published up to epoch %d, batch %d of a table that is not %s as it is "
+                "now, which was begun anew: all of its letters are published",
                 self._stream,
                 self._position.epoch,
-                newest,
+                self._position.batch,
+                self._table_name,
             )
-            self._position = Published.before_epoch(1)
+        session.refresh(position, now=True)
+        self._position = position
+        self._notes.keep(position)

@@ -55,7 +55,7 @@ class Notes:
 
     def begin(self, first: Published) -> Published:
         """Where the note stands; the first time for this topic it is made, and says `first`."""
-        self._last = self._read()
+        self._last = self.read()
         if self._last is None:
             self.keep(first)
             return first
@@ -69,7 +69,8 @@ class Notes:
         self._write(self._file, msgspec.json.encode(note))
         self._last = published
 
-    def _read(self) -> Published | None:
+    def read(self) -> Published | None:
+        """Where the note stands; None if there is none for this topic."""
         try:
             note = msgspec.json.decode(self._file.read_bytes(), type=Note)
             position = Published.from_group(note.offset, note.metadata)

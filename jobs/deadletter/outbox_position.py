@@ -10,7 +10,7 @@ that was published, whoever rewrites the table's files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -31,11 +31,13 @@ class Published:
     Attributes:
         epoch, batch: All batches before this one are published.
         after: Of this batch, the letters up to the record `(topic, partition, offset)`; None for all of them.
+        table_uuid: The table whose letters are meant; None in positions of earlier versions, and before any was read.
     """
 
     epoch: int
     batch: int
     after: tuple[str, int, int] | None = None
+    table_uuid: str | None = None
 
     @staticmethod
     def before_epoch(epoch: int) -> Published:
@@ -46,6 +48,12 @@ class Published:
     def through(key: Key) -> Published:
         """The letter with this key was the last one."""
         return Published(key[0], key[1], (key[2], key[3], key[4]))
+
+    def in_table(self, uuid: str) -> Published:
+        """The place in the table with this id: of one that was begun anew since, nothing is published."""
+        if self.table_uuid in (None, uuid):
+            return replace(self, table_uuid=uuid)
+        return replace(Published.before_epoch(1), table_uuid=uuid)
 
     @property
     def offset(self) -> int:
@@ -59,6 +67,7 @@ class Published:
             "means": "offset = epoch * 2^32 + batch: dead letters up to here are in the topic, of this batch those up "
             "to 'after'",
             "table": table,
+            "table_uuid": self.table_uuid,
             "epoch": self.epoch,
             "batch": self.batch,
             "after": self.after,
@@ -77,8 +86,13 @@ class Published:
             document: dict[str, Any] = msgspec.json.decode(metadata or "")
             if document["v"] != 1 or (document["epoch"], document["batch"]) != (epoch, batch):
                 raise ValueError
-            after = document["after"]
-            return Published(epoch, batch, None if after is None else (str(after[0]), int(after[1]), int(after[2])))
+            after, uuid = document["after"], document.get("table_uuid")
+            return Published(
+                epoch,
+                batch,
+                None if after is None else (str(after[0]), int(after[1]), int(after[2])),
+                None if uuid is None else str(uuid),
+            )
         except (msgspec.DecodeError, KeyError, ValueError, TypeError, IndexError):
             raise FrazilError(
                 f"offset {offset} with the text {metadata!r} is no position of dead letters: somebody else has "

@@ -21,6 +21,7 @@ from pyiceberg.expressions import (
     In,
     IsNull,
     LessThan,
+    NotIn,
     Or,
 )
 from pyiceberg.expressions.parser import parse
@@ -28,10 +29,13 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.deadletter.connect_letters import NO_COORDINATES
 from jobs.deadletter.table import STATES
 from jobs.errors import FrazilError
 
 REPLAYABLE = ("new", "failed_again")
+ONLY_NAMED = (NO_COORDINATES,)
+"""Reasons whose letters are replayed only where they are asked for: their rows may stand elsewhere already."""
 _OFFSETS = re.compile(r"(?P<topic>[^:\s]+)(:(?P<partition>\d+)(:(?P<first>\d*)-(?P<last>\d*))?)?")
 
 
@@ -67,6 +71,7 @@ class Selection:
         states: Of the letters; null in the table is `new`.
         where: A predicate over the table's columns, in SQL.
         limit: The most letters; data files with the oldest letters come first.
+        left_out: Values of `error_class` that are not meant, unless `reasons` name some.
     """
 
     reasons: tuple[str, ...] = ()
@@ -78,6 +83,7 @@ class Selection:
     states: tuple[str, ...] = REPLAYABLE
     where: str | None = None
     limit: int | None = None
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.states) - set(STATES))
@@ -103,12 +109,14 @@ class Selection:
             for column, values in (("error_class", self.reasons), ("stage", self.stages), ("field", self.fields))
             if values
         ]
+        if self.left_out and not self.reasons:
+            parts.append(NotIn("error_class", set(self.left_out)))
         if self.since is not None:
             parts.append(GreaterThanOrEqual("first_seen", self.since.astimezone(UTC).isoformat()))
         if self.until is not None:
             parts.append(LessThan("first_seen", self.until.astimezone(UTC).isoformat()))
         if self.offsets:
-            parts.append(_any(_of_offsets(each) for each in self.offsets))
+            parts.append(any_of(_of_offsets(each) for each in self.offsets))
         if set(self.states) != set(STATES):
             parts.append(_of_states(self.states, schema))
         if self.where is not None:
@@ -136,7 +144,7 @@ def parse_offsets(text: str) -> OffsetSelection:
 
 def within(ranges: dict[TopicPartition, OffsetRange]) -> BooleanExpression:
     """Letters whose coordinates lie in these ranges."""
-    return _any(_of_offsets(OffsetSelection(p.topic, p.partition, range_)) for p, range_ in sorted(ranges.items()))
+    return any_of(_of_offsets(OffsetSelection(p.topic, p.partition, range_)) for p, range_ in sorted(ranges.items()))
 
 
 def _of_offsets(each: OffsetSelection) -> BooleanExpression:
@@ -179,5 +187,8 @@ def _parsed(text: str, schema: Schema) -> BooleanExpression:
     return wanted
 
 
-def _any(parts: Iterable[BooleanExpression]) -> BooleanExpression:
-    return functools.reduce(Or, parts, AlwaysFalse())
+def any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
+    """Whether any of them holds; never, if there is none."""
+    found = list(parts)
+    # Of many at once PyIceberg makes a balanced tree; one of pair by pair is too deep for it from some hundred on.
+    return Or(*found) if len(found) > 1 else next(iter(found), AlwaysFalse())

@@ -6,23 +6,20 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import (
-    AlwaysFalse,
     And,
     BooleanExpression,
     EqualTo,
     GreaterThanOrEqual,
     LessThanOrEqual,
-    Or,
 )
 from pyiceberg.table import Table
 
 from jobs.deadletter.letters import keys_of
+from jobs.deadletter.selection import any_of
 
 SINK_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp")
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp")
@@ -87,7 +84,7 @@ def _near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> Boolea
     topic, partition, offset, _ = columns
     grouped = pa.Table.from_batches([records.select(["topic", "partition", "offset"])])
     ranges = grouped.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
-    parts: list[BooleanExpression] = [
+    return any_of(
         And(
             EqualTo(topic, row["topic"]),
             EqualTo(partition, row["partition"]),
@@ -96,5 +93,4 @@ def _near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> Boolea
         )
         for row in ranges
         if row["topic"] is not None and row["partition"] is not None and row["offset_min"] is not None
-    ]
-    return functools.reduce(Or, parts, AlwaysFalse())
+    )

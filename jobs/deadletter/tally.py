@@ -16,7 +16,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import FileScanTask, Table
 
 from jobs.deadletter.letters import UnreadableLettersError, read_whole
-from jobs.deadletter.selection import REPLAYABLE
+from jobs.deadletter.selection import ONLY_NAMED, REPLAYABLE
 from jobs.deadletter.table import STATES
 
 WAITING = ("new", "failed_again", "parked")
@@ -72,10 +72,10 @@ class Tally:
         return {reason: rows[reason] for reason in sorted(rows, key=weight)}
 
     def of_other_configurations(self, config: str) -> dict[str, int]:
-        """Letters by reason that a replay would take and that failed under another configuration than this one."""
+        """Letters by reason that a plain replay would take, and that failed under another configuration than this."""
         found: dict[str, int] = {}
         for kind, n in self.kinds.items():
-            if kind.state in REPLAYABLE and kind.config != config:
+            if kind.state in REPLAYABLE and kind.config != config and kind.reason not in ONLY_NAMED:
                 found[kind.reason] = found.get(kind.reason, 0) + n
         return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
 

@@ -140,6 +140,7 @@ class BatchRunner:
             reasons=results.summed(lambda tally: tally.reasons),
             unknown_fields=results.summed(lambda tally: tally.unknown_fields),
             files=sum(len(files) for files in results.files.values()),
+            letters=results.rows().get(stream.dead_letters.name, 0),
         )
 
     def _prepare(

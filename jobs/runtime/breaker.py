@@ -29,10 +29,12 @@ class WindowStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         sequence: Iceberg's sequence number of the stream's newest commit on its table then.
         generation: The configuration that it stopped under.
+        table: The uuid of that table; one that was made anew counts its sequence numbers from 1 again.
     """
 
     sequence: int
     generation: str
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,7 @@ class Breaker:
         self._now: Callable[[], float] = now
         self._points: deque[_Point] = deque()
         stop = _read(self._file)
-        forgiven = stop is not None and (stream.spec.continuous or stop.generation != stream.generation)
-        self._seen: int = stop.sequence if stop is not None and forgiven else -1
+        self._seen: int = stop.sequence if stop is not None and self._forgives(stop) else -1
 
     def check(self, results: TaskResults) -> None:
         """Stop the stream if too many records failed in the batch, or in the window with it.
@@ -77,9 +78,14 @@ class Breaker:
             check_tolerance(self._stream.spec, counts, results.tallies, self._earlier() if counts.dead else None)
         except WindowToleranceError:
             newest = self._stream.anchor.newest
-            stop = WindowStop(newest.sequence if newest else 0, self._stream.generation)
+            stop = WindowStop(newest.sequence if newest else 0, self._stream.generation, self._stream.anchor.uuid)
             write_durably(self._file, msgspec.json.encode(stop))
             raise
+
+    def _forgives(self, stop: WindowStop) -> bool:
+        stream = self._stream
+        goes_on = stream.spec.continuous or stop.generation != stream.generation
+        return goes_on and stop.table == stream.anchor.uuid
 
     @property
     def _file(self) -> Path:

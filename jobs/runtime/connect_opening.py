@@ -9,7 +9,8 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.commit import accept
-from jobs.commit.errors import HeadMovedError, OffsetsLostError, RolledBackError
+from jobs.commit.errors import HalfCommittedError, HeadMovedError, OffsetsLostError, RolledBackError
+from jobs.commit.offsets import describe
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
@@ -88,6 +89,8 @@ def opened_queue(
     except RolledBackError as rolled:
         fix = f"`frazil letters {spec.stream} --after-rollback WHY`, then run this again: what is gone is taken again"
         raise RolledBackError(rolled.message, fix=fix) from None
+    except HalfCommittedError as problem:
+        raise _half_taken(problem, spec) from None
     except StreamStopped as stopped:
         raise _told(stopped, spec.stream, "") from None
     finally:
@@ -140,6 +143,20 @@ def _targets(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
 
 def _folder(settings: Settings, spec: StreamSpec) -> StreamFolder:
     return StreamFolder(stream_folder(settings, spec.stream).root / "connect")
+
+
+def _half_taken(problem: HalfCommittedError, spec: StreamSpec) -> HalfCommittedError:
+    """Only as it was taken then can the rest of a batch be made again."""
+    half = problem.half
+    (queue, *_) = sorted({partition.topic for partition in half.ranges})
+    return HalfCommittedError(
+        f"stream {spec.stream}: the batch {describe(half.ranges)} of a queue is in {', '.join(half.have)} and not in "
+        f"{', '.join(half.lack)}, and its pending record is lost. The rest is made by taking that queue with the "
+        "stream's file and the correction as they were then.",
+        half,
+        fix=f"`frazil replay {spec.stream} --from-topic {queue}`, with the same --correction if there was one; "
+        "then run this again",
+    )
 
 
 def _told(problem: StreamStopped, stream: str, why: str) -> StreamStopped:

@@ -26,6 +26,7 @@ from jobs.runtime.connect_opening import as_stream, opened_queue
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import ensure_tables
+from jobs.runtime.queue_size import MAX_RECORDS, QueueSize
 from jobs.runtime.queue_task import QueueCounts, QueueTask
 from jobs.runtime.replay_opening import replay_session
 from jobs.runtime.replay_trial import ReplayRequest
@@ -34,7 +35,6 @@ from jobs.runtime.topic_reader import TopicReader
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
-MAX_RECORDS = 20_000
 _RATE_SECONDS = 5.0
 
 
@@ -99,8 +99,9 @@ def take_queue(
         opened_queue(taken, spec, settings, catalog, topic) as (stream, kafka),
         TopicReader(settings.kafka, "frazil-replay") as reader,
     ):
-        runner = _QueueRunner(stream, kafka, QueueTask(spec, corrected, reader))
-        return _run(runner, stream, spec, topic, request, began, on_progress)
+        task = QueueTask(spec, corrected, reader)
+        runner = _QueueRunner(stream, kafka, task)
+        return _run(runner, task.size, stream, spec, topic, request, began, on_progress)
 
 
 def refuse_own_topic(spec: StreamSpec, topic: str) -> None:
@@ -147,6 +148,7 @@ def left_of(at: Positions, ends: Positions) -> int:
 
 def _run(
     runner: _QueueRunner,
+    size: QueueSize,
     stream: OpenStream,
     spec: StreamSpec,
     topic: str,
@@ -157,13 +159,13 @@ def _run(
     ends = {p: end for p, end in stream.log.latest.items() if p.topic == topic}
     at = dict(stream.begin.offsets)
     total = left_of(at, ends)
-    rate = request.rate or spec.errors.replay.rate
+    rate = request.rate or (request.correction.spec if request.correction else spec).errors.replay.rate
     most = MAX_RECORDS if rate is None else max(1, min(MAX_RECORDS, int(rate * _RATE_SECONDS)))
     counts, batch, started = QueueCounts(), 0, time.monotonic()
     while left_of(at, ends):
         if rate is not None and counts.read:
             time.sleep(max(0.0, counts.read / rate - (time.monotonic() - started)))
-        end = next_end(at, ends, most)
+        end = next_end(at, ends, min(most, size.most))
         nothing: Any = None
         runner.run(nothing, batch, end)
         counts += runner.taken
@@ -172,11 +174,17 @@ def _run(
     return QueueResult(spec.stream, topic, *astuple(counts), seconds=time.monotonic() - began)
 
 
+def _wait(seconds: float) -> bool:
+    """A command has nobody who asks it for its end but by a signal, which ends it here as well."""
+    time.sleep(seconds)
+    return False
+
+
 class _QueueRunner(BatchRunner):
     """Runs batches as a driver does, but for the tasks, which need no Spark."""
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog, task: QueueTask) -> None:
-        super().__init__(stream, kafka)
+        super().__init__(stream, kafka, _wait)
         self.taken: QueueCounts = QueueCounts()
         self._task: QueueTask = task
 

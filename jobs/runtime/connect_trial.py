@@ -15,7 +15,6 @@ from jobs.deadletter.replay_result import Progress, Sums
 from jobs.errors import FrazilError
 from jobs.runtime.connect_opening import as_stream, queue_id, refuse_missing
 from jobs.runtime.connect_queue import (
-    MAX_RECORDS,
     QueueResult,
     left_of,
     next_end,
@@ -67,7 +66,7 @@ def try_queue(
     with TopicReader(settings.kafka, "frazil-replay") as reader:
         task = QueueTask(spec, corrected, reader)
         while left_of(at, ends):
-            end = next_end(at, ends, MAX_RECORDS)
+            end = next_end(at, ends, task.size.most)
             ranges = {partition: OffsetRange(at[partition], last) for partition, last in end.items()}
             for looked in task.look(ranges, sink, letters):
                 counts += looked.counts

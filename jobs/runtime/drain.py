@@ -96,13 +96,14 @@ def drain(
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
         with publishing_letters(stream, settings) as letters:
 
-            def progressed(progress: Progress) -> None:
-                if letters and progress.batch.counts.dead:
+            def landed(done: BatchDone) -> None:
+                if letters and done.letters:
                     letters.told()
-                on_progress(progress)
+                if done.counts.read:
+                    on_progress(Progress(done, result.counts, total))
 
             if stream.begin.offsets:
-                _run_queries(stream, kafka, get_spark(), result, total, progressed)
+                _run_queries(stream, kafka, get_spark(), result, landed)
             if letters:
                 result.letters = letters.finish(settings.kafka.request_timeout.total_seconds())
         result.positions = dict(stream.begin.offsets) | result.positions
@@ -119,8 +120,7 @@ def _run_queries(
     kafka: KafkaLog,
     spark: SparkSession,
     result: Drained,
-    total: int,
-    on_progress: Callable[[Progress], None],
+    on_landed: Callable[[BatchDone], None],
 ) -> None:
     """Run the query; when topics change under it, look again where to begin, and begin again."""
     from py4j.protocol import Py4JError
@@ -132,7 +132,7 @@ def _run_queries(
             result.counts += done.counts
             result.lag = done.lag
             result.batches.append(done)
-            on_progress(Progress(done, result.counts, total))
+        on_landed(done)
 
     started = time.monotonic()
     while True:

@@ -22,7 +22,7 @@ from jobs.deadletter.table import STATES
 from jobs.errors import FrazilError
 from jobs.runtime.connect_opening import reland_queue
 from jobs.runtime.lease import Lease
-from jobs.runtime.replay_opening import replay_session, settle_lost
+from jobs.runtime.replay_opening import replay_session
 from jobs.runtime.replay_session import BATCHES, replay_folder, replay_id
 from jobs.runtime.replay_trial import MAX_BYTES, MAX_LETTERS
 from jobs.spec.models import StreamSpec
@@ -65,7 +65,7 @@ def change_letters(spec: StreamSpec, settings: Settings, catalog: Catalog, selec
 def settle(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> int:
     """Let replays go on after a record was lost whose letters an operator has looked after; returns 0."""
     with replay_session(spec, settings, catalog, recover=False) as session:
-        settle_lost(session, CHANGE_ARROW.empty_table())
+        session.settle_lost()
     return 0
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.deadletter.outbox_letters import count_letters
+from jobs.deadletter.outbox_position import Published
 from jobs.deadletter.retention import Expired, expire_letters
 from jobs.deadletter.table_upkeep import check_letters_table
 from jobs.errors import FrazilError
+from jobs.runtime.letter_publishing import notes_of
 from jobs.runtime.open_stream import stream_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.supervise.heartbeat import read_heartbeat
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,7 @@ class LetterExpiry:
 
     Attributes:
         table: The dead-letter table, as it is now.
-        unpublished: Letters that the stream's topic does not have yet.
+        unpublished: Letters that the stream's topic did not have yet before.
     """
 
     table: Table
@@ -61,6 +67,25 @@ def expire_letters_of(spec: StreamSpec, settings: Settings, catalog: Catalog, *,
         return None
     table = catalog.load_table(spec.dead_letter_table)
     check_letters_table(table)
-    expired = expire_letters(table, keep, dry_run=dry_run)
-    beat = read_heartbeat(stream_folder(settings, spec.stream).root) if spec.errors.topic else None
-    return LetterExpiry(table, expired, (beat.unpublished_letters or 0) if beat is not None else 0)
+    waiting = _unpublished(spec, settings, table)
+    return LetterExpiry(table, expire_letters(table, keep, dry_run=dry_run), waiting)
+
+
+def _unpublished(spec: StreamSpec, settings: Settings, table: Table) -> int:
+    """How many letters the stream's topic lacks, by the stream's own note; also where no driver runs that says so."""
+    topic = spec.errors.topic
+    if topic is None:
+        return 0
+    try:
+        position = notes_of(spec, settings, topic).read()
+        if position is None:
+            # No driver has met the topic yet: to the first one, what is older is published, unless it is to have all.
+            if topic.publish == "new":
+                return 0
+            position = Published.before_epoch(1)
+        return count_letters(table, spec.stream, position.in_table(str(table.metadata.table_uuid)))
+    except Exception as problem:
+        # A file that cannot be read keeps nobody from deleting by age.
+        log.debug("the letters of stream %s that wait cannot be counted", spec.stream, exc_info=problem)
+        beat = read_heartbeat(stream_folder(settings, spec.stream).root)
+        return (beat.unpublished_letters or 0) if beat is not None else 0

@@ -16,10 +16,11 @@ from jobs.deadletter.outbox_session import REFRESH_SECONDS
 from jobs.deadletter.outbox_topic import OutboxError, cluster_of
 from jobs.errors import FrazilError
 from jobs.runtime.durable import write_durably
-from jobs.runtime.open_stream import OpenStream
+from jobs.runtime.open_stream import OpenStream, stream_folder
 from jobs.runtime.opening import connect_catalog
 from jobs.runtime.redaction import redacted
-from jobs.spec.errors import letter_secrets
+from jobs.spec.errors import LetterTopic, letter_secrets
+from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -187,6 +188,14 @@ class LetterPublishing:
             self._tell(state)
 
 
+def notes_of(spec: StreamSpec, settings: Settings, topic: LetterTopic) -> Notes:
+    """What the stream notes of how far its letters are in the topic."""
+    kafka = cluster_of(topic, settings.kafka)
+    servers = "" if kafka.address_file else kafka.require_bootstrap()
+    folder = stream_folder(settings, spec.stream).root
+    return Notes(folder, topic.name, servers, spec.dead_letter_table, write_durably)
+
+
 @contextlib.contextmanager
 def publishing_letters(
     stream: OpenStream, settings: Settings, tell: Callable[[LettersState], None] = lambda state: None
@@ -205,8 +214,7 @@ def publishing_letters(
         if lost := stream.lease.lost:
             raise lost
 
-    servers = "" if kafka.address_file else kafka.require_bootstrap()
-    notes = Notes(stream.folder.root, topic.name, servers, spec.dead_letter_table, write_durably)
+    notes = notes_of(spec, settings, topic)
     outbox = Outbox(
         spec.stream,
         spec.dead_letter_table,

@@ -138,6 +138,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
             f"stream {spec.stream}: the batch {describe(half.ranges)} is in {', '.join(half.have)} and not in "
             f"{', '.join(half.lack)}, its pending record is lost, and "
             + (f"the file no longer names {', '.join(dropped)}." if dropped else f"{changed}."),
+            half,
             fix=f"put the stream's file back to what it was, run `frazil run {spec.stream}` once, then change it",
         )
     positions = target_positions(stamps, spec.table.name)

@@ -32,7 +32,7 @@ class Lot:
     """Records of a queue at the coordinates that they came from.
 
     Attributes:
-        reasons: What Connect said of each.
+        reasons: What Connect said of each, as far as it may be kept.
         lacking: Mask of those whose headers do not say where they come from.
         queue: The offset of each in the queue.
     """
@@ -48,8 +48,12 @@ class Lot:
         return topic, partition, offset
 
 
-def lot_of(messages: list[Message]) -> Lot:
-    """Read the headers of each."""
+def lot_of(messages: list[Message], *, quote: bool = True) -> Lot:
+    """Read the headers of each.
+
+    Args:
+        quote: Whether the reasons hold the exceptions' messages, which may quote the record.
+    """
     columns: dict[str, list[object]] = {name: [] for name in _RECORDS.names}
     reasons: list[str | None] = []
     lacking = np.zeros(len(messages), dtype=bool)
@@ -67,7 +71,7 @@ def lot_of(messages: list[Message]) -> Lot:
         columns["offset"].append(offset)
         columns["timestamp"].append(_EPOCH + timedelta(milliseconds=millis) if known else None)
         columns["timestampType"].append(kind - 1 if known else None)
-        reasons.append(found.reason)
+        reasons.append(found.reason if quote else found.kind)
     records = pa.RecordBatch.from_arrays(
         [pa.array(columns[each.name], each.type) for each in _RECORDS], schema=_RECORDS
     )

@@ -20,6 +20,7 @@ from jobs.deadletter.table import dead_letter_rows
 from jobs.decode.outcome import Failure
 from jobs.runtime.queue_known import with_known
 from jobs.runtime.queue_records import Lot, lot_of
+from jobs.runtime.queue_size import QueueSize
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.topic_reader import TopicReader
 from jobs.spec.mask import NO_MASK
@@ -75,12 +76,16 @@ class QueueTask:
         spec: The stream, as its file has it.
         corrected: With the correction, if there is one.
         reader: Of the topic.
+
+    Attributes:
+        size: How many records the next ranges may have.
     """
 
     def __init__(self, spec: StreamSpec, corrected: StreamSpec, reader: TopicReader) -> None:
         self._spec: StreamSpec = spec
         self._corrected: StreamSpec = corrected
         self._reader: TopicReader = reader
+        self.size: QueueSize = QueueSize()
 
     def run(
         self,
@@ -124,12 +129,15 @@ class QueueTask:
             needs: Of `sink` and `letters`: what each has already; without it, nothing of the ranges.
         """
         pipeline = RecordPipeline(self._corrected, sink.schema())
+        quote = self._spec.errors.mask == NO_MASK
         read = [
-            (partition, lot_of(messages))
+            (partition, lot_of(messages, quote=quote))
             for partition, range_ in sorted(ranges.items())
             if range_.end > range_.start
             for messages in self._reader.read(partition, range_)
         ]
+        records = [lot.records for _, lot in read]
+        self.size.learn(sum(each.num_rows for each in records), sum(each.nbytes for each in records))
         for partition, lot, known, left in with_known(read, self._spec, sink, letters):
             tried = pipeline.take(lot.records)
             refused = known | lot.lacking

@@ -6,17 +6,17 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from jobs.commit.errors import RolledBackError
+from jobs.commit.history import history
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.deadletter.life import change_life
 from jobs.deadletter.table_upkeep import ensure_life_columns
 from jobs.errors import FrazilError
 from jobs.runtime.lease import Lease, LeaseHeldError
-from jobs.runtime.replay_session import BATCHES, ReplaySession, replay_folder, replay_id
+from jobs.runtime.replay_session import BATCHES, ReplaySession, landed_batches, replay_folder, replay_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
@@ -54,6 +54,22 @@ def replay_session(
         lease.release()
 
 
+def is_at_rest(spec: StreamSpec, settings: Settings, sink: Table, letters: Table) -> bool:
+    """Whether no replay is at work, and none has left what the next one has to finish, or to refuse.
+
+    Args:
+        sink: The stream's table.
+        letters: Its dead letters.
+    """
+    folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
+    held = Lease(folder.root, name, settings.lease_ttl.total_seconds()).read()
+    if (held and held.held()) or folder.pending_records():
+        return False
+    if any(history(table.metadata, name).rolled_back for table in (sink, letters)):
+        return False
+    return landed_batches(sink, spec.stream) <= landed_batches(letters, spec.stream)
+
+
 def refuse_if_replayed(lease: Lease, stream: str) -> None:
     """Say who replays the stream's letters, if anybody does.
 
@@ -87,15 +103,6 @@ def _claim(session: ReplaySession, target: Target) -> None:
             fix=f"`frazil letters {session.spec.stream} --after-rollback WHY`, which sets every letter to what the "
             "table's rows say; where the stream itself has stopped, answer it first (`frazil accept`)",
         ) from None
-
-
-def settle_lost(session: ReplaySession, changes: pa.Table) -> int:
-    """Take the letters' word for every batch: the table of letters stands where the stream's table does."""
-    at = {BATCHES: session.next_batch}
-    stamp = Stamp(
-        session.sink.stream, "batch", session.next_batch, session.epoch, session.spec.config_hash, start=at, position=at
-    )
-    return change_life(session.letters, changes, epoch=session.epoch, stamp=stamp)
 
 
 def refuse_unfinished_queue(folder: Path, stream: str, topic: str | None = None) -> None:

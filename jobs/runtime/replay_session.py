@@ -10,16 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.history import stamps_along_main
+from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.pending import Pending, PendingTarget
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Outcome, Seen, Target
 from jobs.deadletter.changes import with_snapshot
-from jobs.deadletter.life import change_life
+from jobs.deadletter.life import CHANGE_ARROW, change_life
 from jobs.deadletter.standing import has_coordinates
 from jobs.errors import StreamStopped
 from jobs.runtime.durable import remove_durably, write_durably
@@ -47,6 +48,12 @@ def replay_id(stream: str) -> str:
 def replay_folder(settings: Settings, stream: str) -> StreamFolder:
     """Where the lease and the pending record of a stream's replays are."""
     return StreamFolder(stream_folder(settings, stream).root / "replay")
+
+
+def landed_batches(table: Table, stream: str) -> int:
+    """How many batches of a stream's replays a table knows: its own, or the dead letters those whose life is told."""
+    newest = history(table.metadata, replay_id(stream)).newest
+    return newest.position.get(BATCHES, 0) if newest else 0
 
 
 @dataclass(slots=True)
@@ -175,7 +182,7 @@ class ReplaySession:
                 beside.unlink(missing_ok=True)
         for left in self.folder.root.glob("letters-*.parquet"):
             left.unlink(missing_ok=True)
-        self._refuse_unknown()
+        self._settle_unknown()
 
     def _never_landed(self, stamp: Stamp) -> bool:
         if self.next_batch <= stamp.batch:
@@ -185,10 +192,21 @@ class ReplaySession:
             self._snapshot_of(stamp) is None
         )
 
-    def _refuse_unknown(self) -> None:
+    def settle_lost(self) -> None:
+        """Let the letters' table stand where the stream's table does, whatever the life of its letters."""
+        at = {BATCHES: self.next_batch}
+        stamp = Stamp(
+            self.sink.stream, "batch", self.next_batch, self.epoch, self.spec.config_hash, start=at, position=at
+        )
+        change_life(self.letters, CHANGE_ARROW.empty_table(), epoch=self.epoch, stamp=stamp)
+
+    def _settle_unknown(self) -> None:
         """A pending record that is lost does no harm where rows say what they are of."""
         known = self.letters.newest.position.get(BATCHES, 0) if self.letters.newest else 0
-        if known >= self.next_batch or has_coordinates(self.sink.table):
+        if known >= self.next_batch:
+            return
+        if has_coordinates(self.sink.table):
+            self.settle_lost()
             return
         raise LostRecordError(
             f"stream {self.spec.stream}: batch {known} of a replay is in {self.sink.name}, its letters do not know it, "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from jobs.deadletter.changes import Outcome
 from jobs.deadletter.letters import LetterCounts, UnreadableLettersError, count_letters, letters_of
 from jobs.deadletter.pipeline import RecordPipeline
 from jobs.deadletter.replay_result import Progress, ReplayResult, Sums
-from jobs.deadletter.selection import Selection
+from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.standing import LETTER_COLUMNS, first_of, has_coordinates, standing
 from jobs.deadletter.table import STATES
 from jobs.deadletter.table_upkeep import check_letters_table
@@ -39,6 +39,7 @@ class ReplayRequest:
     """What is to be replayed, and how.
 
     Attributes:
+        selection: Which letters; those of the reasons `ONLY_NAMED` only where it names them.
         correction: Lies over the stream's spec for this replay only.
         rate: The most letters per second; None for what the spec says, which may be no limit.
         by: Who asks; kept in the letters.
@@ -50,6 +51,9 @@ class ReplayRequest:
     rate: float | None = None
     by: str = ""
     run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selection", replace(self.selection, left_out=ONLY_NAMED))
 
 
 def dry_run(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 
 from jobs.commit.stamp_parts import Counts
 from jobs.deadletter.changes import Attempt, changes_after
@@ -18,7 +19,7 @@ from jobs.deadletter.replay_result import Progress, ReplayResult, Sums
 from jobs.decode.outcome import Failure
 from jobs.errors import FrazilError
 from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.replay_opening import refuse_unfinished_queue, replay_session
+from jobs.runtime.replay_opening import is_at_rest, refuse_unfinished_queue, replay_session
 from jobs.runtime.replay_session import ReplaySession
 from jobs.runtime.replay_trial import (
     MAX_LETTERS,
@@ -60,18 +61,26 @@ def replay(
         SelectionError, AlteredTableError, StreamStopped: Nothing is changed by this call.
     """
     began = time.monotonic()
-    tables_for(spec, catalog, request)
+    sink, letters = tables_for(spec, catalog, request)
     refuse_unfinished_queue(stream_folder(settings, spec.stream).root, spec.stream)
+    nothing = Sums()
+    if is_at_rest(spec, settings, sink, letters) and not _any_of(letters, spec.stream, request, nothing):
+        # It would commit nothing but its claims.
+        return result_of(spec, request, nothing, began, there_is=all_letters(letters, spec.stream))
     with replay_session(spec, settings, catalog) as session:
         # Finishing what an earlier replay left may have changed letters.
         session.letters.read()
         work = _Replay(session, request)
         selected = count_letters(session.letters.table, spec.stream, request.selection)
         work.sums.total = limited(selected, request)
-        if work.sums.total:
-            work.run(on_progress)
+        # Also without a letter that can be read: it tells of the others.
+        work.run(on_progress)
         there_is = None if selected.total else all_letters(session.letters.table, spec.stream)
         return result_of(spec, request, work.sums, began, replay=work.id, there_is=there_is)
+
+
+def _any_of(letters: Table, stream: str, request: ReplayRequest, sums: Sums) -> bool:
+    return next(batches_of(letters, stream, request, sums, 1), None) is not None
 
 
 class _Replay:
@@ -83,7 +92,7 @@ class _Replay:
         self._session: ReplaySession = session
         self._request: ReplayRequest = request
         self._spec: StreamSpec = request.correction.spec if request.correction else session.spec
-        self._rate: float | None = request.rate or session.spec.errors.replay.rate
+        self._rate: float | None = request.rate or self._spec.errors.replay.rate
         self._trial: Trial = Trial(self._spec)
         correction = request.correction.text if request.correction else None
         park_after = self._spec.errors.replay.park_after

@@ -195,7 +195,7 @@ class StreamRunner:
         if self._group:
             self._group.publish(end)
         counts = done.counts
-        if self._letters and counts.dead:
+        if self._letters and done.letters:
             self._letters.told()
         log.info(
             "batch %d: %d read, %d landed, %d dead, %d tombstones in %.1f s, commit %.0f ms",

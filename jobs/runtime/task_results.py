@@ -80,6 +80,7 @@ class BatchDone:
         commit_seconds: From the pending record to the last commit.
         lag: Records per partition between the new position and the log's end.
         files: Data files committed.
+        letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
     """
 
     batch: int
@@ -92,6 +93,7 @@ class BatchDone:
     reasons: dict[str, int] = field(default_factory=dict)
     unknown_fields: dict[str, int] = field(default_factory=dict)
     files: int = 0
+    letters: int = 0
 
 
 def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:

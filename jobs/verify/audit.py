@@ -114,7 +114,8 @@ class _Track:
         elif self._found.anchor and row.counts is not None:
             self._judge_sum(row, row.counts)
         counts = row.counts or Counts()
-        self.readings.append(Reading(row.range, rows, counts, row.sequence, row.snapshot_id, row.kind != "unknown"))
+        told = row.kind != "unknown"
+        self.readings.append(Reading(row.range, rows, counts, row.sequence, row.snapshot_id, told, row.committed_at))
         self.cursor = max(row.range.end, self.cursor or 0)
 
     def _decided(self, row: LedgerRow) -> None:

@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamps import SUMMARY_KEY
-from jobs.verify.audit_count import Ranges
 from jobs.verify.audit_facts import Change, Problem
+from jobs.verify.audit_found import Ranges
 from jobs.verify.table_rows import WINDOW_OFFSETS, Piece, RowCounter
 
 MAX_PROBLEMS = 50

@@ -9,11 +9,12 @@ import numpy as np
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.verify.audit import Expected
-from jobs.verify.audit_facts import Problem, Unit
-from jobs.verify.table_rows import MANY, Piece
+from jobs.verify.audit_facts import Unit
+from jobs.verify.audit_found import Found, Ranges
+from jobs.verify.table_rows import Piece
 
-MAX_RANGES = 1000
-Counting = Callable[[Sequence[Piece]], tuple[list[np.ndarray], list[np.ndarray]]]
+# Per piece and offset: rows in the sink, dead letters, and those of the letters that came back.
+Counting = Callable[[Sequence[Piece]], tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,119 +38,6 @@ class Part:
     def last(self) -> bool:
         """Whether the block ends with it."""
         return self.range.end == self.block.range.end
-
-
-@dataclass(slots=True)
-class Ranges:
-    """Offsets as ranges, of which so many are kept, and the others counted."""
-
-    kept: list[OffsetRange] = field(default_factory=list)
-    more: int = 0
-
-    def add(self, offsets: np.ndarray, base: int) -> None:
-        """Add ascending offsets, each given as its distance from `base`."""
-        if not len(offsets):
-            return
-        breaks = np.flatnonzero(np.diff(offsets) > 1)
-        starts = offsets[np.concatenate(([0], breaks + 1))] + base
-        ends = offsets[np.concatenate((breaks, [len(offsets) - 1]))] + base + 1
-        room = MAX_RANGES - len(self.kept)
-        for start, end in zip(starts[:room].tolist(), ends[:room].tolist(), strict=True):
-            if self.kept and self.kept[-1].end == start:
-                self.kept[-1] = OffsetRange(self.kept[-1].start, end)
-            else:
-                self.kept.append(OffsetRange(start, end))
-        self.more += max(0, len(starts) - max(0, room))
-
-
-@dataclass(slots=True)
-class Found:
-    """What stands in a table of one unit.
-
-    Attributes:
-        present: Rows.
-        surplus: Rows beyond those that the readings of their offset can have made.
-        lacking: Rows that its offsets could have more: as many as they were read, less those that stand there.
-        lacking_both: The same, of offsets that hold no row in the other table either.
-    """
-
-    unit: Unit
-    present: int = 0
-    surplus: int = 0
-    lacking: int = 0
-    lacking_both: int = 0
-    doubled: Ranges = field(default_factory=Ranges)
-    holes: Ranges = field(default_factory=Ranges)
-    holes_both: Ranges = field(default_factory=Ranges)
-
-    def add(self, counts: np.ndarray, other: np.ndarray, start: int) -> None:
-        """Take in offsets from `start` on, with how often each stands in this table and in the other one."""
-        rows = self.unit.rows
-        self.present += int(counts.sum(dtype=np.int64))
-        if not any(reading.told for reading in self.unit.readings):
-            return  # Only its sum is known.
-        whole = len(counts) == self.unit.range.end - self.unit.range.start
-        if whole and self.present == rows and len(self.unit.readings) == 1 and counts.max() <= 1:
-            return
-        allowed = self._allowed(start, len(counts))
-        counted = counts.astype(np.int16)
-        over = np.flatnonzero(counted > allowed)
-        self.surplus += int((counted - allowed)[over].sum(dtype=np.int64))
-        self.doubled.add(over, start)
-        lacks = np.maximum(allowed - counted, 0)
-        under = np.flatnonzero(lacks)
-        self.lacking += int(lacks.sum(dtype=np.int64))
-        self.holes.add(under, start)
-        alone = under[other[under] == 0]
-        self.lacking_both += int(lacks[alone].sum(dtype=np.int64))
-        self.holes_both.add(alone, start)
-
-    def _allowed(self, start: int, length: int) -> np.ndarray:
-        allowed = np.zeros(length, np.int16)
-        for reading in self.unit.readings:
-            allowed[max(0, reading.range.start - start) : max(0, reading.range.end - start)] += (
-                1 if reading.told else MANY
-            )
-        return allowed
-
-    @property
-    def missing(self) -> int:
-        """Rows that are not there; negative if there are more, none of them doubled. 0 if it is not known."""
-        rows = self.unit.rows
-        return 0 if rows is None else rows - (self.present - self.surplus)
-
-    def problems(self, table: str, *, apart: bool) -> Iterator[Problem]:
-        """What is wrong with the unit.
-
-        Args:
-            apart: Whether a record stands in one of the two tables only; after an operator's answer perhaps in both.
-        """
-        unit, missing = self.unit, self.missing
-        if self.surplus:
-            said = f"{_rows(self.surplus)} too many, of offsets that stand there more often than they were read"
-            yield self._problem("doubled", table, self.surplus, said, self.doubled)
-        if missing > 0:
-            exact = missing == (self.lacking_both if apart else self.lacking)
-            holes = self.holes_both if apart else self.holes
-            said = f"{missing:,} of {unit.rows or 0:,} rows that were landed are not there"
-            yield self._problem("missing", table, missing, said, holes, exact=exact)
-        elif missing < 0:
-            said = f"{_rows(-missing)} too many, of offsets that landed none"
-            yield self._problem("unexpected", table, -missing, said, Ranges([unit.range]), exact=False)
-
-    def _problem(self, kind, table: str, records: int, said: str, where: Ranges, *, exact: bool = True) -> Problem:
-        unit = self.unit
-        return Problem(
-            kind,
-            table,
-            unit.partition,
-            unit.range,
-            records,
-            said,
-            tuple(where.kept),
-            exact and not where.more,
-            where.more,
-        )
 
 
 @dataclass(slots=True)
@@ -212,14 +100,36 @@ def counted(parts: Iterable[list[Part]], count: Counting) -> Iterator[Counted]:
     open_: Counted | None = None
     for window in parts:
         arrays = count([Piece(part.block.partition, part.range) for part in window])
-        for part, in_sink, in_dead in zip(window, *arrays, strict=True):
+        for part, in_sink, in_dead, back in zip(window, *arrays, strict=True):
             if open_ is None:
                 block = part.block
                 open_ = Counted(block, [Found(unit) for unit in block.sink], [Found(unit) for unit in block.dead])
-            _take(open_, part.range, in_sink, in_dead)
+            _take(open_, part.range, _without_replays(open_, part.range, in_sink, in_dead, back), in_dead)
             if part.last:
                 yield open_
                 open_ = None
+
+
+def _without_replays(
+    into: Counted, range_: OffsetRange, in_sink: np.ndarray, in_dead: np.ndarray, back: np.ndarray
+) -> np.ndarray:
+    """How often each offset stands in the sink, rows of replays left out.
+
+    Letters that came back allow for one row of their record, which need not be there: it stood there already, or
+    another reading has landed it. So only what no reading can have landed is taken for it.
+    """
+    if not back.any():
+        return in_sink
+    # At most so many readings made a row: the others made a letter.
+    landed = np.zeros(len(in_sink), np.int16)
+    for reading in (reading for unit in into.block.sink for reading in unit.readings):
+        landed[max(0, reading.range.start - range_.start) : max(0, reading.range.end - range_.start)] += 1
+    landed = np.maximum(landed - np.maximum(in_dead, back), 0)
+    replayed = np.clip(in_sink - landed, 0, np.minimum(back, 1)).astype(np.uint8)
+    for found in into.sink:
+        start, end = (max(0, at - range_.start) for at in found.unit.range)
+        found.replayed += int(replayed[start:end].sum(dtype=np.int64))
+    return in_sink - replayed
 
 
 def _take(into: Counted, range_: OffsetRange, in_sink: np.ndarray, in_dead: np.ndarray) -> None:
@@ -240,7 +150,3 @@ def _take(into: Counted, range_: OffsetRange, in_sink: np.ndarray, in_dead: np.n
         outside[max(0, unit.range.start - range_.start) : max(0, unit.range.end - range_.start)] = 0
     into.stray += int(outside.sum(dtype=np.int64))
     into.strays.add(np.flatnonzero(outside), range_.start)
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"

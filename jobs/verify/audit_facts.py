@@ -23,6 +23,7 @@ class Reading:
         rows: What it put into the table; None if nobody knows.
         read: Records it read, of which `tombstones`, `filtered` and, seen from the sink, `dead` made no row.
         told: Whether its stamp was seen; if not, nobody knows how often each of its offsets was read.
+        at: When it was committed.
     """
 
     range: OffsetRange
@@ -31,6 +32,7 @@ class Reading:
     sequence: int
     snapshot_id: int
     told: bool = True
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,60 +9,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import And, EqualTo, NotNull
 from pyiceberg.table import Table
 
-from jobs.commit.history import history
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.runtime.replay_session import BATCHES, replay_id
+from jobs.runtime.replay_session import landed_batches
 from jobs.runtime.rows_in_ranges import DEAD_LETTER_COLUMNS
-from jobs.verify.audit_count import Ranges
 from jobs.verify.audit_facts import Problem
+from jobs.verify.audit_found import Ranges
 from jobs.verify.table_rows import Piece, RowCounter
 
 
-def under_way(stream: str, sink: Table, letters: Table) -> bool:
-    """Whether a replay's rows are in the sink and its letters do not know it yet."""
-
-    def batches(table: Table) -> int:
-        newest = history(table.metadata, replay_id(stream)).newest
-        return newest.position.get(BATCHES, 0) if newest else 0
-
-    return batches(sink) > batches(letters)
-
-
 class Replays:
-    """Takes the rows that replays brought back out of what the sink is held to.
+    """Counts the letters that replays brought back, and notes rows of theirs that are not there.
 
     Args:
         stream: The stream's id.
-        sink: Name of its table.
+        sink: Its table, as loaded; None if its rows are not counted.
         letters: Its dead letters, as loaded.
+
+    Attributes:
+        pending: What is still to come; None if both tables know the same replays.
     """
 
-    def __init__(self, stream: str, sink: str, letters: Table | None) -> None:
+    def __init__(self, stream: str, sink: Table | None, letters: Table | None) -> None:
         self.problems: list[Problem] = []
-        self._sink: str = sink
-        self._counter: RowCounter | None = None
-        if letters is not None and "state" in {column.name for column in letters.schema().columns}:
-            self._counter = RowCounter(letters, DEAD_LETTER_COLUMNS, stream=stream, also=EqualTo("state", "replayed"))
+        self.pending: str | None = None
+        self._sink: str = ".".join(sink.name()) if sink is not None else ""
+        self._back: RowCounter | None = None
+        self._landed: RowCounter | None = None
+        if sink is None or letters is None:
+            return
+        landed, told = landed_batches(sink, stream), landed_batches(letters, stream)
+        if landed > told:
+            self.pending = "a replay is under way, or was killed: `frazil replay` finishes it"
+        elif landed < told:
+            self.pending = f"a replay landed letters while {self._sink} was read"
+        columns, back = {column.name for column in letters.schema().columns}, EqualTo("state", "replayed")
+        if "state" in columns:
+            self._back = RowCounter(letters, DEAD_LETTER_COLUMNS, stream=stream, also=back)
+        if {"state", "replay_snapshot_id"} <= columns and landed >= told:
+            with_row = And(back, NotNull("replay_snapshot_id"))
+            self._landed = RowCounter(letters, DEAD_LETTER_COLUMNS, stream=stream, also=with_row)
 
-    def without(self, pieces: Sequence[Piece], in_sink: list[np.ndarray]) -> list[np.ndarray]:
-        """How often each offset stands in the sink, rows of replays left out; those that are not there are noted."""
-        if self._counter is None:
-            return in_sink
-        back = self._counter.count(pieces)
-        return [self._less(*each) for each in zip(pieces, in_sink, back, strict=True)]
+    def count(self, pieces: Sequence[Piece], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """How many letters of each offset came back.
 
-    def _less(self, piece: Piece, in_sink: np.ndarray, back: np.ndarray) -> np.ndarray:
-        if not back.any():
-            return in_sink
-        lacking = np.flatnonzero(back > in_sink)
-        if len(lacking):
-            self._note(piece.partition, piece.range, lacking)
-        return in_sink - np.minimum(in_sink, back)
+        A letter whose record stood in the table already has landed no row: of one that has, a row must be there.
+
+        Args:
+            in_sink: How often each offset stands in the sink.
+        """
+        if self._back is None:
+            return [np.zeros(len(each), np.uint8) for each in in_sink]
+        back = self._back.count(pieces)
+        if self._landed is not None and any(each.any() for each in back):
+            for piece, there, landed in zip(pieces, in_sink, self._landed.count(pieces), strict=True):
+                self._note(piece.partition, piece.range, np.flatnonzero((landed > 0) & (there == 0)))
+        return back
 
     def _note(self, partition: TopicPartition, range_: OffsetRange, offsets: np.ndarray) -> None:
+        if not len(offsets):
+            return
         where = Ranges()
         where.add(offsets, range_.start)
         said = f"{len(offsets):,} rows that replays brought back are not there"

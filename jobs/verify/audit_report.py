@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.verify.audit import Agreement, Expected
-from jobs.verify.audit_count import Counted, Found
+from jobs.verify.audit_count import Counted
 from jobs.verify.audit_facts import Line, Problem, StreamAudit, TableAudit
+from jobs.verify.audit_found import Found
 
 
 @dataclass(slots=True)
@@ -18,11 +20,15 @@ class Book:
     Attributes:
         audit: What is filled.
         tables: Its tables by name.
+        expired: Letters of batches before this instant may be gone; None if all are there.
+        came_back: Rows that are taken for those of letters that came back, and have expired since.
     """
 
     stream: str
     audit: StreamAudit
     tables: Mapping[str, TableAudit]
+    expired: datetime | None = None
+    came_back: int = 0
     _lines: dict[tuple[str, TopicPartition], Line] = field(default_factory=dict)
     # Of units that no stamp alone says the rows of: rows that stand there, and what those stamps that do say.
     _unsaid: dict[str, list[int]] = field(default_factory=dict)
@@ -50,7 +56,12 @@ class Book:
         apart = agreement is not None and agreement.holds(partition, range_, first, second)
         for anchor, founds in ((True, block.sink), (False, block.dead)):
             for found in founds:
-                self._note_found(names[anchor], found, apart=apart)
+                missing = found.missing(answered=self._answered(partition, range_))
+                if anchor and missing < 0 and self.expired is not None:
+                    allowed = min(-missing, found.dead_before(self.expired))
+                    missing += allowed
+                    self.came_back += allowed
+                self._note_found(names[anchor], found, missing, apart=apart)
         if block.stray:
             said = f"{block.stray:,} dead letters stand there that no batch put there"
             self._problem("unexpected", names[False], partition, range_, block.stray, said, block.strays.kept)
@@ -58,13 +69,22 @@ class Book:
             said = f"{block.in_both:,} records stand in {names[True]} and among the dead letters, too"
             self._problem("both", names[False], partition, range_, block.in_both, said, block.both.kept)
 
-    def _note_found(self, table: str, found: Found, *, apart: bool) -> None:
+    def _answered(self, partition: TopicPartition, range_: OffsetRange) -> bool:
+        return any(
+            each.kind in ("again", "passed")
+            and each.partition == partition
+            and each.range.start < range_.end
+            and range_.start < each.range.end
+            for each in self.audit.decisions
+        )
+
+    def _note_found(self, table: str, found: Found, missing: int, *, apart: bool) -> None:
         line = self._lines[table, found.unit.partition]
         line.ranges += 1
         line.rows = (line.rows or 0) + found.present
-        line.missing += max(0, found.missing)
+        line.missing += max(0, missing)
         line.doubled += found.surplus
-        self.audit.problems += found.problems(table, apart=apart)
+        self.audit.problems += found.problems(table, missing, apart=apart)
         if found.unit.rows is None:
             sums = self._unsaid.setdefault(table, [0, 0])
             sums[0] += found.present - found.surplus

@@ -17,10 +17,10 @@ from jobs.verify.audit import Agreement, Expected
 from jobs.verify.audit_changes import with_changes
 from jobs.verify.audit_count import blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit
-from jobs.verify.audit_replays import Replays, under_way
+from jobs.verify.audit_replays import Replays
 from jobs.verify.audit_report import Book
 from jobs.verify.audit_summaries import by_summaries
-from jobs.verify.audit_tables import Audited, looked_at
+from jobs.verify.audit_tables import Audited, letters_expired, load, looked_at
 from jobs.verify.ledger_marks import AuditMark
 from jobs.verify.table_rows import WINDOW_OFFSETS, Piece
 
@@ -61,7 +61,7 @@ def audit(
         found.tables.append(each.facts)
         found.decisions += each.expected.decisions
         book.note_expected(each.expected)
-    _count(spec, looked, book, on_progress, window)
+    _count(spec, catalog, looked, book, on_progress, window)
     for each in looked:
         if each.table is not None and each.facts.method == "rows":
             stream = None if each.anchor else spec.stream
@@ -74,7 +74,9 @@ def audit(
     return found
 
 
-def _count(spec: StreamSpec, looked: list[Audited], book: Book, on_progress: Progress, window: int) -> None:
+def _count(
+    spec: StreamSpec, catalog: Catalog, looked: list[Audited], book: Book, on_progress: Progress, window: int
+) -> None:
     rows_read = 0
 
     def on_rows(rows: int) -> None:
@@ -103,14 +105,15 @@ def _count(spec: StreamSpec, looked: list[Audited], book: Book, on_progress: Pro
         problems, pending = agreement.judge()
         book.audit.problems += problems
         book.audit.pending += pending
-    replays = Replays(spec.stream, sink.name if sink else "", dead.table if dead and count_sink else None)
-    tables = [each.table for each in (sink, dead) if each and each.table is not None]
-    if len(tables) == 2 and under_way(spec.stream, *tables):
-        book.audit.pending.append("a replay is under way, or was killed: `frazil replay` finishes it")
+    # Also where only the sink is audited: its rows of replays are explained by letters.
+    letters = dead.table if dead else load(catalog, spec.dead_letter_table)
+    replays = Replays(spec.stream, sink.table if sink else None, letters)
+    book.audit.pending += [replays.pending] if replays.pending else []
+    book.expired = letters_expired(letters) if letters is not None else None
     every = list(blocks(of_sink, of_dead, sink.after if sink else 0, dead.after if dead else 0))
     done, total = 0, sum(block.range.end - block.range.start for block in every)
 
-    def count(pieces: Sequence[Piece]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def count(pieces: Sequence[Piece]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
         nonlocal done
         in_sink, in_dead = (
             counter.count(pieces)
@@ -120,13 +123,18 @@ def _count(spec: StreamSpec, looked: list[Audited], book: Book, on_progress: Pro
         )
         done += sum(piece.range.end - piece.range.start for piece in pieces)
         on_progress(done, total, rows_read)
-        return replays.without(pieces, in_sink), in_dead
+        back = replays.count(pieces, in_sink) if count_sink else [np.zeros_like(each) for each in in_sink]
+        return in_sink, in_dead, back
 
     on_progress(0, total, 0)
     for block in counted(windows(every, window), count):
         book.note_counted(block, agreement)
     book.audit.scanned += rows_read
     book.audit.problems += replays.problems
+    if book.came_back:
+        rows = "1 row" if book.came_back == 1 else f"{book.came_back:,} rows"
+        said = "that no batch landed: as many dead letters of those batches, which have expired, may have come back"
+        book.audit.notes.append(f"table {spec.table.name} has {rows} {said}")
     for each in looked:
         if each.facts.method == "rows":
             book.judge_totals(each.expected, each.after)

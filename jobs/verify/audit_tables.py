@@ -68,7 +68,7 @@ def looked_at(
     """
     # Before the ledger is filled: it then knows all that these versions of the tables hold, and what it knows more is
     # left aside. The sink first: it is committed first.
-    tables = {name: _load(catalog, name) for name in wanted}
+    tables = {name: load(catalog, name) for name in wanted}
     found.recorded = ledger.fill(catalog, settings, [spec]).rows
     marks = {} if found.full else _marks(spec, settings, catalog, tables)
     rows = {name: _since(spec, settings, catalog, name, tables, marks) for name in wanted}
@@ -162,9 +162,10 @@ def _followed(
     known = [
         row for row in rows if row.table_uuid == uuid and row.sequence <= getattr(metadata, "last_sequence_number", 0)
     ]
-    if expired := metadata.properties.get(EXPIRED_BEFORE):
-        known = _without_counts(known, datetime.fromisoformat(expired) + _BATCH_AT_MOST)
-        found.notes.append(f"dead letters from before {expired} have expired, so they are not counted")
+    if expired := letters_expired(table):
+        known = _without_counts(known, expired)
+        before = metadata.properties[EXPIRED_BEFORE]
+        found.notes.append(f"dead letters from before {before} have expired, so they are not counted")
     made = Audited(name, anchor, table, expected(name, known, anchor=anchor, begin=begin), facts)
     if mark is not None:
         facts.since = mark.at
@@ -174,6 +175,12 @@ def _followed(
         made.expected.sequence = max(made.expected.sequence, mark.sequence)
         made.marked = mark.sequence
     return made
+
+
+def letters_expired(table: Table) -> datetime | None:
+    """Batches that were committed before this instant may have had letters that are gone; None if none is gone."""
+    expired = table.metadata.properties.get(EXPIRED_BEFORE)
+    return datetime.fromisoformat(expired) + _BATCH_AT_MOST if expired else None
 
 
 def _without_counts(rows: Iterable[LedgerRow], before: datetime) -> list[LedgerRow]:
@@ -186,7 +193,7 @@ def _without_counts(rows: Iterable[LedgerRow], before: datetime) -> list[LedgerR
 
 
 def _gone(name: str, anchor: bool, catalog: Catalog, found: StreamAudit) -> Audited:
-    if _load(catalog, name) is None:
+    if load(catalog, name) is None:
         said = f"table {name} is gone; what the ledger says of it cannot be held against anything"
         found.problems.append(Problem("not_counted", name, None, None, 0, said))
     else:
@@ -194,7 +201,8 @@ def _gone(name: str, anchor: bool, catalog: Catalog, found: StreamAudit) -> Audi
     return Audited(name, anchor, None, Expected(name, anchor), TableAudit(name, anchor))
 
 
-def _load(catalog: Catalog, name: str) -> Table | None:
+def load(catalog: Catalog, name: str) -> Table | None:
+    """A table; None if it is not there."""
     try:
         return catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):

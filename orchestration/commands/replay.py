@@ -133,8 +133,10 @@ def _tell(result: ReplayResult, correction: Correction | None) -> None:
         return
     if result.dry_run:
         click.echo(f"{stream}: of {result.selected:,} letters {result.replayed:,} would come back; nothing was changed")
-    else:
+    elif result.selected:
         click.echo(f"{stream}: {result.replayed:,} of {result.selected:,} letters came back ({result.replay})")
+    else:
+        click.echo(f"{stream}: no letter that can be read fits the selection; nothing was changed")
     if result.standing:
         click.echo(f"  {result.standing:,} whose record stands in the table already")
     _tell_reasons(result.reasons)

@@ -170,6 +170,26 @@ def test_tables_that_were_begun_anew(letters: Callable[..., Letters]) -> None:
     assert one.seen()[3:] == expected
 
 
+@pytest.mark.parametrize("note_is_lost", [True, False])
+def test_tables_that_were_begun_anew_and_have_reached_the_epoch(
+    letters: Callable[..., Letters], note_is_lost: bool
+) -> None:
+    one = letters()
+    one.add(1, 7, range(3))
+    assert one.publish() == 3
+    one.catalog().drop_table(TABLE)
+    if note_is_lost:
+        (one.folder / "state" / "published.json").unlink()
+    one.claim(1)
+    expected = one.add(1, 0, range(10, 12))
+    assert one.outbox().count() == 2
+    assert one.publish() == 2
+    expected += one.add(1, 1, [12])
+    assert one.publish() == 1
+    assert one.publish() == 0
+    assert one.seen()[3:] == expected
+
+
 def test_a_letter_too_large_points_to_the_table(letters: Callable[..., Letters]) -> None:
     one = letters()
     create_topic(one.address, one.topic["name"], 1, {"max.message.bytes": "5000"})

@@ -2,83 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from jobs.commit.errors import RolledBackError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.producer import append_once
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
-from jobs.runtime.connect_queue import QueueResult, take_queue
+from jobs.runtime.connect_queue import take_queue
 from jobs.runtime.connect_trial import try_queue
 from jobs.runtime.letter_changes import set_by_rows
 from jobs.runtime.opening import ensure_tables
 from jobs.runtime.replay_trial import ReplayRequest
 from jobs.runtime.replaying import replay
 from jobs.write.target_writer import TargetWriter
-from tests.integration.pipeline import GOOD, NULL_AMOUNT, ROOT, TOMBSTONE, TRUNCATED, Pipeline, create_topic, payment
+from tests.integration.connect_queue import SOURCE, Queue
+from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline, payment
 
 pytestmark = pytest.mark.integration
-SOURCE = "payments.of.connect"
-
-
-class Queue:
-    """The dead-letter topic of a Connect sink."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline: Pipeline = pipeline
-        self.source: str = SOURCE
-        self.topic: str = f"{pipeline.stream}_dlq"
-        create_topic(pipeline.address, self.topic, 2)
-        self.producer: Producer = Producer({"bootstrap.servers": pipeline.address, "acks": "all"})
-
-    def put(self, kind: str, offset: int | None, *, partition: int = 0, before: tuple[Any, ...] = ()) -> None:
-        """A letter as Connect writes it; without `offset` as it does with context.headers.enable=false."""
-        headers: list[tuple[str, Any]] = [("trace", b"\x01"), *before]
-        if offset is not None:
-            headers += [
-                ("__connect.errors.topic", self.source.encode()),
-                ("__connect.errors.partition", b"3"),
-                ("__connect.errors.offset", str(offset).encode()),
-                ("__connect.errors.connector.name", b"sink"),
-                ("__connect.errors.stage", b"VALUE_CONVERTER"),
-                ("__connect.errors.exception.class.name", b"org.apache.kafka.connect.errors.DataException"),
-                ("__connect.errors.exception.message", None),
-            ]
-        self.producer.produce(
-            self.topic, key=b"k", value=payment(offset or 0, kind), partition=partition, headers=headers
-        )
-        assert self.producer.flush(30) == 0
-
-    def take(self, take: Callable[..., QueueResult] = take_queue) -> QueueResult:
-        """Empty it in this process."""
-        pipeline = self.pipeline
-        return take(pipeline.spec(), pipeline.settings(), pipeline.catalog(), self.topic, ReplayRequest())
-
-    def command(self, steps: str) -> int:
-        """Empty it by the command, with steps armed; returns the exit status."""
-        home, stream = str(self.pipeline.home), self.pipeline.stream
-        return subprocess.run(
-            [sys.executable, "-m", "orchestration.cli", "--home", home, "replay", stream, "--from-topic", self.topic],
-            cwd=ROOT,
-            env={**os.environ, "FRAZIL_STEPS": steps, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            timeout=120,
-            check=False,
-        ).returncode
 
 
 @pytest.fixture
@@ -140,7 +90,10 @@ def test_a_queue_of_connect_is_emptied_once(queue: Queue) -> None:
     queue.put(GOOD, 7)
     assert queue.take().landed == 1
     # What said nothing of its origin is landed when somebody says so.
-    assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).replayed == 1
+    assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).selected == 1
+    assert (queue.topic, 0, 5) not in pipeline.landed()
+    named = ReplayRequest(Selection(reasons=("no_coordinates",)))
+    assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), named).replayed == 1
     assert pipeline.landed()[queue.topic, 0, 5] == 1
 
 

@@ -29,6 +29,7 @@ def test_place_reason_and_own_headers() -> None:
     )
     assert found.place == ("payments", 3, 17)
     assert found.reason == "VALUE_CONVERTER, a.DataException: no \ufffd good"
+    assert found.kind == "VALUE_CONVERTER, a.DataException"
     assert found.headers == [("trace", b"\x01"), ("none", None), ("trace", b"\x02")]
 
 
@@ -51,7 +52,7 @@ def test_after_a_second_trip_the_last_of_each_counts() -> None:
 )
 def test_without_all_three_there_is_no_place(headers: Headers) -> None:
     assert origin(headers).place is None
-    assert origin(headers).reason is None
+    assert (origin(headers).reason, origin(headers).kind) == (None, None)
 
 
 def test_the_letters_that_frazil_publishes_are_read_the_same_way(world: LettersWorld) -> None:

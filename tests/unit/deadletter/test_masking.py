@@ -42,6 +42,15 @@ def one(value: bytes | None, mask: Mask, *, field: str | None = None, message: s
         (b'{"id": "secret", "id": "secret"}', ["id"], {"id": MARK}, "value"),
         (b'{"ID": "secret"}', ["id"], {"ID": MARK}, "value"),
         (b'{"\\u0069d": "secret"}', ["id"], {"id": MARK}, "value"),
+        (b'{"n": 1.10, "card": {"number": "secret"}, "card": null}', ["card.number"], {"n": 1.1, "card": None}, None),
+        (b'{"card": {"number": "secret"}, "card": {}}', ["card.number"], {"card": {}}, None),
+        (
+            b'{"items": [{"x": {"sku": "secret"}, "x": 1}]}',
+            ["items.x.sku"],
+            {"items": [{"x": MARK}]},
+            "field:items.x.sku",
+        ),
+        (b'{"i": {"items": [{"sku": "secret"}], "items": []}}', ["i.items.sku"], {"i": {"items": []}}, None),
         # What should be an object is the value itself.
         (b'{"card": "secret"}', ["card.number"], {"card": MARK}, "value"),
         (b'{"card": null, "n": 5}', ["card.number"], {"card": None, "n": 5}, None),
@@ -63,7 +72,12 @@ def test_what_is_not_masked_stays_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b'{"id": "secret"', b"secret", b"\xff secret", b'"secret"', b'["secret"]', b"[" * 5000 + b"1", b""]
+    "value",
+    [
+        *(b'{"id": "secret"', b"secret", b"\xff secret", b'"secret"', b'["secret"]', b"[" * 5000 + b"1", b""),
+        # Keys that come twice, too deep for anybody to look for them.
+        b'{"x": {"id": "secret"}, "x": {}, "id": ' + b"[" * 980 + b"]" * 980 + b"}",
+    ],
 )
 def test_a_value_that_cannot_be_read_is_withheld(value: bytes) -> None:
     row = one(value, Mask(columns=("id",)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -96,10 +97,24 @@ def test_chunks_shrink_when_letters_are_large(table: Table) -> None:
     assert sizes == [8] + [1] * (len(KEYS) - 8)
 
 
-@pytest.mark.parametrize("place", [Published(0, 2**32 - 1), Published(7, 3), Published(2, 0, ("pay.in", 4, 2**50))])
+@pytest.mark.parametrize(
+    "place",
+    [Published(0, 2**32 - 1), Published(7, 3), Published(2, 0, ("pay.in", 4, 2**50)), Published(7, 3, None, "u")],
+)
 def test_a_position_as_kafka_keeps_it(place: Published) -> None:
     assert 0 <= place.offset < 2**63
     assert Published.from_group(place.offset, place.metadata("orders.dead")) == place
+
+
+def test_of_a_table_that_was_begun_anew_nothing_is_published() -> None:
+    place = Published(1, 7, ("pay.in", 0, 99))
+    # As earlier versions kept it.
+    text = msgspec.json.decode(place.metadata("t"))
+    del text["table_uuid"]
+    known = Published.from_group(place.offset, msgspec.json.encode(text).decode()).in_table("a")
+    assert known == Published(1, 7, ("pay.in", 0, 99), "a")
+    assert known.in_table("a") == known
+    assert known.in_table("b") == Published(0, 2**32 - 1, None, "b")
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyiceberg.transforms import BucketTransform
 
 from jobs.commit.errors import StreamStopped
+from jobs.deadletter.letters import UnreadableLettersError, count_letters
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.deadletter.table_upkeep import AlteredTableError
 from jobs.errors import FrazilError
 from jobs.spec.correction import parse_correction
+from orchestration.cli import main
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, SEEN, UNKNOWN, LettersWorld, value_of
 
 
@@ -194,6 +197,14 @@ def test_the_rate_is_kept(world: LettersWorld, monkeypatch: pytest.MonkeyPatch) 
     assert pauses[1] > 8
 
 
+def test_the_rate_of_a_correction_counts(world: LettersWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("jobs.runtime.replaying.time.sleep", pauses.append)
+    world.add([GOOD] * 12)
+    assert world.replay(correction=parse_correction(world.spec_file, "errors: {replay: {rate: 1}}")).replayed == 12
+    assert len(pauses) == 2
+
+
 def test_a_letter_without_its_value_says_so_and_the_others_go_on(world: LettersWorld) -> None:
     world.add([GOOD, GOOD], value=pa.array([None, value_of(GOOD, 1)], pa.binary()))
     result = world.replay()
@@ -212,6 +223,88 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_go_on(world: LettersW
     assert (result.replayed, result.unreadable) == (1, 1)
     assert damaged in result.problems[0]
     assert world.landed() == {"p-1": 1}
+
+
+def damage(world: LettersWorld, day: str) -> Path:
+    """Spoil the data file with the letters of that day; returns its path."""
+    (found,) = [task.file.file_path for task in world.dead().scan().plan_files() if day in task.file.file_path]
+    damaged = Path(found.removeprefix("file://"))
+    damaged.write_bytes(b"rubbish")
+    return damaged
+
+
+def test_a_damaged_file_between_the_others_is_in_nobody_s_way(world: LettersWorld) -> None:
+    """By the offsets in its statistics it may hold letters that are in other files."""
+    world.add([GOOD] * 4)
+    world.add([GOOD] * 4, seen=SEEN + timedelta(days=1))
+    world.add([GOOD, BROKEN, GOOD, GOOD], seen=SEEN + timedelta(days=2))
+    damaged = damage(world, "2026-03-02")
+    result = world.replay()
+    assert (result.replayed, result.failed_again, result.unreadable) == (7, 1, 4)
+    again = world.replay()
+    assert (again.selected, again.parked, again.unreadable) == (1, 1, 4)
+    assert set(world.landed()) == {f"p-{offset}" for offset in (0, 1, 2, 3, 8, 10, 11)}
+    assert set(world.landed().values()) == {1}
+    # Only damaged ones are left.
+    last = CliRunner().invoke(main, ["--home", str(world.home), "replay", "payments"])
+    assert last.exit_code == 1, last.output
+    assert "no letter that can be read fits the selection" in last.output
+    assert str(damaged) in last.output
+
+
+def test_letters_that_are_in_a_damaged_file_only_are_not_said_to_be_told(
+    world: LettersWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add([GOOD])
+    world.add([GOOD], seen=SEEN + timedelta(days=1))
+    spoilt: list[tuple[Path, bytes]] = []
+
+    def spoil(name: str) -> None:
+        if name == "replay_after_files" and not spoilt:
+            (path,) = [t.file.file_path for t in world.dead().scan().plan_files() if "2026-03-01" in t.file.file_path]
+            file = Path(path.removeprefix("file://"))
+            spoilt.append((file, file.read_bytes()))
+            file.write_bytes(b"rubbish")
+
+    monkeypatch.setattr("jobs.runtime.replaying.step", spoil)
+    with pytest.raises(UnreadableLettersError):
+        world.replay()
+    (file, content) = spoilt[0]
+    file.write_bytes(content)
+    assert world.replay().selected == 0
+    assert world.landed() == {"p-0": 1, "p-1": 1}
+    assert world.states() == {"replayed": 2}
+
+
+def test_letters_of_very_many_partitions_come_back(world: LettersWorld) -> None:
+    world.add([GOOD] * 600, partition=pa.array(range(600), pa.int32()))
+    assert world.replay().replayed == 600
+    assert world.states() == {"replayed": 600}
+    assert set(world.landed().values()) == {1}
+
+
+def test_a_replay_of_nothing_commits_nothing(world: LettersWorld) -> None:
+    world.add([GOOD, GOOD])
+    assert world.replay().replayed == 2
+    before = world.sink().metadata_location, world.dead().metadata_location
+    result = world.replay()
+    assert (result.selected, result.replay) == (0, "")
+    assert result.there_is is not None
+    assert result.there_is.sentence() == "2 replayed (2 was_good)"
+    assert (world.sink().metadata_location, world.dead().metadata_location) == before
+
+
+def test_a_rollback_is_told_also_if_no_letter_fits(world: LettersWorld) -> None:
+    world.add([GOOD])
+    before = world.sink().metadata.snapshots
+    world.append(world.sink(), pa.record_batch({"id": ["another"]}))
+    first = world.sink().metadata.current_snapshot_id
+    assert not before
+    assert first is not None
+    world.replay()
+    world.sink().manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    with pytest.raises(StreamStopped, match="was rolled back"):
+        world.replay()
 
 
 def test_a_table_that_was_altered_by_hand_is_told(world: LettersWorld) -> None:
@@ -266,3 +359,15 @@ def test_a_table_that_is_repartitioned_meanwhile_gets_files_of_its_own(
     assert len(files) == 1, "those that no longer fit are gone"
     assert world.landed() == {"p-0": 1}
     assert not list(world.folder.glob("pending-*"))
+
+
+def test_letters_without_coordinates_come_back_only_where_they_are_named(world: LettersWorld) -> None:
+    world.add([GOOD] * 2, reason="no_coordinates")
+    world.add([GOOD])
+    assert (world.dry_run().replayed, world.replay().replayed) == (1, 1)
+    plain = world.replay(selection=Selection(where="offset < 2"))
+    assert (plain.selected, plain.there_is and plain.there_is.by(1)["no_coordinates"]) == (0, 2)
+    assert count_letters(world.dead(), "payments", Selection()).by(1) == {"no_coordinates": 2}
+    named = Selection(reasons=("no_coordinates",))
+    assert (world.dry_run(selection=named).replayed, world.replay(selection=named).replayed) == (2, 2)
+    assert set(world.landed().values()) == {1}

@@ -14,7 +14,9 @@ import pytest
 
 from jobs.deadletter.selection import Selection
 from jobs.runtime.lease import LeaseHeldError
+from jobs.runtime.replay_opening import is_at_rest
 from jobs.steps import STEPS
+from jobs.verify.audit_replays import Replays
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, LettersWorld
 
 NOTHING = Selection(reasons=("none",))
@@ -75,6 +77,11 @@ def test_a_record_that_is_lost_after_the_commit_lands_nothing_twice(world: Lette
     run(world, "replay_after_commit=kill")
     for left in [*world.folder.glob("pending-*"), *world.folder.glob("letters-*")]:
         left.unlink()
+    assert not is_at_rest(world.spec, world.settings, world.sink(), world.dead())
+    # Whatever it is asked for: the audit waits for no replay any more.
+    world.replay(selection=NOTHING)
+    assert is_at_rest(world.spec, world.settings, world.sink(), world.dead())
+    assert Replays("payments", world.sink(), world.dead()).pending is None
     result = world.replay()
     assert (result.replayed, result.standing, result.failed_again) == (0, 3, 1)
     assert world.landed() == {"p-0": 1, "p-2": 1, "p-3": 1}

@@ -83,6 +83,12 @@ def test_a_file_that_cannot_be_read_is_counted_apart(world: LettersWorld) -> Non
     assert (found.total, found.unreadable) == (1, 2)
 
 
+def test_letters_without_coordinates_wait_and_are_proposed_to_nobody(world: LettersWorld) -> None:
+    world.add([GOOD] * 2, reason="no_coordinates")
+    found = counted(world)
+    assert (found.waiting, found.of_other_configurations("def")) == (2, {})
+
+
 def test_letters_of_other_configurations(world: LettersWorld) -> None:
     world.add([GOOD] * 3)
     world.add([BROKEN])

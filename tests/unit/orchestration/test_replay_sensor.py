@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 from pyiceberg.types import StringType
 
+from jobs.errors import FrazilError
 from jobs.runtime.open_stream import stream_folder
 from jobs.supervise.control import Control, write_control
 from orchestration import replays
@@ -221,6 +222,37 @@ def test_tables_that_do_not_fit_are_told_and_tried_again_later(
     assert "cannot hold what the spec declares" in first.sentences["payments"]
     assert run_tick(here, memory, (), lambda stream: "", now + 60).sentences == {}
     assert run_tick(here, memory, (), lambda stream: "", now + 601).sentences
+
+
+@pytest.mark.parametrize("automatic_one", [True, False])
+def test_what_cannot_be_read_of_one_stream_holds_no_other_up(
+    world: LettersWorld, monkeypatch: pytest.MonkeyPatch, automatic_one: bool
+) -> None:
+    world.add([UNKNOWN] * 3)
+    change_file(world, *OPENED)
+    if automatic_one:
+        automatic(world)
+    text = world.spec_file.read_text().replace("automatic: true", "automatic: false")
+    other = text.replace("stream: payments", "stream: zz").replace("orders.payments", "orders.zz")
+    (world.home / "streams" / "zz.yaml").write_text(other)
+    folder = stream_folder(world.settings, "payments").root
+    folder.mkdir(parents=True, exist_ok=True)
+    if automatic_one:
+        (folder / "control.json").write_text("{")
+    else:
+        read = replays.read_actual
+
+        def damaged(root: Path, stream: str) -> Any:
+            if stream == "payments":
+                raise FrazilError("its state cannot be read.")
+            return read(root, stream)
+
+        monkeypatch.setattr(replays, "read_actual", damaged)
+    tick = run_tick(deployment_of(world), Memory(), (), lambda stream: "", time.time())
+    assert "cannot be read" in tick.sentences["payments"]
+    assert tick.start == []
+    assert len(tick.events) == 1, "the other one's"
+    assert "cannot" not in tick.sentences["zz"]
 
 
 def test_before_the_first_run_there_is_nothing_to_look_at(tmp_path: Path, instance: dg.DagsterInstance) -> None:

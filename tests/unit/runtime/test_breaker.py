@@ -69,7 +69,8 @@ class World:
     def breaker(self, **changed: Any) -> Breaker:
         head = SimpleNamespace(snapshot_id=self.snapshots[-1].snapshot_id) if self.snapshots else None
         metadata = SimpleNamespace(snapshots=self.snapshots, refs={"main": head} if head else {}, properties={})
-        anchor = SimpleNamespace(table=SimpleNamespace(metadata=metadata), newest=self.newest)
+        uuid = changed.get("uuid", "first")
+        anchor = SimpleNamespace(table=SimpleNamespace(metadata=metadata), newest=self.newest, uuid=uuid)
         generation = changed.get("generation", self.generation)
         stream = SimpleNamespace(spec=self.spec, anchor=anchor, folder=StreamFolder(self.folder), generation=generation)
         return Breaker(cast(OpenStream, stream), now=lambda: NOW_MS / 1000)
@@ -129,6 +130,23 @@ def test_after_an_operator_s_start_only_what_came_since_counts(tmp_path: Path) -
     world.commit(0, 10, 5)
     with pytest.raises(WindowToleranceError, match="11 of 20 records"):
         world.breaker().check(results(10, 6))
+
+
+def test_a_table_that_was_made_anew_is_looked_at_from_its_beginning(tmp_path: Path) -> None:
+    former = World(tmp_path, [(30, 100, 0)] * 20)
+    with pytest.raises(WindowToleranceError):
+        former.breaker().check(results(10, 11))
+    world = World(tmp_path, [(20, 100, 10)])
+    with pytest.raises(WindowToleranceError, match="11 of 110 records"):
+        world.breaker(uuid="second").check(results(10, 1))
+    world.breaker(uuid="second").check(results(10, 1))
+
+
+def test_a_note_that_names_no_table_forgives_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, [(30, 100, 10)])
+    (tmp_path / "window-stop.json").write_text('{"sequence": 1, "generation": "g1"}')
+    with pytest.raises(WindowToleranceError):
+        world.breaker().check(results(10, 1))
 
 
 def test_a_drain_goes_on_under_another_configuration_or_when_time_has_passed(tmp_path: Path) -> None:

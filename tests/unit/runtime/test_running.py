@@ -15,8 +15,8 @@ from jobs.commit.errors import CommitUnknownError, ToleranceError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
+from jobs.runtime import drain, running
 from jobs.runtime import query as query_module
-from jobs.runtime import running
 from jobs.runtime.away import is_away
 from jobs.runtime.kafka_log import KafkaUnavailableError
 from jobs.runtime.query import StreamQuery, pause_after
@@ -131,6 +131,37 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
     assert FakeQuery.begins == [{P: 0}, {P: 1_000_000}]
     assert not runner.finished
+
+
+@pytest.mark.parametrize(("letters", "dead", "told"), [(0, 0, 0), (3, 0, 1), (3, 3, 1)])
+def test_the_topic_of_letters_is_told_of_letters_whose_batch_had_landed(
+    tmp_path: Path, letters: int, dead: int, told: int
+) -> None:
+    """A driver that died between its two commits leaves the letters to the next one, which counts no record of them."""
+    wakes: list[int] = []
+    target = SimpleNamespace(snapshot_id=1)
+    stream: Any = SimpleNamespace(anchor=target, dead_letters=target, targets={})
+    runner = running.StreamRunner(spec(), SimpleNamespace(), Beater(tmp_path, "payments", "g", 1, tmp_path), None)  # type: ignore[arg-type]
+    runner._letters = SimpleNamespace(told=lambda: wakes.append(1))  # type: ignore[assignment]
+    runner._landed(stream, BatchDone(0, Counts(dead=dead), 1.0, 0.5, 0.1, {}, None, letters=letters), {P: 1})
+    assert len(wakes) == told
+
+
+def test_a_drain_tells_of_letters_whose_batch_had_landed(monkeypatch: pytest.MonkeyPatch) -> None:
+    landed: list[BatchDone] = []
+
+    class Query:
+        def __init__(self, *given: Any, drain: bool, on_batch: Any) -> None:
+            self.on_batch = on_batch
+
+        def run(self, spark: Any) -> None:
+            self.on_batch(BatchDone(0, Counts(), 1.0, 0.5, 0.1, {}, None, letters=3), {P: 7})
+
+    monkeypatch.setattr(drain, "StreamQuery", Query)
+    result = drain.Drained("payments", 1)
+    drain._run_queries(None, None, None, result, landed.append)  # type: ignore[arg-type]
+    assert [done.letters for done in landed] == [3]
+    assert (result.batches, result.positions) == ([], {P: 7})
 
 
 def test_a_batch_that_fails_while_an_end_is_asked_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

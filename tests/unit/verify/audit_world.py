@@ -182,9 +182,10 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     found.problems += problems
     found.pending += pending
 
-    def count(pieces: Sequence[Piece]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def count(pieces: Sequence[Piece]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
         assert sum(piece.range.end - piece.range.start for piece in pieces) <= window
-        return [_counts(sink.rows, piece) for piece in pieces], [_counts(dead.rows, piece) for piece in pieces]
+        in_sink, in_dead = ([_counts(side.rows, piece) for piece in pieces] for side in (sink, dead))
+        return in_sink, in_dead, [np.zeros_like(each) for each in in_sink]
 
     for block in counted(windows(blocks(of_sink, of_dead, 0, 0), window), count):
         book.note_counted(block, agreement)

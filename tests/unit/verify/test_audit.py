@@ -10,8 +10,8 @@ import pytest
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.audit import expected
-from jobs.verify.audit_count import Found
 from jobs.verify.audit_facts import Reading, Unit
+from jobs.verify.audit_found import Found
 from jobs.verify.ledger_row import NOWHERE, WHOLE
 from jobs.verify.table_rows import WINDOW_OFFSETS
 from tests.unit.verify.audit_world import DEAD, P0, P1, SINK, Side, audited, ledger_row

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, StringType
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.deadletter.retention import EXPIRED_BEFORE
@@ -28,26 +28,48 @@ def stream(tmp_path: Path) -> RealStream:
     """Records 0 to 4, of which 1 and 3 failed."""
     made = RealStream(tmp_path)
     made.land([ROW, FAILED, ROW, FAILED, TOMBSTONE])
-    with made.table(DEAD).update_schema() as update:
-        update.add_column("state", StringType())
+    with_life(made)
     return made
+
+
+def with_life(stream: RealStream) -> None:
+    with stream.table(DEAD).update_schema() as update:
+        update.add_column("state", StringType()).add_column("replay_snapshot_id", LongType())
 
 
 def audited(stream: RealStream) -> StreamAudit:
     return audit(stream.spec, stream.settings, stream.catalog(), full=True)
 
 
-def brought_back(stream: RealStream, offset: int, *, lands: bool = True, learns: bool = True) -> None:
+def brought_back(
+    stream: RealStream, offset: int, *, lands: bool = True, learns: bool = True, stands: bool = False
+) -> None:
+    """What a replay does.
+
+    Args:
+        lands: A row comes to stand in the sink.
+        learns: The letters of the record know that they came back.
+        stands: They learn that the row was there already.
+    """
     if lands:
         stream.table().append(stream.sink_rows(P0, [offset]))
     if learns:
         letters = stream.table(DEAD)
         rows = letters.scan(row_filter=EqualTo("offset", offset)).to_arrow()
-        state = rows.schema.get_field_index("state")
-        told = rows.set_column(
-            state, rows.schema.field(state), pa.array(["replayed"] * len(rows), rows.schema.field(state).type)
-        )
-        letters.overwrite(told, overwrite_filter=EqualTo("offset", offset))
+        snapshot = None if stands else stream.table().metadata.current_snapshot_id
+        for name, value in (("state", "replayed"), ("replay_snapshot_id", snapshot)):
+            index = rows.schema.get_field_index(name)
+            told = rows.schema.field(index)
+            rows = rows.set_column(index, told, pa.array([value] * len(rows), told.type))
+        letters.overwrite(rows, overwrite_filter=EqualTo("offset", offset))
+
+
+def expire(stream: RealStream, offset: int, at: datetime) -> None:
+    """The letter of a record goes by its age, as all letters of before that time."""
+    letters = stream.table(DEAD)
+    letters.delete(EqualTo("offset", offset))
+    with letters.transaction() as change:
+        change.set_properties({EXPIRED_BEFORE: at.isoformat()})
 
 
 def test_rows_that_came_back_are_complete(stream: RealStream) -> None:
@@ -80,3 +102,58 @@ def test_letters_that_have_expired_are_not_asked_for(stream: RealStream) -> None
     result = audited(stream)
     assert result.problems == []
     assert any("have expired" in note for note in result.notes)
+
+
+def test_a_row_whose_letter_has_expired_since_is_no_problem(stream: RealStream) -> None:
+    brought_back(stream, 1)
+    expire(stream, 1, datetime.now(UTC) + timedelta(minutes=1))
+    result = audited(stream)
+    assert (result.verdict, result.problems) == ("complete", [])
+    assert any(f"table {SINK} has 1 row that no batch landed" in note for note in result.notes)
+    # Not more than those that failed, which are two.
+    brought_back(stream, 3, learns=False)
+    assert audited(stream).problems == []
+    stream.table().append(stream.sink_rows(P0, [4]))
+    (problem,) = audited(stream).problems
+    assert (problem.kind, problem.table, problem.records) == ("unexpected", SINK, 1)
+
+
+def test_a_row_too_many_of_a_batch_whose_letters_are_all_there_is_told(stream: RealStream) -> None:
+    brought_back(stream, 1)
+    expire(stream, 1, datetime.now(UTC) - timedelta(days=30))
+    assert ("unexpected", SINK) in {(problem.kind, problem.table) for problem in audited(stream).problems}
+
+
+@pytest.mark.parametrize("again", [ROW, FAILED])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_letter_of_a_record_that_was_read_twice(tmp_path: Path, again: str, before: bool) -> None:
+    """Dead, then reset: landed by itself, so that the replay finds its row; or dead again, with two letters."""
+    stream = RealStream(tmp_path)
+    stream.land([ROW, FAILED])
+    if before:
+        with_life(stream)
+        brought_back(stream, 1)
+    stream.reset(0, 1)
+    stream.land([again])
+    if not before:
+        with_life(stream)
+        brought_back(stream, 1, lands=again == FAILED, stands=again == ROW)
+    result = audited(stream)
+    assert (result.verdict, result.problems) == ("complete", [])
+
+
+def test_a_letter_from_before_a_rollback_whose_record_lands_by_itself(tmp_path: Path) -> None:
+    stream = RealStream(tmp_path)
+    stream.land([ROW])
+    stream.land([FAILED, FAILED])
+    stream.roll_back(1, "reland")
+    stream.land([ROW, FAILED])
+    with_life(stream)
+    brought_back(stream, 1, lands=False, stands=True)
+    assert [problem for problem in audited(stream).problems if problem.table == SINK] == []
+
+
+def test_the_sink_alone_is_held_against_the_letters_as_well(stream: RealStream) -> None:
+    brought_back(stream, 1)
+    result = audit(stream.spec, stream.settings, stream.catalog(), table=SINK, full=True)
+    assert (result.verdict, result.problems) == ("complete", [])
