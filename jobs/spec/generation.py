@@ -10,8 +10,8 @@ from jobs.spec.errors import generation_part
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
-# What only describes a stream, or only says how it is watched: no reason to start a driver anew.
-_WATCHING = {"description", "owner", "freshness", "slo", "restart"}
+# What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
+_WATCHING = {"description", "owner", "freshness", "slo", "restart", "maintenance"}
 
 
 def generation(spec: StreamSpec, settings: Settings) -> str:
@@ -20,7 +20,7 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     That is more than `StreamSpec.config_hash`, which changes only with the rows: trigger, bounds, the settings, too.
     The address of the local broker is left out: it is looked up whenever a driver connects.
     """
-    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home", "ledger"})
+    configured: dict[str, Any] = settings.model_dump(mode="json", exclude={"home", "ledger", "maintenance"})
     if settings.kafka.is_embedded:
         configured["kafka"].pop("bootstrap_servers")
     meaning = {

@@ -11,7 +11,16 @@ from pydantic import ValidationError
 
 from jobs.spec.base import Location, SpecModel
 from jobs.spec.errors import Errors
-from jobs.spec.models import Decode, StreamSpec, Table, mask_problems_of, partition_problems_of, topic_problems_of
+from jobs.spec.models import (
+    Decode,
+    StreamSpec,
+    Table,
+    mask_problems_of,
+    partition_problems_of,
+    sort_problems_of,
+    topic_problems_of,
+)
+from jobs.spec.policy import StreamMaintenance
 from jobs.spec.problems import SpecError, load_model, located, shown_path
 from jobs.spec.source import Source
 from jobs.spec.yaml_document import YamlDocument
@@ -78,9 +87,18 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
         yield from topic_problems_of(errors, source)
     if isinstance(errors, Errors) and isinstance(decode, Decode):
         yield from mask_problems_of(errors, decode)
+    maintenance = parts["maintenance"]
+    if isinstance(maintenance, StreamMaintenance) and isinstance(decode, Decode) and isinstance(table, Table):
+        yield from sort_problems_of(maintenance, decode, table)
 
 
-_PARTS: dict[str, type[SpecModel]] = {"source": Source, "decode": Decode, "table": Table, "errors": Errors}
+_PARTS: dict[str, type[SpecModel]] = {
+    "source": Source,
+    "decode": Decode,
+    "table": Table,
+    "errors": Errors,
+    "maintenance": StreamMaintenance,
+}
 
 
 def _part(model: type[SpecModel], data: object) -> SpecModel | None:

@@ -17,6 +17,8 @@ from jobs.spec.errors import Errors
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
 from jobs.spec.mask import NO_MASK, case_problem
 from jobs.spec.partition_check import partition_problems
+from jobs.spec.partitioning import PartitionExpr
+from jobs.spec.policy import StreamMaintenance
 from jobs.spec.source import Source
 from jobs.spec.trigger import Every, Trigger
 
@@ -121,6 +123,7 @@ class StreamSpec(SpecModel):
     freshness: Freshness | None = None
     slo: Slo = Slo()
     restart: Restart = Restart()
+    maintenance: StreamMaintenance = StreamMaintenance()
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
@@ -129,6 +132,7 @@ class StreamSpec(SpecModel):
             problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
         problems.extend(topic_problems_of(self.errors, self.source))
         problems.extend(mask_problems_of(self.errors, self.decode))
+        problems.extend(sort_problems_of(self.maintenance, self.decode, self.table))
         if problems:
             raise problems_at(problems)
         return self
@@ -196,3 +200,10 @@ def mask_problems_of(errors: Errors, decode: Decode) -> list[tuple[Location, str
     problems = [case_problem(path, decode.declared) for path in errors.mask.paths]
     place = ("errors", "dead_letters", "mask", "columns")
     return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
+
+
+def sort_problems_of(maintenance: StreamMaintenance, decode: Decode, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns that compaction is to sort by and that the table does not have as single values."""
+    columns = [PartitionExpr("identity", column.column) for column in maintenance.compact.sort_by]
+    problems = partition_problems(columns, decode.declared, kafka_columns=table.kafka_columns)
+    return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]

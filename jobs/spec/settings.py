@@ -14,6 +14,7 @@ from jobs.errors import FrazilError
 from jobs.spec.base import LocalPath, Location, SpecModel, problems_at
 from jobs.spec.durations import Duration
 from jobs.spec.fields import TableName
+from jobs.spec.policy import Maintenance
 from jobs.spec.problems import load_model
 from jobs.spec.secrets import Secret, literal_secret_problem, reveal, text_or_secret
 from jobs.spec.security import KafkaSecurity
@@ -148,6 +149,7 @@ class SettingsFile(SpecModel):
     state: LocalPath | None = None
     lease_ttl: Duration = timedelta(seconds=30)
     ledger: LedgerSettings = LedgerSettings()
+    maintenance: Maintenance = Maintenance()
 
     @model_validator(mode="after")
     def _one_broker(self) -> SettingsFile:
@@ -174,6 +176,7 @@ class Settings(SpecModel):
     state: Path
     lease_ttl: Duration
     ledger: LedgerSettings = LedgerSettings()
+    maintenance: Maintenance = Maintenance()
 
     @property
     def is_embedded(self) -> bool:
@@ -225,6 +228,7 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         state=file.state or home / EMBEDDED_FOLDER / "state",
         lease_ttl=file.lease_ttl,
         ledger=file.ledger,
+        maintenance=file.maintenance,
     )
 
 

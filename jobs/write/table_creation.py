@@ -19,7 +19,6 @@ from jobs.errors import FrazilError
 
 FORMAT_VERSION = "2"
 
-# Commit retries are left alone: frazil's own commits never use them, and Spark's jobs on the table need them.
 _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     # A quarter less time than level 3, for files that differ by a few per cent and that compaction rewrites anyway.
@@ -32,6 +31,10 @@ _PROPERTIES = {
     # Each commit writes the table's metadata anew; without these every version would stay for ever.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    # For Spark's commits beside a stream's, of which four in a row, as is the default, may meet one of them: frazil's
+    # own commits never use these.
+    "commit.retry.num-retries": "20",
+    "commit.retry.max-wait-ms": "2000",
 }
 
 

@@ -26,7 +26,7 @@ def test_properties_and_what_the_spec_says_over_them() -> None:
     assert properties["owner"] == "team"
     assert properties["write.parquet.compression-codec"] == "zstd"
     assert properties["write.target-file-size-bytes"] == "134217728"
-    assert not any(key.startswith("commit.retry") for key in properties)
+    assert (properties["commit.retry.num-retries"], properties["commit.retry.max-wait-ms"]) == ("20", "2000")
 
 
 @pytest.mark.parametrize("version", ["1", "3"])
