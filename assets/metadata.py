@@ -34,6 +34,11 @@ def column_schema(schema: Schema) -> dg.TableSchema:
     )
 
 
+def cell(text: str) -> str:
+    """Text for a cell of a table in Markdown."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
 def row_count(table: Table) -> int:
     """The table's rows, as its newest snapshot counts them."""
     snapshot = table.current_snapshot()

@@ -15,7 +15,9 @@ from typing import Literal
 
 from jobs.errors import FrazilError
 
-Kind = Literal["take over", "recovery", "commit", "dead letters", "stop", "roll", "reset", "replay", "outbox"]
+Kind = Literal[
+    "take over", "recovery", "commit", "dead letters", "stop", "roll", "reset", "replay", "outbox", "maintenance"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,28 @@ STEPS: dict[str, Step] = {
     ),
     "outbox_after_commit": Step(
         "outbox", "Letters and position are decided in Kafka, and nothing else knows; the group is asked at the start."
+    ),
+    "maintain_after_lock": Step(
+        "maintenance",
+        "The table's lock is held, nothing is changed; the lock counts no more with its process.",
+        "action",
+    ),
+    "maintain_before_action": Step(
+        "maintenance", "What earlier actions of the run did stands; of this one nothing has begun.", "action"
+    ),
+    "maintain_after_action": Step(
+        "maintenance",
+        "The table has what the action did, and nobody has noted it; the next run measures anew.",
+        "action",
+    ),
+    "maintain_before_expiry": Step(
+        "maintenance", "What has to stay is known, and noted in the ledger; no snapshot has gone.", "action"
+    ),
+    "maintain_before_removal": Step(
+        "maintenance", "Files that nobody names were found, and not one is deleted; they are looked for anew.", "action"
+    ),
+    "maintain_before_release": Step(
+        "maintenance", "All of it is done and noted; the lock counts no more with its process.", "action"
     ),
 }
 

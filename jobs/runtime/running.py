@@ -25,6 +25,7 @@ from jobs.runtime.query import StreamQuery
 from jobs.runtime.redaction import redacted
 from jobs.runtime.session import start_session
 from jobs.runtime.signals import deferred_signals
+from jobs.runtime.spark_end import jvm_is_gone
 from jobs.runtime.task_results import BatchDone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -168,7 +169,7 @@ class StreamRunner:
                     query.ask_to_end()
             self.finished = not query.asked_to_end
         except Exception as problem:
-            if _jvm_is_gone():
+            if jvm_is_gone():
                 # A new one in this process would be a driver with a past; the supervisor starts a fresh one.
                 raise FrazilError(
                     f"stream {self._spec.stream}: Spark's JVM has ended: killed, or out of memory.",
@@ -254,10 +255,3 @@ class StreamRunner:
 def _refuse_lost(stream: OpenStream) -> None:
     if lost := stream.lease.lost:
         raise lost
-
-
-def _jvm_is_gone() -> bool:
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    return process is not None and process.poll() is not None

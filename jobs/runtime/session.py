@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
-REDACTED = r"(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore|url"
+# Names of Spark's, Kafka's, Iceberg's and object stores' settings, and values with a password within an address.
+REDACTED = (
+    r"(?i)secret|password|passphrase|token|credential|authorization|jaas|keystore|url"
+    r"|(access|account|shared|api|private)[-_.]?key|connection[-_.]?string|\bsas\b|://[^/@\s]*:[^/@\s]+@"
+)
 
 
 def spark_conf(
@@ -49,7 +53,8 @@ def spark_conf(
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.showConsoleProgress": "false",
-        # Spark's own patterns do not know the options in which Kafka's client takes a password or a private key.
+        # Spark's own patterns do not know the options in which Kafka's client takes a password or a private key, nor
+        # all in which a catalog takes its own: any thread of the JVM shows those in the UI and the event log.
         "spark.redaction.regex": REDACTED,
         "spark.sql.redaction.options.regex": REDACTED,
         "spark.log.level": "WARN",

@@ -1,4 +1,4 @@
-"""Ending Spark for good: the session, and the JVM that PySpark would leave to end some time after this process."""
+"""The end of Spark's JVM: noticed, or brought about, since PySpark leaves it to some time after this process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ import subprocess
 import sys
 
 _GRACE_SECONDS = 10.0
+
+
+def jvm_is_gone() -> bool:
+    """Whether this process started a JVM for Spark that has ended since, on its own or by others."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:
@@ -31,6 +41,8 @@ def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:
         with contextlib.suppress(Exception):
             session.stop()
     SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+    _forget_context()
     if gateway is None:
         return
     with contextlib.suppress(Exception):
@@ -40,6 +52,20 @@ def end_spark(grace_seconds: float = _GRACE_SECONDS) -> None:
         _wait_for_end(process, grace_seconds)
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+def _forget_context() -> None:
+    """What `stop` leaves of a context whose JVM does not answer: the next session would be given it."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        with contextlib.suppress(Exception):
+            server.shutdown()
+    SparkContext._active_spark_context = None
 
 
 def _wait_for_end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:

@@ -1,0 +1,184 @@
+"""A table's health in Dagster: a score with its parts, numbers that plot, and the check `table_health`."""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from assets import names
+from assets.failures import failure
+from assets.health_tables import histogram_markdown, left_markdown, partitions_markdown, plan_markdown
+from jobs.errors import FrazilError
+from jobs.maintain.facts import TableFacts
+from jobs.maintain.maintained import read_maintained, table_folder
+from jobs.maintain.score import WEIGHTS, Score, score
+from jobs.spec.maintenance import maintained_table
+from jobs.spec.models import StreamSpec
+from jobs.spec.policy import Policy
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from jobs.maintain.plan import Plan
+
+TABLE_HEALTH = "table_health"
+DESCRIPTION = (
+    "The table's files, deletes, snapshots and manifests cost its readers and writers little: a score of "
+    "{warn} or more of 100. Below {error} it is an error."
+)
+WARN_BELOW = 70
+ERROR_BELOW = 40
+
+
+def health_metadata(facts: TableFacts, scored: Score, plan: "Plan | None" = None) -> dict[str, Any]:
+    """A table's health as metadata: each number every time, under a stable key, so that it plots.
+
+    Args:
+        facts: As measured.
+        scored: What they come to.
+        plan: What would be done now; left out where nobody planned.
+    """
+    told: dict[str, Any] = {
+        "health": scored.total,
+        **{f"health_lost_{name}": scored.parts[name] for name in WEIGHTS},
+        "data_files": facts.data_files,
+        "small_files": scored.small_files,
+        "table_bytes": facts.bytes,
+        "average_file_bytes": round(facts.average_file),
+        "delete_files": facts.delete_files,
+        "delete_ratio": round(facts.delete_ratio, 6),
+        "manifests": facts.manifests,
+        "manifest_bytes": facts.manifest_bytes,
+        "snapshots": facts.snapshots,
+        "metadata_bytes": facts.metadata_bytes,
+        "growth_bytes_per_day": round(facts.bytes_per_day),
+        "growth_files_per_day": round(facts.files_per_day, 1),
+        "commits_per_day": round(facts.commits_per_day, 1),
+    }
+    told |= {f"hours_since_{action}": round(hours, 2) for action, hours in sorted(scored.hours_since.items())}
+    if facts.partitions is not None:
+        # Where no manifest was read, since the totals say that the files are well, nobody knows.
+        told["largest_small_files_of_a_partition"] = max(
+            (len(partition.smaller(scored.small_below)) for partition in facts.partitions), default=0
+        )
+        told["file_sizes"] = dg.MetadataValue.md(histogram_markdown(facts.partitions))
+        worst = partitions_markdown(facts.partitions, scored.small_below)
+        told |= {"partitions": dg.MetadataValue.md(worst)} if worst else {}
+    if plan is not None:
+        told |= {"planned_actions": len(plan.steps), "planned_bytes": plan.bytes, "planned_s": round(plan.seconds, 1)}
+        if plan.steps:
+            told["plan"] = dg.MetadataValue.md(plan_markdown(plan))
+        if left := left_markdown(plan):
+            told["left_as_it_is"] = dg.MetadataValue.md(left)
+    if facts.snapshot_id is not None:
+        # As text: a snapshot id is greater than what JavaScript can count to.
+        told["snapshot_id"] = str(facts.snapshot_id)
+    return told
+
+
+def health_sentence(name: str, scored: Score) -> str:
+    """The verdict in words: the score, what it lost points for, the next command."""
+    lost = sorted((part for part in WEIGHTS if scored.parts[part]), key=lambda part: -scored.parts[part])
+    said = " ".join(
+        f"{part.replace('_', ' ').capitalize()} −{scored.parts[part]}: {scored.sentences[part]}" for part in lost
+    )
+    sentence = f"Health {scored.total} of 100.{' ' if said else ''}{said}"
+    return sentence if scored.total >= WARN_BELOW else f"{sentence} Next: frazil maintain {name} --plan"
+
+
+def health_result(
+    facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None
+) -> dg.AssetCheckResult:
+    """The check as a run yields it."""
+    return dg.AssetCheckResult(
+        passed=scored.total >= WARN_BELOW,
+        asset_key=key,
+        check_name=TABLE_HEALTH,
+        severity=_severity(scored),
+        description=health_sentence(facts.name, scored),
+        metadata=health_metadata(facts, scored, plan),
+    )
+
+
+def health_evaluation(
+    facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None
+) -> dg.AssetCheckEvaluation:
+    """The check as an event, for a run that looks at many tables and for reports without a run."""
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=TABLE_HEALTH,
+        passed=scored.total >= WARN_BELOW,
+        severity=_severity(scored),
+        description=health_sentence(facts.name, scored),
+        metadata=health_metadata(facts, scored, plan),
+    )
+
+
+def _severity(scored: Score) -> dg.AssetCheckSeverity:
+    return dg.AssetCheckSeverity.ERROR if scored.total < ERROR_BELOW else dg.AssetCheckSeverity.WARN
+
+
+def health_check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """The check's place on a table."""
+    text = DESCRIPTION.format(warn=WARN_BELOW, error=ERROR_BELOW)
+    return dg.AssetCheckSpec(TABLE_HEALTH, asset=key, description=text)
+
+
+def health_checks(spec: StreamSpec, table_key: dg.AssetKey, dead_key: dg.AssetKey) -> dg.AssetChecksDefinition:
+    """The checks of a stream's table and of its dead letters, as they are executed from the UI: they start no JVM.
+
+    Args:
+        spec: The stream.
+        table_key: Of its table.
+        dead_key: Of its dead letters.
+    """
+    keys = {spec.table.name: table_key, spec.dead_letter_table: dead_key}
+
+    @dg.multi_asset_check(
+        name=names.op_name(spec).replace("drain_", "health_", 1),
+        specs=[health_check_spec(key) for key in keys.values()],
+        can_subset=True,
+    )
+    def measure_tables(
+        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
+    ) -> Iterator[dg.AssetCheckResult]:
+        # Imported here: a code location that only loads should not wait for it.
+        from jobs.runtime.translate import told_as_sentences
+
+        selected = {check.asset_key for check in context.selected_asset_check_keys}
+        settings = deployment.settings()
+        specs, _ = deployment.deployment().streams()
+        try:
+            with told_as_sentences(settings, spec.stream), catalog.catalog() as connected:
+                for name, key in keys.items():
+                    if key in selected:
+                        policy = maintained_table(settings, specs, name).require()
+                        yield _checked(connected, name, policy, settings.state, key)
+        except FrazilError as problem:
+            raise failure(problem) from None
+
+    return measure_tables
+
+
+def _checked(catalog: "Catalog", name: str, policy: Policy, state: Path, key: dg.AssetKey) -> dg.AssetCheckResult:
+    from pyiceberg.exceptions import NoSuchTableError
+
+    from jobs.maintain.measure import measure
+    from jobs.maintain.plan import plan
+
+    try:
+        table = catalog.load_table(name)
+    except NoSuchTableError:
+        return dg.AssetCheckResult(
+            passed=True, asset_key=key, check_name=TABLE_HEALTH, description="There is no table yet."
+        )
+    now = datetime.now(UTC)
+    facts = measure(table, policy, now)
+    maintained = read_maintained(table_folder(state, facts.uuid))
+    return health_result(facts, score(facts, policy, maintained), key, plan(facts, policy, maintained, now))

@@ -1,0 +1,60 @@
+"""Expiring snapshots: what has to stay is settled first, then Iceberg's procedure deletes the files of the others."""
+
+from __future__ import annotations
+
+import time
+
+from jobs import steps
+from jobs.maintain.holding import fill_ledger, holds
+from jobs.maintain.keeping import Hold, cut, refuse_unless_stamps_are_kept
+from jobs.maintain.plan import Step
+from jobs.maintain.results import StepResult
+from jobs.maintain.work import Work, refuse_without_gc
+
+_DELETED = "deleted_"
+
+
+def expire(work: Work, step: Step) -> StepResult:
+    """Expire what the policy lets go and nobody needs; no Spark where that is nothing.
+
+    Through Iceberg's Spark procedure, which deletes what no snapshot that is left can reach: PyIceberg's leaves the
+    files, and Java's default has deleted files that snapshots beside main still had. Schemas and partition specs stay:
+    a pending record may name them.
+
+    Raises:
+        FrazilError: Something would be lost with the snapshots, or the procedure failed.
+    """
+    began = time.monotonic()
+    table = work.load()
+    refuse_without_gc(table, work.name)
+    refuse_unless_stamps_are_kept(table.metadata, work.name)
+    unfilled = fill_ledger(work.catalog, work.settings, work.specs, work.name)
+    table = work.load()
+    now = work.now()
+    held = holds(work.catalog, work.settings, work.specs, work.name, table, now)
+    found = cut(table.metadata, work.policy.expire, held, now, work.name)
+    before = len(table.metadata.snapshots)
+    detail: dict[str, str | int | float] = {"older_than": found.older_than.isoformat(timespec="milliseconds")}
+    if unfilled:
+        detail["ledger"] = unfilled
+    if found.holds:
+        detail["held_by"] = "; ".join(f"{hold.what}: {hold.why}" for hold in found.holds)
+    if warning := _too_many(found.staying, work.policy.expire.max_snapshots, found.holds):
+        detail["warning"] = warning
+    if not found.going:
+        return StepResult(step, before, before, seconds=time.monotonic() - began, detail=detail, done=False)
+    steps.step("maintain_before_expiry")
+    answer = work.procedures().call(
+        "expire_snapshots", older_than=found.older_than, retain_last=found.retain_last, stream_results=True
+    )
+    after = len(work.load().metadata.snapshots)
+    deleted = {key: int(value or 0) for key, value in answer.items() if key.startswith(_DELETED)}
+    detail |= {key: value for key, value in deleted.items() if value}
+    detail["deleted_files"] = sum(deleted.values())
+    return StepResult(step, before, after, seconds=time.monotonic() - began, detail=detail)
+
+
+def _too_many(staying: int, most: int, kept_by: tuple[Hold, ...]) -> str:
+    if staying <= most or not kept_by:
+        return ""
+    return f"{staying:,} snapshots stay, of which the policy keeps {most:,} at most, for {kept_by[0].what}"

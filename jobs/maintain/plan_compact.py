@@ -1,0 +1,250 @@
+"""Which partitions' data files are rewritten, and why. Pure.
+
+A rule is due only where fewer files come out than go in, so that what one run leaves the next one leaves as well.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from jobs.maintain.facts import PartitionFacts, TableFacts
+from jobs.maintain.maintained import MAX_ENTRIES
+from jobs.maintain.plan_parts import UNDERSIZED_SHARE, Moment, Skip, Step, duration_text, files_written, ours
+from jobs.maintain.score import size_text
+
+if TYPE_CHECKING:
+    from jobs.spec.policy import Compact, Policy
+
+# Larger files are left as they are: to split them costs more than it wins (Iceberg's own share).
+_OVERSIZED_SHARE = 1.8
+# A few small files are brought together once their writers have left, but not every time that one more comes.
+_FEW_EVERY = timedelta(hours=1)
+# Deletes may come to a partition with every merge, and each time all of it is rewritten.
+_DELETES_EVERY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A partition that it would pay to rewrite.
+
+    Attributes:
+        step: To rewrite what is due of it.
+        candidates: Sizes of the files that are rewritten, ascending; what a smaller budget may take a part of. Empty
+            where it is all or nothing.
+    """
+
+    step: Step
+    candidates: tuple[int, ...] = ()
+
+    @property
+    def rank(self) -> tuple[float, int, int, str]:
+        """Sorts by files won for each byte, the most first; then the smallest, then by name."""
+        partition = self.step.partition
+        deletes = partition.delete_files if partition and "delete_file_threshold" in self.step.detail else 0
+        won = self.step.files_before - self.step.files_after + deletes
+        size = self.step.bytes
+        return -won / max(1, size), size, partition.spec_id if partition else 0, self.step.scope
+
+
+def compactions(at: Moment, policy: Policy) -> tuple[list[Candidate], list[Skip]]:
+    """Returns what would pay, the best first, and what would not."""
+    facts, compact = at.facts, policy.compact
+    if not compact.enabled:
+        return [], [Skip("compact", "", "compact.enabled is false.")]
+    if facts.partitions is None:
+        said = f"{facts.data_files:,} data files of {size_text(facts.average_file)} on average and no deletes"
+        return [], [Skip("compact", "", f"Healthy: {said}; its partitions were not looked at.")]
+    candidates: list[Candidate] = []
+    skips: list[Skip] = []
+    for partition in facts.partitions:
+        found = _of_partition(at, compact, partition)
+        if isinstance(found, Candidate):
+            found = _without_column(found, partition) or _with_others(found, partition, facts, policy.budget)
+        if isinstance(found, Candidate):
+            candidates.append(found)
+        elif found is not None:
+            skips.append(found)
+    healthy = len(facts.partitions) - len(candidates) - len(skips)
+    if healthy:
+        whole = len(facts.partitions) == 1 and not facts.partitions[0].values
+        what = "the table" if whole else f"{healthy:,} partitions"
+        skips.append(Skip("compact", "", f"Healthy: there is nothing to win in the files of {what}."))
+    return sorted(candidates, key=lambda each: each.rank), skips
+
+
+def is_cold(partition: PartitionFacts, at: Moment, compact: Compact) -> bool:
+    """Whether its writers have left it: no new file for so long, or none whose snapshot is still there."""
+    return partition.newest_at is None or partition.newest_at <= at.now - compact.cold_after
+
+
+def _of_partition(at: Moment, compact: Compact, partition: PartitionFacts) -> Candidate | Skip | None:
+    cold = is_cold(partition, at, compact)
+    if not partition.files:
+        return None
+    found = None
+    if cold and compact.strategy != "binpack":
+        found = _sorting(at, compact, partition)
+    found = found or _of_deletes(at, compact, partition)
+    if not isinstance(found, Candidate):
+        found = _of_small(at, compact, partition, cold=cold) or found
+    if isinstance(found, Candidate) and not cold and (why := _must_wait(at, partition)):
+        newest = f"{partition.newest_at:%H:%M} UTC" if partition.newest_at else "now"
+        waits = f"{found.step.reason} It waits until {duration_text(compact.cold_after)} pass without a new file"
+        return Skip("compact", partition.name, f"{waits} (the newest is of {newest}): {why}.")
+    return found
+
+
+def _without_column(found: Candidate, partition: PartitionFacts) -> Skip | None:
+    if partition.dropped is None:
+        return None
+    gone = f"Its column was dropped ({partition.dropped}), so no condition tells its files from others"
+    return Skip("compact", partition.name, f"{gone}: rewrite them in Spark. {found.step.reason}")
+
+
+def _with_others(found: Candidate, partition: PartitionFacts, facts: TableFacts, budget: int) -> Candidate | Skip:
+    """Counts what Iceberg takes along: of files under another partition spec all that may hold rows of the partition.
+
+    Only their statistics tell which those are, so it is all of them. Those of an earlier spec are rewritten by steps
+    of their own, after which they are of the current one.
+    """
+    step, current, whole = found.step, partition.spec_id == facts.spec_id, "rewrite_all" in found.step.detail
+    if not (whole or "delete_file_threshold" in step.detail) or not (current or not partition.values):
+        return found
+    least, most = int(step.detail["min_file_size_bytes"]), int(step.detail["max_file_size_bytes"])
+    others = [each for each in facts.partitions or () if each.spec_id != partition.spec_id]
+    sizes = [(size, whole or each.delete_files) for each in others for size in each.sizes]
+    beside = sum(size for size, always in sizes if always or not least <= size <= most)
+    if not beside:
+        return found
+    if current and (whole or step.bytes + beside > budget):
+        waits = "It waits until the files of the earlier partition spec are rewritten"
+        return Skip("compact", partition.name, f"{step.reason} {waits}, of which it would take {size_text(beside)}.")
+    reason = f"{step.reason} With it go {size_text(beside)} of files of another partition spec."
+    return replace(found, step=replace(step, bytes=step.bytes + beside, reason=reason))
+
+
+def _must_wait(at: Moment, partition: PartitionFacts) -> str | None:
+    """Why a partition that is still written to must not be rewritten now; None if only appends come."""
+    # A run that has applied all deletes does not end the merges that they came from.
+    if at.facts.delete_files or partition.delete_files or any(at.maintained.of("position_deletes")):
+        return "the table has or had delete files, and a merge that meets a compaction fails"
+    if not ours(at.facts):
+        return "frazil does not know its writers, and a merge that meets a compaction fails"
+    return None
+
+
+def _sorting(at: Moment, compact: Compact, partition: PartitionFacts) -> Candidate | Skip | None:
+    order = ", ".join(str(column) for column in compact.sort_by)
+    order = f"zorder({order.replace(', ', ',')})" if compact.strategy == "zorder" else order
+    if at.maintained.sorted_as(partition.spec_id, partition.name) == order:
+        return None
+    forgotten = at.done("compact", partition) is None and len(at.maintained.entries) >= MAX_ENTRIES
+    if forgotten and partition.newest_at is None:
+        said = f"Whether it has been laid out by {order} is not known any more: only {MAX_ENTRIES:,} entries are kept."
+        return Skip("compact", partition.name, said)
+    after = files_written(partition.bytes, compact.target, UNDERSIZED_SHARE * compact.target)
+    reason = (
+        f"Its writers have left it, and its {_files(partition.files)} of {size_text(partition.bytes)} are not laid out "
+        f"by {order} yet."
+    )
+    detail = _detail(compact, partition, UNDERSIZED_SHARE * compact.target)
+    detail |= {"strategy": compact.strategy, "sort_order": order, "rewrite_all": 1}
+    if partition.delete_files:
+        detail["remove_dangling_deletes"] = 1
+    return Candidate(_step(at, partition, reason, partition.bytes + partition.delete_bytes, after, detail))
+
+
+def _of_deletes(at: Moment, compact: Compact, partition: PartitionFacts) -> Candidate | Skip | None:
+    many = partition.delete_files > compact.max_delete_files
+    if not partition.delete_files or not (many or partition.delete_ratio >= compact.delete_ratio):
+        return None
+    limits = f"at most {compact.max_delete_files} delete files, less than {compact.delete_ratio:.0%}"
+    reason = (
+        f"{partition.delete_files:,} delete files for {_files(partition.files)}, {partition.delete_ratio:.1%} of the "
+        f"rows deleted ({limits})."
+    )
+    since = at.since("compact", partition)
+    if since is not None and since < _DELETES_EVERY:
+        return Skip("compact", partition.name, f"Not due: {reason} It was compacted {duration_text(since)} ago.")
+    left = round(partition.bytes * (1 - partition.delete_ratio))
+    after = files_written(left, compact.target, UNDERSIZED_SHARE * compact.target)
+    detail = _detail(compact, partition, UNDERSIZED_SHARE * compact.target)
+    detail |= {"delete_file_threshold": 1, "remove_dangling_deletes": 1}
+    return Candidate(_step(at, partition, reason, partition.bytes + partition.delete_bytes, after, detail))
+
+
+def _of_small(at: Moment, compact: Compact, partition: PartitionFacts, *, cold: bool) -> Candidate | Skip | None:
+    """Brings together all that is undersized where that pays, else what is small."""
+    since = at.since("compact", partition)
+    few_due = cold and (since is None or since >= _FEW_EVERY)
+    limit = max(UNDERSIZED_SHARE * compact.target, compact.small)
+    undersized, small = partition.smaller(limit), partition.smaller(compact.small)
+    # The small ones alone cost least to bring together: the others have to win more than that.
+    alone = files_written(sum(small), compact.target, compact.small) if small else 0
+    if _pays(len(undersized) - len(small) + alone, undersized, compact.target, limit):
+        sized = f"{_sized(undersized)} below {size_text(limit)}"
+        if sum(undersized) >= compact.target:
+            return _merging(at, compact, partition, undersized, limit, f"{sized}, enough for a whole file")
+        if few_due:
+            return _merging(at, compact, partition, undersized, limit, f"{sized}, and its writers have left it")
+    if not _pays(len(small), small, compact.target, compact.small):
+        return None
+    sized = f"{_sized(small)} below {size_text(compact.small)}"
+    if len(small) >= compact.min_files:
+        return _merging(at, compact, partition, small, compact.small, f"{sized} (at least {compact.min_files})")
+    if sum(small) >= compact.target:
+        return _merging(at, compact, partition, small, compact.small, f"{sized}, enough for a whole file")
+    if few_due:
+        return _merging(at, compact, partition, small, compact.small, f"{sized}, and its writers have left it")
+    why = "it is still written to" if not cold else f"it was compacted {duration_text(since)} ago" if since else ""
+    return Skip("compact", partition.name, f"Below the threshold: {sized} (at least {compact.min_files}), and {why}.")
+
+
+def _merging(
+    at: Moment, compact: Compact, partition: PartitionFacts, sizes: tuple[int, ...], limit: float, reason: str
+) -> Candidate:
+    written = files_written(sum(sizes), compact.target, limit)
+    reason = f"{reason}: they become {_files(written)}."
+    after = partition.files - len(sizes) + written
+    step = _step(at, partition, reason, sum(sizes), after, _detail(compact, partition, limit))
+    return Candidate(step, sizes)
+
+
+def _pays(files: int, sizes: tuple[int, ...], target: int, limit: float) -> bool:
+    """Whether half of the files go, so that a byte is rewritten a few times in its life and not every hour."""
+    return files >= 2 and 2 * files_written(sum(sizes), target, limit) <= files
+
+
+def _step(
+    at: Moment,
+    partition: PartitionFacts,
+    reason: str,
+    size: int,
+    after: int,
+    detail: dict[str, str | int | float],
+) -> Step:
+    seconds = at.seconds("compact", size)
+    return Step("compact", partition.name, partition, reason, partition.files, after, size, seconds, detail)
+
+
+def _detail(compact: Compact, partition: PartitionFacts, limit: float) -> dict[str, str | int | float]:
+    largest = partition.sizes[-1] if partition.sizes else 0
+    return {
+        "strategy": "binpack",
+        "target_file_size_bytes": compact.target,
+        "min_file_size_bytes": math.ceil(limit),
+        # What lies outside of the two is rewritten as well; nothing that is there is too large.
+        "max_file_size_bytes": max(int(_OVERSIZED_SHARE * compact.target), largest) + 1,
+        "min_input_files": 2,
+    }
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file" if number == 1 else f"{number:,} files"
+
+
+def _sized(sizes: tuple[int, ...]) -> str:
+    return f"{_files(len(sizes))} of {size_text(sum(sizes))}"

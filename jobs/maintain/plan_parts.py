@@ -1,0 +1,175 @@
+"""What a plan consists of, and what its steps are expected to take. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from jobs.maintain.facts import PartitionFacts, TableFacts
+from jobs.maintain.maintained import Done, Maintained
+from jobs.maintain.score import Score
+
+Action = Literal["compact", "position_deletes", "manifests", "expire", "orphans", "metadata"]
+# In the order in which they are done: each works on what the one before has left.
+ACTIONS: tuple[Action, ...] = get_args(Action)
+
+# A first estimate, until the table's own history says better: Parquet decoded, encoded and written by one core.
+BYTES_PER_SECOND = 10e6
+# What a step takes whatever its size: planning, one or more jobs of Spark, a commit.
+FIXED_SECONDS: Mapping[Action, float] = {
+    "compact": 2.0,
+    "position_deletes": 2.0,
+    "manifests": 2.0,
+    "expire": 5.0,
+    "orphans": 10.0,
+    "metadata": 0.2,
+}
+# Files below this share of the target are worth bringing together (Iceberg's own, and Amoro's).
+UNDERSIZED_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do.
+
+    Attributes:
+        scope: Name of the partition; empty for the whole table.
+        partition: That partition, if it is one.
+        reason: Why, in a sentence with numbers.
+        files_before, files_after: What the action counts: data files, delete files, manifests, snapshots; after is an
+            estimate.
+        bytes: To rewrite.
+        seconds: An estimate.
+        detail: What the procedure is called with.
+    """
+
+    action: Action
+    scope: str
+    partition: PartitionFacts | None
+    reason: str
+    files_before: int = 0
+    files_after: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    detail: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """One thing that is not done, and why, in a sentence."""
+
+    action: Action
+    scope: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do with a table, and what not.
+
+    Attributes:
+        steps: In the order in which they are done.
+        skips: What is left, in the order of the actions.
+        warnings: What in the policy cannot be kept as it is.
+    """
+
+    table: str
+    uuid: str
+    steps: tuple[Step, ...]
+    skips: tuple[Skip, ...]
+    score: Score
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """What all steps rewrite."""
+        return sum(step.bytes for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """What all steps take, by estimate."""
+        return sum(step.seconds for step in self.steps)
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON has it; of a partition its key, not every file's size."""
+    steps = [
+        {
+            **msgspec.to_builtins(replace(step, partition=None)),
+            "partition": {value.name: value.text for value in step.partition.values} if step.partition else None,
+        }
+        for step in plan.steps
+    ]
+    return {**msgspec.to_builtins(replace(plan, steps=())), "steps": steps}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What every rule looks at beside the table's facts.
+
+    Attributes:
+        facts: The table.
+        maintained: What was done to it.
+        now: With its zone.
+        cores: That Spark has.
+    """
+
+    facts: TableFacts
+    maintained: Maintained
+    now: datetime
+    cores: int = 1
+
+    def done(self, action: Action, partition: PartitionFacts | None = None) -> Done | None:
+        """What is known of the action on that very partition, or on the table; None if it was never tried."""
+        if partition is None:
+            return self.maintained.entry(action)
+        return self.maintained.entry(action, partition.spec_id, partition.name)
+
+    def since(self, action: Action, partition: PartitionFacts | None = None) -> timedelta | None:
+        """How long ago it last ended well; None if it never did."""
+        done = self.done(action, partition)
+        return self.now - done.at if done is not None and done.at is not None else None
+
+    def seconds(self, action: Action, size: int = 0) -> float:
+        """How long an action takes by estimate: as fast as it has been here, if it has been done."""
+        if size and (speed := self.maintained.speed(action)):
+            return size / speed
+        done = None if size else self.done(action)
+        if done is not None and done.at is not None:
+            return done.seconds
+        return FIXED_SECONDS[action] + size / (BYTES_PER_SECOND * max(1, self.cores))
+
+
+def files_written(size: int, target: int, undersized: float) -> int:
+    """How many files Iceberg makes of so many bytes (`SizeBasedFileRewritePlanner.expectedOutputFiles`).
+
+    A remainder becomes a file of its own only if it is larger than `undersized`, the procedure's
+    `min-file-size-bytes`, or if the others would grow by a tenth.
+    """
+    if size < target:
+        return 1
+    without = size // target
+    if size % target > undersized or size / without >= 1.1 * target:
+        return math.ceil(size / target)
+    return without
+
+
+def ours(facts: TableFacts) -> bool:
+    """Whether frazil writes the table: nobody else then merges into it, and its properties are frazil's to keep."""
+    readers = "frazil.reader."
+    return bool(facts.streams) or any(
+        name.startswith("frazil.") and not name.startswith(readers) for name in facts.properties
+    )
+
+
+def duration_text(duration: timedelta) -> str:
+    """`3 h`, `2 days`: as a sentence has it."""
+    hours = duration.total_seconds() / 3600
+    if hours < 1:
+        return f"{hours * 60:.0f} min"
+    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"

@@ -1,0 +1,231 @@
+"""Maintenance with real Spark on a real catalog: what is rewritten, what is deleted, and what must not be."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.commit.history import history
+from jobs.maintain.compacting import manifests, position_deletes
+from jobs.maintain.measure import measure
+from jobs.maintain.plan import Step
+from jobs.maintain.procedures import Procedures
+from jobs.maintain.results import Progress, TableResult
+from jobs.maintain.run import maintain_table
+from jobs.maintain.work import Work
+from jobs.runtime.replay_trial import ReplayRequest
+from jobs.runtime.replaying import replay
+from jobs.spec.maintenance import MaintainedTable
+from jobs.spec.policy import Policy
+from jobs.verify import ledger
+from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
+from tests.unit.deadletter.letters_world import GOOD, LettersWorld
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+COMPACT = {"compact": {"min_files": 2}}
+EXPIRE = {"expire": {"min_snapshots": 1}}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "home")
+
+
+def data(lake: Lake) -> set[Path]:
+    return {path for path in lake.files() if path.suffix == ".parquet"}
+
+
+def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark: SparkSession) -> None:
+    for _ in range(5):
+        lake.land()
+    before = data(lake)
+    told: list[Progress] = []
+    with Writer(lake) as writer:
+        result = lake.maintain(lambda: spark, COMPACT, only={"compact"}, on_progress=told.append)
+    assert result.errors == ()
+    assert writer.batches > 0
+    # Two days in two buckets each.
+    assert [
+        (each.done, int(each.detail["rewritten_files"]) >= 5, each.detail["added_files"]) for each in result.done
+    ] == [(True, True, 1)] * 4
+    assert [each.state for each in told] == ["begins"] * 4 + ["ended"] * 4
+    assert result.after is not None
+    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
+    assert data(lake) > before
+
+    reached = lake.rows
+    result = lake.maintain(lambda: spark, EXPIRE, only={"expire"}, now=later)
+    assert result.errors == ()
+    (expired,) = result.done
+    assert (expired.files_after, expired.done) == (1, True)
+    assert int(expired.detail["deleted_data_files_count"]) >= len(before)
+    assert not before & data(lake)
+    # The head is all that is left, and it may be a compaction: the property says where the stream stands.
+    past = history(lake.table().metadata, STREAM).newest
+    assert past is not None and past.position[P0] == reached
+    lake.take_over()
+    assert lake.rows == reached
+    lake.land()
+    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
+
+    # The ledger lies in a namespace that is called as the catalog is.
+    ledger.fill(lake.catalog, lake.settings, [lake.spec])
+    result = lake.maintain(lambda: spark, EXPIRE, name="frazil.ledger", only={"expire"}, now=later)
+    assert result.errors == ()
+    assert [(each.files_after, each.done) for each in result.done] == [(1, True)]
+
+
+def test_letters_that_come_back_while_their_table_is_compacted(tmp_path: Path, spark: SparkSession) -> None:
+    world = LettersWorld(tmp_path / "deployment")
+    for _ in range(6):
+        world.add([GOOD] * 4)
+    table = MaintainedTable("orders.payments_dead", Policy.model_validate(COMPACT), "payments", "dead_letters")
+
+    def maintain() -> TableResult:
+        options: Any = {"specs": [world.spec], "only": {"compact"}, "now": later}
+        return maintain_table(world.connect(), world.settings, table, spark=lambda: spark, **options)
+
+    compacted = threading.Event()
+
+    def come_back() -> int:
+        replays = 0
+        # The first changes all that is being compacted; those after it meet its commits.
+        while not replays or not compacted.is_set():
+            assert replay(world.spec, world.settings, world.connect(), ReplayRequest(by="tester")).replayed
+            world.add([GOOD] * 2)
+            replays += 1
+        return replays
+
+    with ThreadPoolExecutor(1) as pool:
+        replays = pool.submit(come_back)
+        try:
+            maintain()
+        finally:
+            compacted.set()
+        assert replays.result(120) > 0
+    assert maintain().errors == ()
+    assert any(each.summary and each.summary.operation.value == "replace" for each in world.dead().snapshots())
+    world.replay()
+    assert world.states() == {"replayed": world.offsets}
+    assert set(world.landed().values()) == {1} and len(world.landed()) == world.offsets
+    world.close()
+
+
+def test_one_partition_fails_and_the_others_go_on(lake: Lake, spark: SparkSession) -> None:
+    for _ in range(3):
+        lake.land()
+    (lost, *_) = sorted(path for path in data(lake) if "2026-03-01" in str(path) and "bucket=0" in str(path))
+    content = lost.read_bytes()
+    lost.unlink()
+    policy = COMPACT | EXPIRE
+    result = lake.maintain(lambda: spark, policy, only={"compact", "expire"}, now=later)
+    failed = [each for each in result.done if each.error]
+    assert [each.step.scope for each in failed] == ["created_at_day=2026-03-01/payer_bucket=0"]
+    assert failed[0].error is not None and "3 data files could not be rewritten" in failed[0].error
+    assert [each.step.action for each in result.done if each.done] == ["compact"] * 3 + ["expire"]
+    lost.parent.mkdir(exist_ok=True)
+    lost.write_bytes(content)
+    # What failed before is all that is left to do.
+    result = lake.maintain(lambda: spark, policy, only={"compact"}, now=later)
+    assert [(each.step.scope, each.done) for each in result.done] == [
+        ("created_at_day=2026-03-01/payer_bucket=0", True)
+    ]
+    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
+
+
+def test_orphans_go_and_what_is_pending_young_or_hidden_stays(lake: Lake, spark: SparkSession) -> None:
+    lake.land()
+    lake.forget()
+    gone = [lake.old_file("data/left-by-a-crash.parquet"), lake.old_file("metadata/never-committed.avro")]
+    stay = [
+        lake.old_file("data/pending.parquet"),
+        lake.old_file("data/young.parquet", days=2),
+        lake.old_file("data/_hidden/file.parquet"),
+    ]
+    lake.pend(stay[0])
+    named = lake.files() - {*gone, *stay}
+    result = lake.maintain(lambda: spark, {}, only={"orphans"})
+    assert result.errors == ()
+    (step,) = result.done
+    assert (step.detail["orphan_files"], step.detail["deleted_files"], step.bytes) == (
+        2,
+        2,
+        2 * len(b"nobody knows me"),
+    )
+    assert lake.files() == named | set(stay)
+    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
+
+
+@pytest.mark.parametrize("strategy", ["sort", "zorder"])
+def test_rows_are_laid_out_once_their_writers_have_left(lake: Lake, spark: SparkSession, strategy: str) -> None:
+    lake.land(days=1)
+    lake.land(days=1)
+    policy: dict[str, Any] = {"compact": {"strategy": strategy, "sort_by": ["payer desc", "id"]}}
+    if strategy == "zorder":
+        policy["compact"]["sort_by"] = ["payer", "id"]
+    result = lake.maintain(lambda: spark, policy, only={"compact"}, now=later)
+    assert result.errors == ()
+    assert [each.step.detail["strategy"] for each in result.done] == [strategy] * 2
+    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
+    if strategy == "sort":
+        for task in lake.table().scan().plan_files():
+            rows = pq.read_table(task.file.file_path.removeprefix("file:").replace("///", "/")).to_pylist()
+            found = [(row["payer"], -row["id"]) for row in rows]
+            assert found == sorted(found, reverse=True)
+    again = lake.maintain(lambda: spark, policy, only={"compact"}, now=later, dry_run=True)
+    assert again.plan.steps == ()
+
+
+def test_deletes_and_manifests_of_a_table_whose_partitioning_changed(tmp_path: Path, spark: SparkSession) -> None:
+    lake = Lake(tmp_path / "home", spec_of(("truncate(2, payer)", "id")))
+    lake.land(days=1, rows=8)
+    with lake.table().update_spec() as update:
+        update.remove_field("id")
+    lake.land(days=1, rows=8)
+    lake.land(days=1, rows=8)
+    policy = Policy()
+    work = Work(lake.catalog, lake.settings, [lake.spec], NAME, policy, lambda: spark)
+    procedures = work.procedures()
+    session = procedures._session
+    session.sql(
+        f"ALTER TABLE frazil.{NAME} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read', "
+        "'write.delete.granularity'='partition')"
+    )
+    for number in (8, 16):
+        session.sql(f"DELETE FROM frazil.{NAME} WHERE id = {number}")
+    facts = measure(lake.table(), policy, work.now(), deep=True)
+    assert facts.mixed_specs and facts.partitions
+    deleted = [each for each in facts.partitions if each.position_deletes]
+    assert len(deleted) == 1
+    steps = [Step("position_deletes", each.name, each, "", files_before=each.delete_files) for each in deleted]
+    assert [(each.files_before, each.files_after) for each in position_deletes(work, steps)] == [(2, 1)]
+    before = facts.manifests
+    rewritten = manifests(work, Step("manifests", "", None, ""))
+    assert rewritten.files_before >= before and rewritten.files_after < rewritten.files_before
+    assert lake.ids() == dict.fromkeys(set(range(lake.rows)) - {8, 16}, 1)
+
+    # Somebody else applies them, and leaves what they say of files that are gone: nothing is to be rewritten for it.
+    procedures.call("rewrite_data_files", options={"rewrite-all": "true"})
+    session.sql(f"DELETE FROM frazil.{NAME} WHERE id = 9")
+    procedures.call("rewrite_data_files", options={"rewrite-all": "true"})
+    assert measure(lake.table(), policy, work.now(), deep=True).delete_files == 1
+    result = lake.maintain(lambda: spark, {}, only={"compact", "position_deletes"}, now=later)
+    assert result.errors == ()
+    assert [(each.step.action, each.done) for each in result.done] == [("compact", False), ("position_deletes", True)]
+    assert result.after is not None and result.after.delete_files == 0
+    assert lake.ids() == dict.fromkeys(set(range(lake.rows)) - {8, 9, 16}, 1)
+
+
+def test_a_procedure_that_does_not_exist_is_told_in_a_sentence(lake: Lake, spark: SparkSession) -> None:
+    with pytest.raises(Exception, match=r"^table lake.payments: rewrite_everything failed: ") as told:
+        Procedures(spark, lake.settings, NAME).call("rewrite_everything")
+    assert "\n\tat " not in str(told.value)

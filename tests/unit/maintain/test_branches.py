@@ -1,0 +1,93 @@
+"""What Iceberg keeps where clocks differ, on branches, and of writes that are staged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.maintain.branches import time_of
+from jobs.maintain.keeping import Hold, cut, readers
+from jobs.spec.policy import Expire
+from tests.unit.maintain.metadata_world import HOUR, NAME, NOW, hourly, table
+
+
+@given(
+    st.lists(st.integers(-40, 40), min_size=1, max_size=40),
+    st.integers(1, 40),
+    st.integers(1, 10),
+    st.lists(st.integers(0, 1000), max_size=2),
+)
+def test_nothing_that_is_held_goes_where_clocks_differ(
+    ahead: list[int], most: int, least: int, held: list[int]
+) -> None:
+    # A commit each ten seconds, of hosts whose clocks are ahead by so much.
+    count = len(ahead)
+    seconds = [10 * (count - number) - skew for number, skew in enumerate(ahead)]
+    metadata = table([timedelta(seconds=each) for each in seconds])
+    holds = [Hold("x", NOW - timedelta(seconds=age), "") for age in held]
+    policy = Expire(keep=timedelta(minutes=1), min_snapshots=min(least, most), max_snapshots=most)
+    found = cut(metadata, policy, holds, NOW, NAME)
+    # As Iceberg goes along main, and stops at the first that is older.
+    stay: list[Any] = []
+    for index, snapshot in enumerate(reversed(metadata.snapshots)):
+        if index >= found.retain_last and time_of(snapshot) < found.older_than:
+            break
+        stay.append(snapshot)
+    assert (len(stay), count - len(stay)) == (found.staying, found.going)
+    since = min((hold.since for hold in holds), default=NOW + HOUR)
+    assert all(each in stay for each in metadata.snapshots if time_of(each) >= since)
+
+
+def test_the_clock_of_one_host_is_ahead() -> None:
+    # Five commits of a host that is 40 s ahead, then one each ten seconds of another.
+    at = [10 * number + 40 * (number <= 5) for number in range(1, 101)]
+    metadata = table([HOUR * 3 - timedelta(seconds=each) for each in at], properties={"frazil.reader.dash": "5"})
+    (reader,) = readers(metadata, NOW)
+    found = cut(metadata, Expire(keep=HOUR, min_snapshots=1), [reader], NOW, NAME)
+    # 6 was committed after 5, and its clock said that it was before: without it, 5 would go as well.
+    assert found.older_than == time_of(metadata.snapshots[5]) < time_of(metadata.snapshots[4])
+    assert (found.staying, found.holds) == (99, (reader,))
+    # By number as well the newest stay, and not those of whose clock is ahead.
+    ahead = table([timedelta(seconds=100 - each) for each in [*range(40, 60), 20, 21, 22]])
+    assert cut(ahead, Expire(min_snapshots=1, max_snapshots=5), (), NOW, NAME).staying >= 5
+
+
+def test_what_was_current_is_what_main_stood_at() -> None:
+    # 3 is of a branch; main went from 2 to 4.
+    refs = {"audit": {"snapshot-id": 3, "type": "branch"}}
+    metadata = table([HOUR * age for age in (5, 4, 2.5, 1)], refs=refs, parents={4: 2})
+    policy = Expire(keep=HOUR * 2, min_snapshots=1, time_travel=HOUR * 2)
+    assert cut(metadata, policy, (), NOW, NAME).older_than == NOW - HOUR * 4
+
+
+def test_what_waits_to_be_published_stays_for_as_long_as_what_is_young() -> None:
+    # 2 and 4 were staged, and main knows nothing of them.
+    def staged(**summaries: Mapping[str, str]) -> TableMetadata:
+        given = {2: {"wap.id": "a"}, 4: {"wap.id": "b"}} | {int(key[1:]): value for key, value in summaries.items()}
+        return table(hourly(48), parents={3: 1, 5: 3}, summaries=given)
+
+    policy = Expire(keep=HOUR * 46, min_snapshots=1, max_snapshots=10)
+    found = cut(staged(), policy, (), NOW, NAME)
+    assert [hold.what for hold in found.holds] == ["staged write a", "staged write b"]
+    assert found.older_than == NOW - HOUR * 46
+    found = cut(staged(), Expire(keep=HOUR * 45, min_snapshots=1, max_snapshots=10), (), NOW, NAME)
+    assert [hold.what for hold in found.holds] == ["staged write b"]
+    # Published as another snapshot: this one is of no use any more.
+    found = cut(staged(_9={"published-wap-id": "a"}, _10={"published-wap-id": "b"}), policy, (), NOW, NAME)
+    assert (found.holds, found.staying) == ((), 10)
+
+
+def test_tags_and_branches_stay_and_what_was_rolled_back_goes_with_its_age() -> None:
+    refs: dict[str, Any] = {"monthly": {"snapshot-id": 2, "type": "tag"}, "audit": {"snapshot-id": 5, "type": "branch"}}
+    # Of a branch without limits of its own, those of the call hold: its head, and what is young.
+    assert cut(table(hourly(48), refs=refs), Expire(min_snapshots=1), (), NOW, NAME).going == 48 - 25 - 2
+    assert cut(table(hourly(48), refs=refs), Expire(min_snapshots=3), (), NOW, NAME).going == 48 - 25 - 4
+    refs["audit"]["max-snapshot-age-ms"] = 3_600_000 * 1000
+    assert cut(table(hourly(48), refs=refs), Expire(min_snapshots=1), (), NOW, NAME).going == 48 - 25 - 5
+    # Main was set back to snapshot 40: the eight after it are nobody's, and young.
+    assert cut(table(hourly(48), head=40), Expire(min_snapshots=1), (), NOW, NAME).going == 40 - 17

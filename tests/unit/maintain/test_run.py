@@ -1,0 +1,360 @@
+"""What a run does without Spark: the lock, what expiry is kept from, catalogs that go away, unknown tables."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.commit.history import history
+from jobs.commit.offsets import OffsetRange
+from jobs.commit.stamps import property_key
+from jobs.errors import FrazilError
+from jobs.maintain import run
+from jobs.maintain import work as work_module
+from jobs.maintain.expiring import expire
+from jobs.maintain.facts import TableFacts
+from jobs.maintain.holding import fill_ledger, holds
+from jobs.maintain.maintained import read_maintained, table_folder
+from jobs.maintain.measure import measure
+from jobs.maintain.plan import Step
+from jobs.maintain.results import Progress, StepResult
+from jobs.maintain.table_lock import TableBusyError, table_lock
+from jobs.maintain.work import CatalogAwayError, Work
+from jobs.runtime.lease import Lease
+from jobs.runtime.open_stream import stream_folder
+from jobs.spec.policy import Policy
+from jobs.spec.settings import Settings, SparkSettings
+from jobs.verify import ledger
+from tests.helpers.lake import NAME, P0, STREAM, Lake, later
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXPIRE = {"expire": {"min_snapshots": 1, "keep": "1m", "max_snapshots": 2}}
+STEP = Step("expire", "", None, "")
+
+
+class Started(Exception):
+    """Spark would have been started."""
+
+
+def spark() -> SparkSession:
+    raise Started
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path / "home")
+    for _ in range(3):
+        made.land(days=1, rows=1)
+    return made
+
+
+def work(lake: Lake, policy: dict[str, Any] | None = None, **options: Any) -> Work:
+    return Work(
+        lake.catalog,
+        lake.settings,
+        options.pop("specs", [lake.spec]),
+        NAME,
+        Policy.model_validate(policy or EXPIRE),
+        spark,
+        **options,
+    )
+
+
+def set_properties(table: Table, **properties: str) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties(properties)
+
+
+def held(lake: Lake, now: datetime | None = None, **options: Any) -> list[str]:
+    specs = options.pop("specs", [lake.spec])
+    return [
+        hold.what for hold in holds(lake.catalog, lake.settings, specs, NAME, lake.table(), now or datetime.now(UTC))
+    ]
+
+
+def test_a_healthy_table_and_a_dry_run_start_nothing_and_lock_nothing(lake: Lake) -> None:
+    assert lake.maintain(spark, {}).done == ()
+    planned = lake.maintain(spark, {"compact": {"min_files": 2}}, dry_run=True)
+    assert [step.action for step in planned.plan.steps] == ["compact"]
+    assert not table_folder(lake.settings.state, planned.plan.uuid).exists()
+
+
+def test_one_at_a_time(lake: Lake) -> None:
+    policy = {"compact": {"min_files": 2}}
+    with table_lock(lake.settings, NAME, str(lake.table().metadata.table_uuid)) as lock:
+        lock.verify()
+        result = lake.maintain(spark, policy)
+        assert result.skipped is not None and "is being maintained by process" in result.skipped
+        with (
+            pytest.raises(TableBusyError, match="is being maintained"),
+            table_lock(lake.settings, NAME, result.plan.uuid),
+        ):
+            pass
+    # Given back: Spark would be started now, which is the step's own failure and no other's.
+    result = lake.maintain(spark, policy)
+    assert [each.error is not None and "Started" in each.error for each in result.done] == [True]
+    noted = read_maintained(table_folder(lake.settings.state, result.plan.uuid))
+    assert [(each.action, each.failures) for each in noted.entries.values()] == [("compact", 1)]
+
+
+def test_a_lock_that_was_lost_ends_it(lake: Lake) -> None:
+    uuid = str(lake.table().metadata.table_uuid)
+    with table_lock(lake.settings, NAME, uuid) as lock:
+        for record in table_folder(lake.settings.state, uuid).glob("lease-*.json"):
+            record.rename(record.with_name("lease-00000099.json"))
+        with pytest.raises(FrazilError, match="the lock of its maintenance was lost"):
+            lock.verify()
+
+
+def test_the_ledger_is_filled_before_anything_expires(lake: Lake) -> None:
+    with pytest.raises(Started):
+        expire(work(lake, now=later), STEP)
+    assert ledger.unrecorded(lake.catalog, lake.settings, [lake.spec]) == []
+    assert held(lake) == []
+
+
+def test_what_the_ledger_does_not_have_stays(lake: Lake) -> None:
+    # Nobody can fill it: somebody else's table has its name.
+    lake.catalog.create_namespace_if_not_exists("frazil")
+    lake.catalog.create_table("frazil.ledger", lake.table().schema())
+    assert fill_ledger(lake.catalog, lake.settings, [lake.spec], NAME) is not None
+    with pytest.raises(FrazilError, match=r"frazil.ledger is no ledger"):
+        expire(work(lake, now=later), STEP)
+    lake.catalog.drop_table("frazil.ledger")
+    assert held(lake) == ["ledger"]
+    # A stream that no file names any more is not filled in by anybody: it holds for some days.
+    assert held(lake, specs=[]) == ["ledger"]
+    week = timedelta(days=8)
+    (hold,) = holds(lake.catalog, lake.settings, [], NAME, lake.table(), datetime.now(UTC) + week)
+    assert "which no file names any more" in hold.why and hold.since > datetime.now(UTC)
+
+
+def test_a_readers_snapshot_stays_and_says_so(lake: Lake) -> None:
+    (first, *_) = lake.table().snapshots()
+    set_properties(lake.table(), **{"frazil.reader.dashboards": str(first.snapshot_id)})
+    found = expire(work(lake, now=later), STEP)
+    assert (found.done, found.files_before, found.files_after) == (False, 4, 4)
+    assert "reader dashboards" in str(found.detail["held_by"])
+    assert "4 snapshots stay, of which the policy keeps 2 at most" in str(found.detail["warning"])
+
+
+def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
+    fill_ledger(lake.catalog, lake.settings, [lake.spec], NAME)
+    lease = Lease(stream_folder(lake.settings, STREAM).root / "replay", "payments~replay", 30)
+    lease.acquire(above=0)
+    assert held(lake) == ["replay of payments"]
+    lease.release()
+    assert held(lake) == []
+    lake.pend()
+    assert held(lake) == ["pending record"]
+    # The stream's own table only.
+    other = lake.table(f"{NAME}_dead")
+    assert holds(lake.catalog, lake.settings, [lake.spec], f"{NAME}_dead", other, datetime.now(UTC)) == []
+
+
+def test_a_window_of_failures_holds(lake: Lake) -> None:
+    fill_ledger(lake.catalog, lake.settings, [lake.spec], NAME)
+    errors = {"stop_above": {"window": {"of": "2h", "ratio": 0.1}}}
+    spec = type(lake.spec).model_validate(lake.spec.model_dump(mode="json") | {"errors": errors})
+    assert held(lake, specs=[spec]) == ["errors.stop_above.window"]
+
+
+def test_a_changed_property_keeps_every_snapshot(lake: Lake) -> None:
+    with lake.table().transaction() as transaction:
+        transaction.remove_properties(property_key(STREAM))
+    with pytest.raises(FrazilError, match="is not the newest stamp"):
+        expire(work(lake, now=later), STEP)
+
+
+def test_after_everything_has_expired_a_driver_begins_where_it_stood(lake: Lake) -> None:
+    """In the metadata alone; `tests/integration/test_maintain.py` has Spark do it."""
+    table = lake.table()
+    table.append(table.scan().to_arrow().slice(0, 0))
+    lake.forget()
+    (only,) = lake.table().snapshots()
+    assert only.summary is not None and "frazil.stamp" not in only.summary.additional_properties
+    reached = lake.rows
+    past = history(lake.table().metadata, STREAM)
+    assert (past.stamped_ancestor, past.rolled_back) == (None, False)
+    target = lake.take_over()
+    assert lake.rows == reached and target.newest is not None
+    assert target.newest.position == {P0: reached}
+    lake.land(days=1, rows=1)
+    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
+    assert OffsetRange(reached, lake.rows) == OffsetRange(3, 4)
+
+
+def test_a_catalog_that_goes_away_in_the_middle(lake: Lake) -> None:
+    database = lake.settings.home / ".frazil" / "catalog.db"
+    content = database.read_bytes()
+    files = lake.files()
+
+    def spoil(progress: Progress) -> None:
+        if progress.state == "begins":
+            database.write_bytes(b"no database" * 100)
+
+    policy = {**EXPIRE, "compact": {"enabled": False}, "metadata": {"previous_versions": 5}}
+    result = lake.maintain(spark, policy, now=later, on_progress=spoil)
+    database.write_bytes(content)
+    assert [each.step.action for each in result.done] == ["expire", "metadata"]
+    assert "catalog frazil failed" in result.errors[0]
+    assert result.errors[1].startswith("Not tried: table lake.payments: catalog frazil failed")
+    assert result.after is None
+    assert lake.files() == files
+
+
+def test_tables_that_are_not_there_or_of_an_unknown_format(lake: Lake) -> None:
+    with pytest.raises(FrazilError, match=r"table lake.nothing is not in the catalog frazil"):
+        lake.maintain(spark, {}, name="lake.nothing")
+    metadata = Path(lake.table().metadata_location.removeprefix("file://"))
+    metadata.write_text(metadata.read_text().replace('"format-version":2', '"format-version":9'))
+    with pytest.raises(FrazilError, match=r"table lake.payments is of a format version"):
+        lake.maintain(spark, {})
+    metadata.unlink()
+    with pytest.raises(FrazilError, match="the metadata that the catalog names are not there"):
+        lake.maintain(spark, {})
+
+
+def test_a_table_that_is_made_anew_meanwhile(lake: Lake) -> None:
+    at = work(lake)
+    at.uuid = "another"
+    with pytest.raises(FrazilError, match="was dropped and created again"):
+        at.load()
+
+
+def test_orphans_are_not_looked_for_after_an_expiry_that_failed(lake: Lake) -> None:
+    lake.forget()
+    lake.land(days=1, rows=1)
+    lake.land(days=1, rows=1)
+    with lake.table().transaction() as transaction:
+        transaction.remove_properties(property_key(STREAM))
+    told: list[StepResult | None] = []
+    result = lake.maintain(
+        spark, EXPIRE, only={"expire", "orphans"}, now=later, on_progress=lambda progress: told.append(progress.result)
+    )
+    assert "is not the newest stamp" in result.errors[0]
+    assert "since the expiry before it failed" in result.errors[1]
+    noted = read_maintained(table_folder(lake.settings.state, result.plan.uuid))
+    assert [(each.action, each.failures) for each in noted.entries.values()] == [("expire", 1)]
+    assert told == [None, result.done[0], None, result.done[1]]
+
+
+def test_what_was_done_is_told_though_it_cannot_be_measured_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PASS", "hunter2")
+
+    def measured(*args: Any, **options: Any) -> TableFacts:
+        if "deep" in options:
+            raise OSError("503 SlowDown for hunter2")
+        return measure(*args, **options)
+
+    monkeypatch.setattr(run, "measure", measured)
+    lake.settings = with_secret(lake)
+    result = lake.maintain(spark, {"metadata": {"previous_versions": 7}}, only={"metadata"})
+    assert [each.done for each in result.done] == [True]
+    assert result.after is None
+    assert "could not be measured again: OSError: 503 SlowDown for ${env:PASS}" in caplog.text
+
+
+def with_secret(lake: Lake) -> Settings:
+    conf = SparkSettings.model_validate({"conf": {"spark.some.password": "${env:PASS}"}})
+    return lake.settings.model_copy(update={"spark": conf})
+
+
+def test_secrets_in_a_failure_do_not_reach_the_log(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PASS", "hunter2")
+    lake.settings = with_secret(lake)
+
+    def refused() -> SparkSession:
+        raise RuntimeError("no session for hunter2")
+
+    result = lake.maintain(refused, {"compact": {"min_files": 2}})
+    assert result.errors == ("table lake.payments: compact failed: RuntimeError: no session for ${env:PASS}",)
+    assert "Traceback" in caplog.text and "no session for ${env:PASS}" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert [record.exc_info for record in caplog.records if record.name == run.__name__] == [None]
+
+
+def test_a_jvm_that_ends_in_a_step_is_told_and_the_next_step_gets_another(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: list[bool] = []
+    monkeypatch.setattr(run, "jvm_is_gone", lambda: bool(gone))
+    monkeypatch.setattr(work_module, "jvm_is_gone", lambda: bool(gone))
+    made: list[object] = []
+    monkeypatch.setattr(work_module, "Procedures", lambda session, *_: made.append(session) or session)
+
+    def dies(work: Work, batch: Sequence[Step]) -> list[StepResult]:
+        work.procedures()
+        gone.append(True)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    def merged(work: Work, step: Step) -> StepResult:
+        work.procedures()
+        return StepResult(step)
+
+    def session() -> Any:
+        gone.clear()
+        return len(made)
+
+    monkeypatch.setattr(run, "compact", dies)
+    monkeypatch.setattr(run, "manifests", merged)
+    policy = {"compact": {"min_files": 2}, "manifests": {"max": 1}}
+    result = lake.maintain(session, policy, only={"compact", "manifests"})
+    assert made == [0, 1]
+    (error,) = result.errors
+    assert "compact failed, since Spark's JVM ended meanwhile" in error and "Connection refused" not in error
+    assert "spark.driver_memory" in error
+    noted = read_maintained(table_folder(lake.settings.state, result.plan.uuid))
+    assert {each.action: each.failures for each in noted.entries.values()} == {"compact": 1, "manifests": 0}
+
+
+def test_a_catalog_that_hangs_is_not_waited_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_module, "LOAD_SECONDS", 0.05)
+    answer = threading.Event()
+
+    class Hanging:
+        def load_table(self, name: str) -> None:
+            answer.wait(30)
+
+    at = work(lake)
+    at.catalog = cast("Catalog", Hanging())
+    with pytest.raises(CatalogAwayError, match=r"table lake.payments: catalog frazil did not answer within") as told:
+        at.load()
+    answer.set()
+    assert "frazil maintain lake.payments" in (told.value.fix or "")
+
+
+def test_properties_of_the_metadata_are_set(lake: Lake) -> None:
+    result = lake.maintain(spark, {"metadata": {"previous_versions": 7}}, only={"metadata"})
+    assert result.errors == ()
+    assert lake.table().properties["write.metadata.previous-versions-max"] == "7"
+    again = lake.maintain(spark, {"metadata": {"previous_versions": 7}}, only={"metadata"}, dry_run=True)
+    assert again.plan.steps == ()
+
+
+def test_another_run_that_was_quicker_is_seen_under_the_lock(lake: Lake) -> None:
+    policy = {"metadata": {"previous_versions": 7}}
+    inner: list[int] = []
+
+    def quicker() -> datetime:
+        # The clock is asked once when it plans, before the lock is taken.
+        if not inner:
+            inner.append(1)
+            assert len(lake.maintain(spark, policy, only={"metadata"}).done) == 1
+        return datetime.now(UTC)
+
+    # It planned on what it had loaded before; under the lock it plans anew.
+    assert lake.maintain(spark, policy, only={"metadata"}, now=quicker).done == ()
