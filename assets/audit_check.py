@@ -8,6 +8,7 @@ import dagster as dg
 
 from assets import names
 from assets.failures import failure
+from assets.metadata import cell
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
@@ -94,7 +95,7 @@ def _metadata(found: "StreamAudit") -> dict[str, Any]:
     }
     if found.problems:
         lines = [
-            f"| {problem.kind} | {problem.records:,} | {_cell(problem_sentence(problem))} | "
+            f"| {problem.kind} | {problem.records:,} | {cell(problem_sentence(problem))} | "
             f"{', '.join(str(change.snapshot_id) for change in problem.changes) or '–'} |"
             for problem in found.problems[:_SHOWN_PROBLEMS]
         ]
@@ -104,12 +105,8 @@ def _metadata(found: "StreamAudit") -> dict[str, Any]:
         metadata["what_is_wrong"] = dg.MetadataValue.md("\n".join([head, *lines]))
     said = [decision_sentence(decision) for decision in found.decisions] + found.notes + found.pending
     if said:
-        metadata["also"] = dg.MetadataValue.md("\n".join(f"- {_cell(each)}" for each in said[:_SHOWN_PROBLEMS]))
+        metadata["also"] = dg.MetadataValue.md("\n".join(f"- {cell(each)}" for each in said[:_SHOWN_PROBLEMS]))
     return metadata
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 class _Progress:

@@ -9,7 +9,7 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from assets import names
-from assets.metadata import row_count
+from assets.metadata import cell, row_count
 from assets.stream_checks import Verdict, check_result, evaluation, totals_of
 from jobs.deadletter.table import STATES
 from jobs.deadletter.tally import WAITING, KnownFiles, Tally, tally
@@ -73,12 +73,8 @@ def letters_markdown(counted: Tally) -> str:
         shown.append(("all", counted.by_state))
     for reason, row in shown:
         cells = [f"{row[state]:,}" for state in states]
-        lines.append(f"| {_cell(reason)} | {' | '.join(cells)} | {sum(row.values()):,} |")
+        lines.append(f"| {cell(reason)[:80]} | {' | '.join(cells)} | {sum(row.values()):,} |")
     return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")[:80]
 
 
 def letters_waiting(spec: StreamSpec, counted: Tally, read: int) -> Verdict:

@@ -7,14 +7,13 @@ from itertools import groupby
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.audit_facts import Decision, Line, Problem, StreamAudit, TableAudit
 from jobs.verify.audit_words import SHOWN, decision_sentence, more, problem_sentence, verdict_sentence
 from jobs.verify.ledger_row import WHOLE
-from orchestration.terminal import thousands
+from orchestration.terminal import print_columns, thousands
 
 _COLUMNS = (
     "table",
@@ -136,12 +135,7 @@ def print_audit(audit: StreamAudit) -> None:
     rows = [cells for table in audit.tables for cells in _rows(table)]
     console = Console(highlight=False, soft_wrap=True)
     if rows:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for name in _COLUMNS:
-            table.add_column(name, justify="left" if name in _TEXT else "right", no_wrap=True)
-        for cells in rows:
-            table.add_row(*cells)
-        Console(highlight=False, width=max(console.width, 200)).print(table)
+        print_columns(_COLUMNS, rows, text=_TEXT)
     for sentence in sentences(audit):
         console.print(sentence, markup=False)
     style = "green" if audit.verdict == "complete" else "red" if audit.verdict == "incomplete" else "yellow"

@@ -31,6 +31,7 @@ _COMMANDS = {
     "letters": ("orchestration.commands.letters", "Count dead letters by state and reason; dismiss or restore some."),
     "replay": ("orchestration.commands.replay", "Bring dead letters back, each record once."),
     "accept": ("orchestration.commands.accept", "Answer the question that stopped a stream."),
+    "maintain": ("orchestration.commands.maintain", "Keep tables healthy: compact, expire, clean up."),
     "certify": ("orchestration.commands.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("orchestration.commands.audit", "Prove that every record read stands in its tables, exactly once."),
     "dev": ("orchestration.commands.dev", "Start the local broker and Dagster's web UI and daemon."),

@@ -13,6 +13,7 @@ from pathlib import Path
 import dagster as dg
 
 from jobs.errors import FrazilError
+from jobs.runtime.deadline import within
 from jobs.supervise.stream_control import Done, StreamControl
 from orchestration.control_jobs import (
     MAX_RUNTIME_SECONDS,
@@ -24,7 +25,6 @@ from orchestration.control_jobs import (
     outcome,
 )
 from orchestration.dagster_instance import dagster_home, dagster_instance
-from orchestration.deadline import within
 from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from orchestration.terminal import first_line
 from resources.deployment import Deployment

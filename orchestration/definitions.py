@@ -16,11 +16,14 @@ from assets.problems import problem_assets
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
 from assets.supervisor import supervisor_asset
+from assets.table_health import health_checks
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
 from orchestration.audit_jobs import audit_job, audit_schedules, ledger_job
 from orchestration.control_jobs import control_job
 from orchestration.expire_job import expire_letters_job, expire_schedule
+from orchestration.maintain_job import maintain_job
+from orchestration.maintain_schedule import maintenance_schedule
 from orchestration.reconcile.look import judge
 from orchestration.reconcile.sensor import reconcile_sensor
 from orchestration.reconcile.shown import as_launched
@@ -50,6 +53,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
     tables = [names.table_key(settings, spec.table.name) for spec in shown]
+    letters = [names.table_key(settings, spec.dead_letter_table) for spec in shown]
     audit = audit_job(tables) if tables else None
     return dg.Definitions(
         assets=[
@@ -61,20 +65,25 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
         asset_checks=[
             *(
                 check
-                for spec, key in zip(shown, tables, strict=True)
-                for check in (stream_checks(spec, key, judge), audit_check(spec, key))
+                for spec, key, dead_key in zip(shown, tables, letters, strict=True)
+                for check in (
+                    stream_checks(spec, key, judge),
+                    audit_check(spec, key),
+                    letter_checks(spec, dead_key, judge_letters),
+                    health_checks(spec, key, dead_key),
+                )
             ),
-            *(letter_checks(spec, names.table_key(settings, spec.dead_letter_table), judge_letters) for spec in shown),
         ],
         jobs=[
             control_job,
             reset_offsets_job,
             replay_job,
             expire_letters_job,
+            maintain_job,
             ledger_job,
             *([audit] if audit else []),
         ],
-        schedules=[*audit_schedules(audit), expire_schedule()],
+        schedules=[*audit_schedules(audit), expire_schedule(), maintenance_schedule()],
         sensors=[reconcile_sensor(), replay_sensor()],
         resources={
             "deployment": paths,

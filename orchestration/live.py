@@ -10,10 +10,10 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
+from jobs.runtime.deadline import within
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.opening import connect_catalog
 from jobs.spec.settings import KafkaSettings, Settings
-from orchestration.deadline import within
 from orchestration.terminal import first_line
 
 KAFKA_SECONDS = 4.0

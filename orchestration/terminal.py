@@ -7,15 +7,20 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from jobs.errors import FrazilError
+
+# Wider than any row: one that a terminal folds can be read, one that is cut off cannot.
+_UNCUT = 2_000
 
 
 def messages() -> Console:
@@ -31,6 +36,22 @@ def messages() -> Console:
 def print_json(facts: object) -> None:
     """One JSON document on standard output."""
     print(json.dumps(facts, indent=2, default=str), flush=True)
+
+
+def print_columns(names: Sequence[str], rows: Iterable[Sequence[str | int | None]], *, text: Collection[str]) -> None:
+    """Rows below their names on standard output, no row cut off or folded.
+
+    Args:
+        names: Of the columns.
+        rows: Numbers get separators, None a dash.
+        text: Names of the columns that begin at the left; the others end at the right.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in names:
+        table.add_column(name, justify="left" if name in text else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(escape(cell) if isinstance(cell, str) else thousands(cell) for cell in row))
+    Console(highlight=False, width=_UNCUT).print(table)
 
 
 def landing_bar(console: Console) -> Progress:

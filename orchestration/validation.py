@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionSpec
@@ -22,33 +20,21 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
+from orchestration.finding import Finding
 from orchestration.letter_topic_check import check_letter_topic
 from orchestration.live import NoCatalogYet, find_table, quick_catalog, quick_kafka
-
-Verdict = Literal["ok", "wrong", "unchecked"]
+from orchestration.name_checks import check_names, names_unchecked
 
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at.
+def validate(specs: list[StreamSpec], settings: Settings, *, names: bool = False) -> Iterator[Finding]:
+    """Check streams against the broker and the catalog, each asked once and given some seconds to answer.
 
-    Attributes:
-        stream: The stream's id; None where it concerns all.
-        subject: `spec`, `settings`, `kafka`, `topic`, `catalog` or `table`.
-        fix: What to do, where something can be done.
+    Args:
+        specs: The streams.
+        names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
     """
-
-    stream: str | None
-    subject: str
-    verdict: Verdict
-    sentence: str
-    fix: str | None = None
-
-
-def validate(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
-    """Check streams against the broker and the catalog, each asked once and given some seconds to answer."""
     yield from _check_state(settings)
     kafka = _connected_kafka(specs, settings)
     catalog = _connected_catalog(settings)
@@ -63,6 +49,9 @@ def validate(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
             yield Finding(spec.stream, "topic", letters.verdict, letters.sentence, letters.fix)
         if not isinstance(catalog, Finding):
             yield from _check_table(spec, settings, catalog)
+    if names and settings.maintenance.tables:
+        away = isinstance(catalog, (NoCatalogYet, Finding))
+        yield from [names_unchecked(settings)] if away else check_names(specs, settings, catalog)
 
 
 def _connected_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | Finding:

@@ -8,7 +8,7 @@ from pydantic import Field, PrivateAttr
 from jobs.runtime.preflight import preflight
 from jobs.runtime.session import apply_secrets, spark_conf, use_this_python
 from jobs.runtime.signals import deferred_signals
-from jobs.runtime.spark_end import end_spark
+from jobs.runtime.spark_end import end_spark, jvm_is_gone
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -28,11 +28,14 @@ class SparkResource(dg.ConfigurableResource):
     _lazy: "LazyPySparkResource | None" = PrivateAttr(default=None)
 
     def get_session(self) -> "SparkSession":
-        """The session; started by the first call, which takes some seconds.
+        """The session; started by the first call, which takes some seconds, and again if its JVM has ended since.
 
         Raises:
             FrazilError: Java, PySpark or a jar is missing or has the wrong version, or a secret is not set.
         """
+        if self._lazy is not None and jvm_is_gone():
+            self._lazy = None
+            end_spark()
         if self._lazy is None:
             preflight()
             settings = self.deployment.settings()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from jobs.deadletter.letters import LetterCounts, count_letters
 from jobs.deadletter.table import STATES
@@ -18,7 +16,7 @@ from jobs.runtime.opening import connect_catalog
 from jobs.runtime.translate import told_as_sentences
 from orchestration.control import asker
 from orchestration.letter_options import selecting, selection_of
-from orchestration.terminal import print_json
+from orchestration.terminal import print_columns, print_json
 from resources.deployment import Deployment
 
 
@@ -105,11 +103,8 @@ def _print(counts: LetterCounts, table: str) -> None:
         click.echo(f"no letters in {table}")
         return
     states = [state for state in STATES if state in counts.by(0)]
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    shown.add_column("reason")
-    for name in (*states, "all"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for reason, total in counts.by(1).items():
-        cells = [counts.by_kind.get((state, reason), 0) for state in states]
-        shown.add_row(reason, *(f"{cell:,}" for cell in (*cells, total)))
-    Console(highlight=False, width=max(Console().width, 100)).print(shown)
+    rows = [
+        [reason, *(counts.by_kind.get((state, reason), 0) for state in states), total]
+        for reason, total in counts.by(1).items()
+    ]
+    print_columns(["reason", *states, "all"], rows, text=["reason"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 import dagster as dg
-from rich.console import Console
-from rich.table import Table
 
 from jobs.errors import FrazilError
 from jobs.runtime.reset_plan import Counting, ResetPlan
@@ -14,11 +12,11 @@ from jobs.runtime.resetting import plan_reset, reset
 from orchestration.control import asker, open_ledger
 from orchestration.reset_job import ResetConfig, counting, outcome, reset_offsets_job, reset_run_config, reset_tags
 from orchestration.reset_report import reset_facts, reset_rows, reset_sentences
-from orchestration.terminal import first_line, messages, print_json
+from orchestration.terminal import first_line, messages, print_columns, print_json
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
-_NUMBERS = {"from", "to", "rows in table", "dead letters"}
+_TEXT = {"partition", "what", "kept by Kafka"}
 
 
 @click.command("reset-offsets")
@@ -127,14 +125,8 @@ def _progress() -> Counting:
 def _print_moves(plan: ResetPlan) -> None:
     rows = reset_rows(plan)
     click.echo(f"{plan.stream}: offsets to {plan.request.to}")
-    if not rows:
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in rows[0]:
-        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in row.values()))
-    Console(highlight=False, width=max(Console().width, 140)).print(table)
+    if rows:
+        print_columns(list(rows[0]), [list(row.values()) for row in rows], text=_TEXT)
 
 
 def _print_done(plan: ResetPlan, *, continuous: bool) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from jobs.errors import FrazilError
 from jobs.spec.errors import letter_secrets
+from jobs.spec.maintenance import maintained_tables
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError, shown_path
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
+from orchestration.finding import Finding
 from orchestration.terminal import print_json
-from orchestration.validation import Finding
 from orchestration.validation import validate as validate_live
 from resources.deployment import Deployment
 
@@ -31,7 +34,10 @@ def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> Non
     specs, findings = _read_streams(deployment, streams)
     settings = _read_settings(deployment, findings)
     if settings is not None:
-        findings.extend(validate_live(specs, settings))
+        # Whose table a name is can only be told with all streams.
+        whole = not streams and not any(finding.verdict == "wrong" for finding in findings)
+        findings.extend(_check_maintenance(specs, settings))
+        findings.extend(validate_live(specs, settings, names=whole))
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:
         print_json({"valid": not wrong, "findings": [_facts(finding) for finding in findings]})
@@ -84,6 +90,15 @@ def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings 
         if problem:
             findings.append(Finding(None, "settings", "unchecked", problem.message, problem.fix))
     return settings
+
+
+def _check_maintenance(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
+    """Policies that contradict themselves once settings and streams are brought together."""
+    for table in maintained_tables(settings, specs):
+        try:
+            table.require()
+        except FrazilError as problem:
+            yield Finding(table.stream, "spec" if table.stream else "settings", "wrong", problem.message, problem.fix)
 
 
 def _unset(secret: Secret) -> FrazilError | None:

@@ -16,6 +16,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
+from jobs.runtime.deadline import DeadlineError, within
 from jobs.runtime.opening import connect_catalog
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
@@ -24,12 +25,12 @@ from jobs.write.locations import state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli import main
-from orchestration.deadline import DeadlineError, within
+from orchestration.finding import Finding
 from orchestration.live import NoCatalogYet, find_table, quick_catalog
 from orchestration.status_facts import status_facts
 from orchestration.status_tables import ago
 from orchestration.stream_status import stream_status
-from orchestration.validation import Finding, validate
+from orchestration.validation import validate
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
 
