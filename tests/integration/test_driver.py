@@ -48,7 +48,7 @@ def reaches(made: Pipeline, what: str, condition: Callable[[Heartbeat], bool], s
     wait_for(lambda: condition(made.beat()), what, seconds)
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_the_life_of_a_driver(running: Pipeline) -> None:
     made = running
     made.wait_until_landed()
@@ -143,7 +143,7 @@ def group_positions(group: Consumer, topic: str) -> dict[int, int]:
     return {at.partition: at.offset for at in group.committed(wanted, timeout=20)}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_driver_that_slept_past_its_lease_commits_nothing_more(pipeline: Callable[..., Pipeline]) -> None:
     made = pipeline(lease_ttl="3s")
     made.write_spec(trigger=FAST)
@@ -172,7 +172,7 @@ def sleeper_lease_expired(made: Pipeline) -> bool:
     return record is not None and record.expired()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_stop_of_the_stream_is_the_driver_s_last_word(pipeline: Callable[..., Pipeline]) -> None:
     made = pipeline()
     made.write_spec(trigger=FAST, errors={"tolerance": "none"})

@@ -22,12 +22,12 @@ from resources.deployment import Deployment
 from tests.integration.marked import Marked
 from tests.integration.pipeline import SPARK_CONF, Pipeline, payment, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 TICKS = 2
 TICK_SECONDS = 10
 # Two ticks, a run's start, and a driver's.
-SOON = TICKS * TICK_SECONDS + 40
+SOON = TICKS * TICK_SECONDS + 100
 CHECK = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {
   ... on AssetChecks { checks { name executionForLatestMaterialization { status evaluation { success
     metadataEntries { label ... on IntMetadataEntry { intValue } } } } } } } } } }"""
@@ -132,7 +132,7 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
     assert len(dev.living("jobs.runtime.driver")) == 1
     assert dev.living("dagster") == []
     world.services.start()
-    wait_for(lambda: ticked_after(world), "a tick of the next", SOON + 30)
+    wait_for(lambda: ticked_after(world), "a tick of the next", SOON)
     wait_for(lambda: answers(world), "its webserver", SOON)
     assert world.works(attempt=1).pid == first.pid
     wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
@@ -148,7 +148,7 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
         runs = len(world.control_runs())
         os.kill(world.services._serving[name].pid, signal.SIGKILL)
         (world.services.start_daemon if name == "daemon" else world.services.start_webserver)()
-        wait_for(lambda: ticked_after(world), f"a tick after the end of the {name}", SOON + 30)
+        wait_for(lambda: ticked_after(world), f"a tick after the end of the {name}", SOON)
         wait_for(lambda: answers(world), f"the webserver after the end of the {name}", SOON)
         assert len(world.control_runs()) == runs
         assert world.works(attempt=2).pid == second.pid
@@ -164,14 +164,14 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
     assert not ticked_after(world)
     back.join()
     assert world.works(attempt=2).pid == second.pid
-    wait_for(lambda: ticked_after(world), "a tick after the end of the code servers", SOON + 60)
+    wait_for(lambda: ticked_after(world), "a tick after the end of the code servers", SOON)
 
     # The worker of the control run that has just launched a driver, before that driver's first beat.
     os.killpg(second.pid, signal.SIGKILL)
     wait_for(lambda: launched(world) == 3, "attempt 3 to be launched", SOON)
     for pid in run_workers(world):
         os.kill(pid, signal.SIGKILL)
-    third = world.wait("a driver to run", lambda beat: beat.attempt >= 3 and beat.state == "running", SOON + 60)
+    third = world.wait("a driver to run", lambda beat: beat.attempt >= 3 and beat.state == "running", SOON)
     world.works(third.attempt)
 
     world.stop_producing()
