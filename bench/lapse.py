@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from bench.tables import TimedTarget, payments_spec
+from jobs.commit.producer import head_alone
 from jobs.commit.target import Outcome
 from jobs.runtime.opening import ensure_tables
 
@@ -60,7 +61,7 @@ class LapseCatalog(SqlCatalog):
         if self.collected is None:
             return super().commit_table(table, requirements, dated)
         self.collected += dated
-        metadata = only_head(update_table_metadata(table.metadata, dated))
+        metadata = head_alone(update_table_metadata(table.metadata, dated))
         return CommitTableResponse.model_validate({"metadata": metadata, "metadata-location": table.metadata_location})
 
     def commit_collected(self, table: Table, updates: tuple[TableUpdate, ...]) -> None:
@@ -76,18 +77,6 @@ class LapseCatalog(SqlCatalog):
         if self.replacing and summary is not None:
             changed["summary"] = summary.model_copy(update={"operation": Operation.REPLACE})
         return update.model_copy(update={"snapshot": update.snapshot.model_copy(update=changed)})
-
-
-def only_head(metadata: TableMetadata) -> TableMetadata:
-    """The metadata without what a commit does not look at."""
-    head = metadata.current_snapshot()
-    return metadata.model_copy(
-        update={
-            "snapshots": [head] if head else [],
-            "snapshot_log": metadata.snapshot_log[-1:] if head else [],
-            "metadata_log": [],
-        }
-    )
 
 
 def _unless_unchanged(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> TableMetadata:
@@ -190,7 +179,7 @@ class Lapse:
         collected: list[TableUpdate] = []
         self.catalog.collected = collected
         self.target.table = Table(
-            whole.name(), only_head(whole.metadata), whole.metadata_location, whole.io, self.catalog
+            whole.name(), head_alone(whole.metadata), whole.metadata_location, whole.io, self.catalog
         )
         # PyIceberg copies all of a table's metadata each of the dozen times that a commit looks at it.
         with patch("pyiceberg.table.update_table_metadata", _unless_unchanged):

@@ -11,7 +11,7 @@ from assets.failures import failure
 from assets.metadata import driver_metadata
 from jobs.errors import FrazilError
 from jobs.supervise.stream_control import Done, StreamControl
-from orchestration.reconcile.workers import WORKER_TAG, this_worker
+from orchestration.reconcile.workers import tag_run
 from resources.deployment_resource import DeploymentResource
 
 JOB = "frazil_control"
@@ -82,7 +82,7 @@ def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment
     It ends once the driver drives, or has ended. The driver is a process of its own: neither this run's end nor its
     termination touches it, unless it has not given a first heartbeat.
     """
-    _tag(context, config)
+    tag_run(context, control_tags(config))
     paths = deployment.deployment()
     told = outcome.get()
     try:
@@ -100,16 +100,6 @@ def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment
         told.append(done)
     context.log.info(done.sentence)
     context.add_output_metadata({"result": done.sentence, **driver_metadata(done.heartbeat)})
-
-
-def _tag(context: dg.OpExecutionContext, config: ControlConfig) -> None:
-    """Say on the run which process carries it out, and what it does if whoever asked for it did not."""
-    missing = {key: value for key, value in control_tags(config).items() if key not in context.run.tags}
-    try:
-        context.instance.add_run_tags(context.run_id, {WORKER_TAG: this_worker(context.run_id), **missing})
-    except Exception as problem:
-        # The action matters more than its tags.
-        context.log.warning(f"the run could not be tagged: {problem}")
 
 
 @dg.job(

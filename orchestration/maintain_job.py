@@ -15,7 +15,7 @@ from assets.table_health import health_evaluation
 from jobs.errors import FrazilError
 from orchestration.control_jobs import ACTION_TAG, BY_TAG, MAX_RUNTIME_TAG, REASON_TAG
 from orchestration.reconcile.shown import as_launched
-from orchestration.reconcile.workers import WORKER_TAG, this_worker
+from orchestration.reconcile.workers import tag_run
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
 
@@ -80,7 +80,7 @@ def maintain_op(
     from orchestration.maintain_metadata import run_metadata
     from orchestration.maintain_report import run_sentence
 
-    _tag(context, config)
+    tag_run(context, maintain_tags(config))
     outcomes: list[Outcome] = []
     try:
         settings = deployment.settings()
@@ -182,14 +182,6 @@ class _Told:
         if now - self._last >= _PROGRESS_SECONDS:
             self._last = now
             self._context.log.info(progress_sentence(progress))
-
-
-def _tag(context: dg.OpExecutionContext, config: MaintainConfig) -> None:
-    missing = {key: value for key, value in maintain_tags(config).items() if key not in context.run.tags}
-    try:
-        context.instance.add_run_tags(context.run_id, {WORKER_TAG: this_worker(context.run_id), **missing})
-    except Exception as problem:
-        context.log.warning(f"the run could not be tagged: {problem}")
 
 
 @dg.job(

@@ -11,7 +11,7 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.control_jobs import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG
-from orchestration.reconcile.workers import WORKER_TAG, this_worker
+from orchestration.reconcile.workers import tag_run
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def replay_op(context: dg.OpExecutionContext, config: ReplayConfig, deployment: 
     # Imported here and below: a code location that only loads should not wait for what a replay needs.
     from orchestration.replay_report import replay_metadata, replay_sentences
 
-    _tag(context, config)
+    tag_run(context, replay_tags(config))
     told = outcome.get()
     try:
         spec, settings = deployment.stream(config.stream), deployment.settings()
@@ -195,14 +195,6 @@ def _report(
     except Exception as problem:
         # The replay matters more than its report, which the supervisor makes as well.
         context.log.warning(f"how the letters stand could not be reported: {problem}")
-
-
-def _tag(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
-    missing = {key: value for key, value in replay_tags(config).items() if key not in context.run.tags}
-    try:
-        context.instance.add_run_tags(context.run_id, {WORKER_TAG: this_worker(context.run_id), **missing})
-    except Exception as problem:
-        context.log.warning(f"the run could not be tagged: {problem}")
 
 
 @dg.job(

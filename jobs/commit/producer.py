@@ -141,22 +141,24 @@ def _commit_once(
     return producer.snapshot_id
 
 
-def _with_head_alone(table: Table) -> Table:
-    """The table with its newest snapshot and no other, which is all that an append or overwrite looks at.
-
-    A transaction copies all metadata a dozen times: with 300 snapshots that was most of what a commit took. The catalog
-    is handed the whole table.
-    """
-    metadata = table.metadata
+def head_alone(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with the newest snapshot and no other, which is all that an append or overwrite looks at."""
     head = metadata.current_snapshot()
-    slim = metadata.model_copy(
+    return metadata.model_copy(
         update={
             "snapshots": [head] if head else [],
-            "snapshot_log": metadata.snapshot_log[-1:],
+            "snapshot_log": metadata.snapshot_log[-1:] if head else [],
             "metadata_log": [],
         }
     )
-    return Table(table.name(), slim, table.metadata_location, table.io, table.catalog)
+
+
+def _with_head_alone(table: Table) -> Table:
+    """The table as a transaction gets it; the catalog is handed the whole one.
+
+    A transaction copies all metadata a dozen times: with 300 snapshots that was most of what a commit took.
+    """
+    return Table(table.name(), head_alone(table.metadata), table.metadata_location, table.io, table.catalog)
 
 
 def _latest_ms(metadata: TableMetadata) -> int:

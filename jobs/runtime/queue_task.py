@@ -22,6 +22,7 @@ from jobs.runtime.queue_known import with_known
 from jobs.runtime.queue_records import Lot, lot_of
 from jobs.runtime.queue_size import QueueSize
 from jobs.runtime.slice_plan import Tally
+from jobs.runtime.slice_task import newest_ms
 from jobs.runtime.topic_reader import TopicReader
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -199,7 +200,7 @@ def _with_reason(failure: Failure, reason: str | None) -> Failure:
 def _tally(looked: Looked) -> Tally:
     counts = looked.counts
     tally = Tally(looked.partition.topic, looked.partition.partition, read=counts.read)
-    tally.newest_ms = _newest_ms(looked.lot.records)
+    tally.newest_ms = newest_ms(looked.lot.records)
     tally.landed, tally.dead, tally.tombstones = counts.landed, counts.dead, counts.tombstones
     tally.letters = tally.dead
     return tally
@@ -215,8 +216,3 @@ def _wanted(
     if partition in need.skip:
         return np.zeros(len(offsets), dtype=bool)
     return offsets >= need.floors.get(partition, 0)
-
-
-def _newest_ms(records: pa.RecordBatch) -> int | None:
-    newest = [at for at in records.column("timestamp").cast(pa.int64()).to_pylist() if at is not None]
-    return max(newest) // 1000 if newest else None

@@ -82,7 +82,7 @@ class _Slice:
 
     def _take_partition(self, source: TopicPartition, records: pa.RecordBatch) -> None:
         tally = self._tallies.setdefault(source, Tally(source.topic, source.partition))
-        newest = _newest_ms(records)
+        newest = newest_ms(records)
         if newest is not None:
             tally.newest_ms = newest if tally.newest_ms is None else max(newest, tally.newest_ms)
         offsets = records.column("offset").to_numpy()
@@ -197,7 +197,8 @@ class _Sink:
             self._writer.abort()
 
 
-def _newest_ms(records: pa.RecordBatch) -> int | None:
+def newest_ms(records: pa.RecordBatch) -> int | None:
+    """The newest timestamp of some records, milliseconds since 1970; None if none has any."""
     micros = records.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).drop_null().to_numpy()
     return int(micros.max()) // 1000 if len(micros) else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 
 import dagster as dg
 
@@ -21,6 +22,16 @@ def this_worker(run_id: str) -> str:
     """The tag's value for a run that this process carries out."""
     pid = os.getpid()
     return f"{run_id} {pid} {start_time(pid)} {boot_id()} {socket.gethostname()}"
+
+
+def tag_run(context: dg.OpExecutionContext, tags: Mapping[str, str]) -> None:
+    """Say on the run which process carries it out, and what it does if whoever asked for it did not."""
+    missing = {key: value for key, value in tags.items() if key not in context.run.tags}
+    try:
+        context.instance.add_run_tags(context.run_id, {WORKER_TAG: this_worker(context.run_id), **missing})
+    except Exception as problem:
+        # What the run does matters more than its tags.
+        context.log.warning(f"the run could not be tagged: {problem}")
 
 
 def is_gone(worker: str, run_id: str) -> bool:
