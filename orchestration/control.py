@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,15 +29,6 @@ from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
 OPENING_SECONDS = 20.0
-
-
-def asker() -> str:
-    """Who asks: user and host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # Hypothesis judges what is found, not how long a busy machine took to find it.
 settings.register_profile("frazil", deadline=None, print_blob=True)
 settings.load_profile("frazil")
+
+# What `make test` asks for with -m, and the folder that holds none of it.
+WITHOUT = {"integration": "unit", "not integration": "integration"}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a folder of which nothing is asked for: to import it takes seconds, in each process of a run."""
+    folder = WITHOUT.get(config.option.markexpr)
+    return True if folder and collection_path == Path(__file__).parent / folder else None
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what the imports of all tests have made, which stays to the end."""
+    gc.collect()
+    gc.freeze()

@@ -82,7 +82,7 @@ def drain(
     Args:
         spec: The stream.
         settings: Where things are.
-        get_spark: Called once the stream is open, so that a refusal costs no JVM.
+        get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
         on_open: Told the opened stream and how many records wait.
         on_progress: Told after every batch.
 
@@ -102,7 +102,7 @@ def drain(
                 if done.counts.read:
                     on_progress(Progress(done, result.counts, total))
 
-            if stream.begin.offsets:
+            if total:
                 _run_queries(stream, kafka, get_spark(), result, landed)
             if letters:
                 result.letters = letters.finish(settings.kafka.request_timeout.total_seconds())

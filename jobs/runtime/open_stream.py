@@ -6,14 +6,18 @@ import shutil
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
-from jobs.commit.target import Target
 from jobs.runtime.lease import Lease
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    # Who only asks for a stream's folder does not wait for PyIceberg.
+    from jobs.commit.target import Target
 
 
 @dataclass(frozen=True, slots=True)

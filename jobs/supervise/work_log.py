@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.runtime.task_results import BatchDone
 from jobs.supervise.heartbeat import Offsets, Recent, Work
+
+if TYPE_CHECKING:
+    from jobs.runtime.task_results import BatchDone
 
 RECENT_SECONDS = 300.0
 

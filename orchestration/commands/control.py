@@ -8,7 +8,8 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.supervise.stream_control import Done
-from orchestration.control import asker, carry_out, open_ledger
+from orchestration.asker import asker
+from orchestration.control import carry_out, open_ledger
 from orchestration.control_jobs import ControlConfig, StreamAction
 from orchestration.terminal import print_json, tell
 from resources.deployment import Deployment

@@ -14,7 +14,7 @@ from jobs.runtime.letter_changes import Change, change_letters, set_by_rows, set
 from jobs.runtime.letter_expiry import expire_letters_of
 from jobs.runtime.opening import connect_catalog
 from jobs.runtime.translate import told_as_sentences
-from orchestration.control import asker
+from orchestration.asker import asker
 from orchestration.letter_options import selecting, selection_of
 from orchestration.terminal import print_columns, print_json
 from resources.deployment import Deployment

@@ -24,7 +24,7 @@ from jobs.runtime.translate import told_as_sentences
 from jobs.spec.correction import Correction, load_correction
 from jobs.spec.loading import load_stream
 from jobs.spec.problems import SpecError
-from orchestration.control import asker
+from orchestration.asker import asker
 from orchestration.letter_options import selecting, selection_of
 from orchestration.terminal import messages, print_json
 from resources.deployment import Deployment

@@ -9,7 +9,8 @@ from jobs.errors import FrazilError
 from jobs.runtime.reset_plan import Counting, ResetPlan
 from jobs.runtime.reset_request import reset_request
 from jobs.runtime.resetting import plan_reset, reset
-from orchestration.control import asker, open_ledger
+from orchestration.asker import asker
+from orchestration.control import open_ledger
 from orchestration.reset_job import ResetConfig, counting, outcome, reset_offsets_job, reset_run_config, reset_tags
 from orchestration.reset_report import reset_facts, reset_rows, reset_sentences
 from orchestration.terminal import first_line, messages, print_columns, print_json

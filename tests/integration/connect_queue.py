@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +9,8 @@ from confluent_kafka import Producer
 
 from jobs.runtime.connect_queue import QueueResult, take_queue
 from jobs.runtime.replay_trial import ReplayRequest
-from tests.integration.pipeline import ROOT, Pipeline, create_topic, payment
+from tests.helpers.forked import Forked, frazil
+from tests.integration.pipeline import Pipeline, create_topic, payment
 
 SOURCE = "payments.of.connect"
 
@@ -63,12 +61,6 @@ class Queue:
 
     def command(self, steps: str) -> int:
         """Empty it by the command, with steps armed; returns the exit status."""
-        home, stream = str(self.pipeline.home), self.pipeline.stream
-        return subprocess.run(
-            [sys.executable, "-m", "orchestration.cli", "--home", home, "replay", stream, "--from-topic", self.topic],
-            cwd=ROOT,
-            env={**os.environ, "FRAZIL_STEPS": steps, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            timeout=120,
-            check=False,
-        ).returncode
+        pipeline = self.pipeline
+        command = ("--home", str(pipeline.home), "replay", pipeline.stream, "--from-topic", self.topic)
+        return Forked(frazil, *command, env={"FRAZIL_STEPS": steps}, folder=pipeline.home).wait()

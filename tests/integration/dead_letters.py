@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,8 +24,8 @@ from jobs.spec.errors import LetterTopic
 from jobs.spec.settings import KafkaSettings
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
+from tests.helpers.forked import Forked
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLE = "tests.letters_dead"
 SEEN = datetime(2026, 11, 1, 10, 0, 0, tzinfo=UTC)
 Where = tuple[str, int, int]
@@ -141,24 +137,9 @@ class Letters:
         finally:
             outbox.close()
 
-    def process(self, steps: str = "") -> subprocess.Popen[str]:
+    def process(self, steps: str = "") -> Forked:
         """Publish in a process of its own, with the named steps armed."""
-        asked = {
-            "folder": str(self.folder),
-            "address": self.address,
-            "stream": self.stream,
-            "topic": self.topic,
-            "epoch": self.epoch,
-        }
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.dead_letters", json.dumps(asked)],
-            cwd=ROOT,
-            env={**os.environ, "FRAZIL_STEPS": steps, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        return Forked(Letters.publish, self, env={"FRAZIL_STEPS": steps}, folder=self.folder)
 
     def read(self, isolation: str = "read_committed", options: dict[str, Any] | None = None) -> list[Read]:
         """All of the topic that a reader with this isolation sees."""
@@ -197,12 +178,3 @@ class Letters:
     def seen(self, **reading: Any) -> list[Where]:
         """Where the records of the letters in the topic stood, in the topic's order if it has one partition."""
         return [each.where for each in self.read(**reading)]
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Publish once, as a process."""
-    print(Letters(**(json.loads(arguments[0]) | {"folder": Path(json.loads(arguments[0])["folder"])})).publish())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,8 +25,8 @@ from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 from jobs.write.target_writer import TargetWriter
+from tests.helpers.forked import Forked, frazil
 
-ROOT = Path(__file__).resolve().parents[3]
 SPEC = """\
 stream: payments
 source: {topics: [payments.v1]}
@@ -149,14 +146,7 @@ class LettersWorld:
     def states(self) -> Counter[str]:
         return Counter(row["state"] or "new" for row in self.lives().values())
 
-    def start(self, steps: str = "", *arguments: str) -> subprocess.Popen[str]:
+    def start(self, steps: str = "", *arguments: str) -> Forked:
         """`frazil replay` as a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "orchestration.cli", "--home", str(self.home), "replay", "payments", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "FRAZIL_STEPS": steps, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = ("--home", str(self.home), "replay", "payments", *arguments)
+        return Forked(frazil, *command, env={"FRAZIL_STEPS": steps}, folder=self.home)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,7 @@ def test_a_lost_record_without_coordinates_is_settled_by_a_person(tmp_path: Path
     world = LettersWorld(tmp_path, kafka_columns=False)
     world.add([GOOD, GOOD])
     process = world.start("replay_after_commit=kill", "--limit", "1")
-    process.communicate(timeout=60)
+    assert process.wait() == -signal.SIGKILL, process.said()
     for left in world.folder.glob("pending-*"):
         left.unlink()
     with pytest.raises(FrazilError, match="its pending record is lost"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import timedelta
 from pathlib import Path
 
@@ -329,8 +330,8 @@ def test_without_coordinates_a_lost_record_stops_the_replay(tmp_path: Path) -> N
     world = LettersWorld(tmp_path, kafka_columns=False)
     world.add([GOOD])
     process = world.start("replay_after_commit=kill")
-    output, _ = process.communicate(timeout=60)
-    assert "step replay_after_commit: SIGKILL" in output
+    assert process.wait() == -signal.SIGKILL
+    assert "step replay_after_commit: SIGKILL" in process.said()
     for record in world.folder.glob("pending-*.json"):
         record.unlink()
     with pytest.raises(StreamStopped, match="its letters do not know it, its pending record is lost"):

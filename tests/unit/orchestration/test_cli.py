@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from jobs.commit.stamp_parts import Decision
 from orchestration.cli import main
 from orchestration.commands.accept import told
 from tests.unit.orchestration.deployments import deployment_in
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def frazil(home: Path, *arguments: str) -> Result:
@@ -31,6 +35,15 @@ def test_every_command_has_help_and_is_listed() -> None:
         shown = CliRunner().invoke(main, [command, "--help"])
         assert shown.exit_code == 0
         assert "Usage:" in shown.output
+
+
+def test_what_keeps_no_runs_does_not_wait_for_dagster() -> None:
+    """Its import takes as long as everything else of such a command."""
+    commands = ("validate", "run", "status", "letters", "replay", "accept", "maintain", "certify", "audit")
+    code = "import importlib, sys; [importlib.import_module(f'orchestration.commands.{name}') for name in sys.argv[1:]]"
+    subprocess.run(
+        [sys.executable, "-c", f"{code}; assert 'dagster' not in sys.modules", *commands], cwd=ROOT, check=True
+    )
 
 
 def test_validate_works_without_broker_and_catalog_and_says_so(tmp_path: Path) -> None:

@@ -29,12 +29,14 @@ started = subprocess.Popen.__init__
 def popen(self, *a, **k):
     touched.append(("Popen", str(a)))
     return started(self, *a, **k)
+dagster_began = time.process_time()
 import dagster
 begin = time.process_time(), time.perf_counter()
 subprocess.Popen.__init__ = popen
 from orchestration.definitions import defs
 keys = sorted(key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys())
 print(json.dumps({
+    "dagster": begin[0] - dagster_began,
     "cpu": time.process_time() - begin[0], "wall": time.perf_counter() - begin[1],
     "touched": touched, "keys": keys, "spark": [m for m in ("pyspark", "py4j") if m in sys.modules],
 }))
@@ -56,12 +58,18 @@ def load(home: Path) -> dict[str, Any]:
 
 def test_loading_is_quick_and_touches_neither_network_nor_jvm(tmp_path: Path) -> None:
     home = deployment_in(tmp_path, "payments", "refunds")
-    # The best of some: other tests may keep the machine busy, which is not what is measured.
-    loads = [load(home) for _ in range(3)]
+
+    def is_quick(each: dict[str, Any]) -> bool:
+        # Other tests keep the machine busy, which is not what is measured: it slows Dagster's own import as well.
+        return each["cpu"] < max(3.0, 2 * each["dagster"])
+
+    loads = [load(home)]
+    while not is_quick(loads[-1]) and len(loads) < 3:
+        loads.append(load(home))
     for each in loads:
         assert each["touched"] == []
         assert each["spark"] == []
-    assert min(each["cpu"] for each in loads) < 3.0
+    assert is_quick(loads[-1]), loads[-1]
     assert loads[0]["keys"] == [
         "frazil/orders/payments",
         "frazil/orders/payments_dead",

@@ -1,0 +1,58 @@
+"""`frazil demo` as a user sees it: interrupted, and once more to its end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobs.commit.history import history
+from jobs.runtime.broker import LocalBroker
+from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.opening import connect_catalog
+from orchestration.demo_sums import table_sums
+from resources.deployment import Deployment
+from tests.integration.marked import ROOT, Marked
+from tests.integration.pipeline import JAVA_OPTIONS, SPARK_CONF, wait_for
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def demo_home(tmp_path: Path) -> Path:
+    home = tmp_path / "demo"
+    shutil.copytree(ROOT / "streams", home / "streams")
+    # What its drivers need that live for seconds; everything else is as a user's demo has it.
+    (home / "frazil.yaml").write_text(yaml.safe_dump({"spark": {"conf": {JAVA_OPTIONS: SPARK_CONF[JAVA_OPTIONS]}}}))
+    return home
+
+
+@pytest.mark.timeout(500)
+def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -> None:
+    first = Marked(demo_home, ["demo", "--payments", "4000"])
+    wait_for(lambda: first.ended() or bool(first.living("SparkSubmit")), "the JVM of Dagster's run", 200)
+    assert not first.ended(), first.finish(5)
+    first.interrupt()
+    status, _, errors = first.finish(60)
+    assert status == 130, errors
+    assert first.living() == []
+
+    second = Marked(demo_home, ["demo", "--once", "--payments", "3000"])
+    status, output, errors = second.finish(200)
+    assert status == 0, output + errors
+    assert "Produced = landed + dead letters + tombstones." in output
+    assert second.living() == []
+
+    deployment = Deployment.at(demo_home)
+    spec = deployment.stream("payments")
+    with LocalBroker(demo_home / ".frazil" / "broker"), connect_catalog(deployment.settings()) as catalog:
+        sums = table_sums(catalog, spec, KafkaLog(deployment.settings().kafka))
+        stamp = history(catalog.load_table(spec.table.name).metadata, spec.stream).newest
+    assert sums.right
+    # The first one may have been interrupted before the broker had all of its payments.
+    assert 3000 < sums.produced <= 7000
+    assert sums.distinct == sums.rows + sums.dead
+    assert stamp is not None
+    assert stamp.totals.read == sums.produced
