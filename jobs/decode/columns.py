@@ -127,13 +127,25 @@ class _Builder:
         where = np.flatnonzero(present)
         inside = _Place(place.records[where], lambda i: place.path(int(where[i])), place.paths)
         compact = self.children(declared, [value for value in values if value is not None], inside)
-        # Under a null struct even a required child must have a value: the empty one, put at the end.
-        take = pa.array(np.where(present, np.cumsum(present) - 1, len(where)))
-        arrays = [
-            pa.concat_arrays([array, _empty(one)]).take(take)
-            for array, one in zip(compact, declared.fields, strict=True)
-        ]
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(~present))
+        take = np.where(present, np.cumsum(present) - 1, -1)
+        return spread_struct(declared.fields, compact, present, take)
+
+
+def spread_struct(
+    fields: Sequence[Field], compact: Sequence[pa.Array], present: npt.NDArray[np.bool_], take: Indices
+) -> pa.StructArray:
+    """A struct column of the fields of those rows that are not null.
+
+    Args:
+        fields: What the compact arrays are.
+        compact: One array for each field.
+        present: Which rows are not null.
+        take: For each such row its index in the compact arrays.
+    """
+    # Under a null struct even a required child must have a value: the empty one, put at the end.
+    places = pa.array(np.where(present, take, len(compact[0]) if compact else 0))
+    arrays = [pa.concat_arrays([array, _empty(one)]).take(places) for array, one in zip(compact, fields, strict=True)]
+    return pa.StructArray.from_arrays(arrays, fields=[arrow_field(one) for one in fields], mask=pa.array(~present))
 
 
 def _spread(values: Sequence[Any]) -> tuple[pa.BooleanArray | None, npt.NDArray[np.int32], Indices]:

@@ -46,7 +46,8 @@ class KeyWalker:
     def __init__(self, declared: StructType) -> None:
         self._declared = declared
         self._levels: dict[int, tuple[dict[str, DeclaredType], dict[str, str]]] = {}
-        self._learn(declared)
+        self._by_case: dict[str, dict[str, str]] = {}
+        self._learn(declared, "$")
 
     def unknown(self, record: bytes) -> list[UnknownKey]:
         """The unknown keys in order, each once.
@@ -57,17 +58,24 @@ class KeyWalker:
         """
         return list(dict.fromkeys(self._walk(self._declared, record.lstrip(), "$")))
 
-    def _learn(self, declared: DeclaredType) -> bool:
+    def near_declared(self, key: UnknownKey) -> bool:
+        """Whether a key that is not declared differs only by case from one that is."""
+        level, name = key
+        return name.casefold() in self._by_case.get(level, {})
+
+    def _learn(self, declared: DeclaredType, path: str) -> bool:
         """Notes the structs; returns whether there is any."""
         match declared:
             case StructType(fields):
-                nested = {field.name: field.type for field in fields if self._learn(field.type)}
-                self._levels[id(declared)] = (nested, {field.name.casefold(): field.name for field in fields})
+                nested = {one.name: one.type for one in fields if self._learn(one.type, f"{path}.{one.name}")}
+                by_case = {field.name.casefold(): field.name for field in fields}
+                self._levels[id(declared)] = (nested, by_case)
+                self._by_case[path] = by_case
                 return True
             case ListType(element):
-                return self._learn(element)
+                return self._learn(element, path + "[]")
             case MapType(_, value):
-                return self._learn(value)
+                return self._learn(value, path + "{}")
             case _:
                 return False
 

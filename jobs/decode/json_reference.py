@@ -142,7 +142,9 @@ class JsonReferenceDecoder:
 
         What a record decodes to stays the same; a stream that declares a part of its keys would be slow otherwise.
         """
-        counts = Counter(key for keys in unknown for key in keys if can_be_extra(key[1]))
+        # A strict type that knew `ID` beside `Id` would no longer notice that a record has only the former.
+        usable = (key for keys in unknown for key in keys if can_be_extra(key[1]) and not self._keys.near_declared(key))
+        counts = Counter(usable)
         extras = dict(self._extras)
         room = MOST_UNKNOWN_PATHS - sum(map(len, extras.values()))
         for (level, key), count in counts.most_common(room):

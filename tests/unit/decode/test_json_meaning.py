@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import json
 import re
-import string
 from base64 import b64encode
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 from jobs.decode.json_reference import JsonReferenceDecoder
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, parse_schema
+from tests.helpers.json_records import blocks, kinds, numbers, structs
 
 # --- the plain meaning, by Python's own json, one value at a time ---
 
@@ -176,125 +176,6 @@ def strictly(convert: Any) -> Any:
         return convert()
     except (ValueError, OverflowError) as error:
         raise Bad(str(error)) from error
-
-
-# --- generated schemas and records ---
-
-NAMES = ["a", "B", "some name", "d.e", "é", "type", "f0", "`x`"]
-
-primitives = st.one_of(
-    st.sampled_from([Primitive(name) for name in ("boolean", "int", "long", "float", "double", "string")]),
-    st.tuples(st.integers(1, 38), st.integers(0, 38), st.sampled_from(["number", "text"]))
-    .filter(lambda sizes: sizes[1] <= sizes[0])
-    .map(lambda sizes: Primitive("decimal", *sizes)),
-    st.tuples(
-        st.sampled_from(["timestamp", "timestamptz"]),
-        st.sampled_from(["iso", "iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]),
-    ).map(lambda pair: Primitive(pair[0], encoding=pair[1])),
-    st.sampled_from(["iso", "epoch_days"]).map(lambda encoding: Primitive("date", encoding=encoding)),
-    st.sampled_from(["base64", "hex"]).map(lambda encoding: Primitive("binary", encoding=encoding)),
-)
-
-
-def structs(kinds: st.SearchStrategy[DeclaredType]) -> st.SearchStrategy[StructType]:
-    fields = st.builds(Field, st.sampled_from(NAMES), kinds, st.booleans())
-    return st.lists(fields, min_size=1, max_size=4, unique_by=lambda field: field.name).map(
-        lambda chosen: StructType(tuple(chosen))
-    )
-
-
-kinds: st.SearchStrategy[DeclaredType] = st.recursive(
-    primitives,
-    lambda inner: st.one_of(
-        structs(inner),
-        st.builds(ListType, inner, st.booleans()),
-        st.builds(MapType, st.just(Primitive("string")), inner, st.booleans()),
-    ),
-    max_leaves=4,
-)
-
-digits = st.text("0123456789", min_size=1, max_size=40).map(lambda text: text.lstrip("0") or "0")
-numbers = st.one_of(
-    st.integers(-(2**64), 2**64).map(str),
-    st.integers(-1000, 1000).map(str),
-    st.integers(-(10**15), 10**15).map(lambda n: f"{n // 100}.{abs(n) % 100:02d}"),
-    st.floats(allow_nan=False, allow_infinity=False).map(repr),
-    st.builds(lambda a, b, c: f"{a}.{b}e{c}", digits, digits, st.integers(-60, 60)),
-    st.sampled_from(["-0", "-0.0", "1e400", "3.4028236e38", "1.0", "1." + "0" * 41, "1795169472123456000"]),
-)
-zones = st.sampled_from(["", "Z", "+09:00", "-0330", "+24:00", "+05", " Z"])
-moments = st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31, 23, 59, 59))
-iso = st.one_of(
-    st.builds(lambda at, zone: at.isoformat() + zone, moments, zones),
-    st.builds(lambda at, zone: at.isoformat(" ", "minutes") + zone, moments, zones),
-    st.builds(lambda at, more, zone: at.isoformat(timespec="microseconds") + more + zone, moments, digits, zones),
-    moments.map(lambda at: at.date().isoformat()),
-    st.sampled_from(["2023-02-29", "2024-02-29", "2024-02-29T00:00:00", "2024-02-30T00:00:00Z", "0000-01-01"]),
-)
-texts = st.one_of(st.text(max_size=8), iso, st.binary(max_size=6).map(lambda data: b64encode(data).decode()), numbers)
-strings = st.builds(json.dumps, texts, ensure_ascii=st.booleans())
-anything = st.one_of(
-    numbers,
-    strings,
-    st.sampled_from(["null", "true", "{}", "[]", '{"a":1e999,"a":[null]}', "[[1]]", "01", "NaN", r'"\ud800"', r'"\q"']),
-)
-
-
-@st.composite
-def tokens(draw: st.DrawFn, kind: DeclaredType) -> str:
-    luck = draw(st.integers(0, 59))
-    if luck == 0:
-        return draw(anything)
-    if luck == 1:
-        return "null"
-    match kind:
-        case StructType(fields):
-            members = [
-                (draw(st.sampled_from([name.upper(), name.lower()])) if draw(st.integers(0, 60)) == 0 else name, token)
-                for name, token in ((field.name, draw(tokens(field.type))) for field in fields)
-                if draw(st.integers(0, 19))
-            ]
-            if draw(st.integers(0, 9)) == 0:
-                members.append((draw(st.sampled_from([*NAMES, "zz", "A"])), draw(anything)))
-            space = draw(st.sampled_from(["", "", " ", "\n\t"]))
-            written = (f"{space}{json.dumps(name)}{space}:{space}{token}" for name, token in members)
-            return "{" + ",".join(written) + space + "}"
-        case ListType(element):
-            return "[" + ", ".join(draw(st.lists(tokens(element), max_size=3))) + "]"
-        case MapType(_, value):
-            entries = draw(st.lists(st.tuples(strings, tokens(value)), max_size=3))
-            return "{" + ",".join(f"{key}:{token}" for key, token in entries) + "}"
-        case Primitive("boolean"):
-            return draw(st.sampled_from(["true", "false"]))
-        case Primitive("binary", encoding=encoding):
-            write = bytes.hex if encoding == "hex" else lambda data: b64encode(data).decode()
-            return draw(st.one_of(st.binary(max_size=6).map(write).map(json.dumps), strings))
-        case Primitive("decimal", encoding="text"):
-            return draw(numbers.map(json.dumps))
-        case Primitive("string"):
-            return draw(strings)
-        case Primitive(_, encoding="iso"):
-            return draw(iso.map(json.dumps))
-        case Primitive("int" | "long" | "date"):
-            return draw(st.one_of(st.integers(-1000, 1000).map(str), st.integers(-1000, 1000).map(str), numbers))
-        case _:
-            return draw(numbers)
-
-
-@st.composite
-def records(draw: st.DrawFn, schema: StructType) -> bytes | None:
-    luck = draw(st.integers(0, 19))
-    if luck == 0:
-        return draw(st.sampled_from([None, b"", b" ", b"null", b"[]", b'{"a":1}{"a":2}', b"\xff"]))
-    record = draw(tokens(schema)).encode("utf-8", "surrogatepass")
-    if luck in (1, 2) and record:
-        at = draw(st.integers(0, len(record) - 1))
-        junk = draw(st.one_of(st.binary(max_size=2), st.sampled_from([c.encode() for c in string.punctuation])))
-        return record[:at] + junk + record[at + draw(st.integers(0, 2)) :] if luck == 1 else record[:at]
-    return record
-
-
-blocks = structs(kinds).flatmap(lambda schema: st.tuples(st.just(schema), st.lists(records(schema), max_size=8)))
 
 
 @settings(max_examples=250)

@@ -345,6 +345,17 @@ def test_a_key_that_differs_by_case_is_never_a_silent_null() -> None:
     assert decoded.rows.column(0).to_pylist() == [1] and decoded.unknown_fields == {"$.ID": 1}
 
 
+def test_a_key_that_differs_by_case_stays_a_trap_when_it_has_come_often() -> None:
+    decoder = JsonReferenceDecoder(parse_schema("Id int, items list<struct<Id int>>"))
+    often = pa.array([b'{"Id":1,"ID":2,"items":[{"Id":1,"ID":2}]}'] * 3, pa.binary())
+    assert decoder.decode(often).unknown_fields == {"$.ID": 3, "$.items[].ID": 3}
+    later = decoder.decode(pa.array([b'{"ID":2}', b'{"items":[{"ID":2}]}'], pa.binary()))
+    assert [(one.error_class, one.field) for one in later.failures] == [
+        ("key_case", "$.ID"),
+        ("key_case", "$.items[].ID"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
