@@ -127,7 +127,7 @@ def _maintained(
 
     def session() -> Any:
         context.log.info("Spark starts")
-        started = spark.get_session()
+        started = spark.get_session("sql")
         context.log.info(f"Spark UI: {started.sparkContext.uiWebUrl}")
         return started
 

@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from jobs.runtime.preflight import preflight
-from jobs.runtime.session import apply_secrets, spark_conf, use_this_python
+from jobs.runtime.session import Work, apply_secrets, spark_conf, use_this_python
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import end_spark, jvm_is_gone
 from resources.deployment_resource import DeploymentResource
@@ -27,8 +27,11 @@ class SparkResource(dg.ConfigurableResource):
 
     _lazy: "LazyPySparkResource | None" = PrivateAttr(default=None)
 
-    def get_session(self) -> "SparkSession":
+    def get_session(self, work: Work = "batches") -> "SparkSession":
         """The session; started by the first call, which takes some seconds, and again if its JVM has ended since.
+
+        Args:
+            work: What it is for; only the first call's counts.
 
         Raises:
             FrazilError: Java, PySpark or a jar is missing or has the wrong version, or a secret is not set.
@@ -39,7 +42,7 @@ class SparkResource(dg.ConfigurableResource):
         if self._lazy is None:
             preflight()
             settings = self.deployment.settings()
-            conf = spark_conf(settings, self.app_name)
+            conf = spark_conf(settings, self.app_name, work=work)
             use_this_python()
             from dagster_pyspark import LazyPySparkResource
 

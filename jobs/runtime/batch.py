@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.commit.decide import Need, Ranges, need
 from jobs.commit.errors import GapError
@@ -18,14 +18,12 @@ from jobs.commit.start import check_identity
 from jobs.commit.target import Outcome, Seen
 from jobs.errors import FrazilError
 from jobs.runtime.batch_stamps import batch_stamp, stamp_for
-from jobs.runtime.batch_tasks import Prepared, slice_plan, task_results
+from jobs.runtime.batch_tasks import Prepared, run_tasks, slice_plan
 from jobs.runtime.breaker import Breaker
 from jobs.runtime.durable import remove_durably, write_durably
 from jobs.runtime.kafka_log import KafkaLog
-from jobs.runtime.kafka_rows import COLUMNS
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.retry import describe, retried
-from jobs.runtime.slice_task import RESULT_SCHEMA, run_slice
 from jobs.runtime.task_results import BatchDone, TaskResults, drop_files
 from jobs.steps import step
 
@@ -59,7 +57,7 @@ class BatchRunner:
         """Land one batch on every target that lacks it.
 
         Args:
-            frame: The batch's rows, as Spark's Kafka source gives them.
+            frame: The batch, as Spark has planned it; its rows are not asked for.
             batch: Spark's number of it.
             end: The next offsets after it, of every partition.
 
@@ -245,11 +243,4 @@ class BatchRunner:
 
     def _run_tasks(self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
         plan = slice_plan(self._stream, batch, ranges, needs)
-
-        def run(batches: Any) -> Any:
-            return run_slice(plan, batches)
-
-        columns: list[str] = list(COLUMNS)
-        if plan.topic is None:
-            columns.append("topic")
-        return task_results(self._stream, frame.selectExpr(*columns).mapInArrow(run, RESULT_SCHEMA).collect())
+        return run_tasks(self._stream, plan, ranges, frame.sparkSession.sparkContext)

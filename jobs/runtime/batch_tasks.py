@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from pyiceberg.manifest import DataFile
@@ -15,9 +15,16 @@ from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.target import Seen, Target
 from jobs.runtime.open_stream import OpenStream
+from jobs.runtime.retry import RAISED
+from jobs.runtime.slice_cut import Piece, cut
 from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
+from jobs.runtime.slice_reader import read_slice, reader_options
+from jobs.runtime.slice_task import Result, run_slice
 from jobs.runtime.task_results import TaskResults
 from jobs.write.datafile_json import from_json
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,47 @@ class Prepared:
     latest: dict[TopicPartition, int]
 
 
+def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: SparkContext) -> TaskResults:
+    """Run the tasks of a batch; nothing of what they write is noted or committed.
+
+    Args:
+        stream: The stream.
+        plan: What each task is told.
+        ranges: The batch's.
+        context: Of the driver's Spark.
+
+    Raises:
+        PythonException: A task failed, with its traceback: what Spark itself raises where it runs Python in SQL.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PythonException
+
+    slices = cut(ranges, context.defaultParallelism, plan.anchor.skip & plan.dead_letters.skip)
+    if not slices:
+        return TaskResults({name: [] for name in stream.targets}, [])
+
+    def run(pieces: Iterable[list[Piece]]) -> Iterable[Result]:
+        return [
+            result for slice_ in pieces for result in run_slice(plan, read_slice(plan.reader, slice_, plan.patience))
+        ]
+
+    try:
+        results = context.parallelize(slices, len(slices)).mapPartitions(run).collect()
+    except Py4JJavaError as problem:
+        raise PythonException(message=python_traceback(str(problem))) from None
+    return task_results(stream, results)
+
+
+def python_traceback(text: str) -> str:
+    """What Python said, of what the JVM says of a task that failed: the exception, then the traceback with it again.
+
+    All of the text if Python said nothing.
+    """
+    said = text.rpartition("PythonException: ")[2].partition("\n\n\tat ")[0]
+    found = list(RAISED.finditer(said))
+    return f"{said[found[-1].start() :].rstrip()}\n\n{said}" if found else said
+
+
 def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, Need]) -> SlicePlan:
     """What each task of a batch is told.
 
@@ -49,7 +97,6 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         needs: Of it, by target, what the target lacks.
     """
     spec = stream.spec
-    topics = {partition.topic for partition, range_ in ranges.items() if range_.end > range_.start}
 
     def of(target: Target) -> TargetPlan:
         wanted = needs[target.name]
@@ -68,13 +115,15 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         anchor=of(stream.anchor),
         dead_letters=of(stream.dead_letters),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
-        topic=next(iter(topics)) if len(topics) == 1 else None,
+        reader=reader_options(stream.settings.kafka, spec.stream),
+        # A request that hangs is given up by the client first, which then asks another broker.
+        patience=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
     )
 
 
-def task_results(stream: OpenStream, rows: Iterable[Any]) -> TaskResults:
-    """What the tasks of a batch have told, in rows of `jobs.runtime.slice_task.RESULT_SCHEMA`."""
+def task_results(stream: OpenStream, rows: Iterable[Result]) -> TaskResults:
+    """What the tasks of a batch have told."""
     files: dict[str, list[DataFile]] = {name: [] for name in stream.targets}
     tallies: list[Tally] = []
     names = {"anchor": stream.anchor.name, "dead_letters": stream.dead_letters.name}

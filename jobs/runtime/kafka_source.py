@@ -1,4 +1,4 @@
-"""The options of Spark's Kafka source for a stream."""
+"""The options of Spark's Kafka source for a stream: it plans the batches, and the tasks read them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def source_options(
         "startingOffsets": spark_offsets(begin),
         "maxOffsetsPerTrigger": str(spec.source.max_records_per_batch),
         **waiting,
-        "includeHeaders": "true",
         # Spark then fails where records are missing, and the stream's own rules say what it means.
         "failOnDataLoss": "true",
         **security,

@@ -95,7 +95,8 @@ class StreamQuery:
             .load()
             .writeStream.queryName(spec.stream)
             .foreachBatch(self._land)
-            .option("checkpointLocation", self._checkpoint.as_uri())
+            # Not as a URI: Spark would take an escaped space or plus for the name itself.
+            .option("checkpointLocation", f"file://{self._checkpoint}")
         )
         # Not Spark's processing time: it would wait for its next tick while a full batch is there to be read.
         writer = writer.trigger(availableNow=True) if self._drain else writer.trigger(processingTime="0 seconds")

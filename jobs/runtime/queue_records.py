@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
 from jobs.deadletter.connect_letters import origin
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_RECORDS = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", _HEADERS),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-    ]
-)
+from jobs.runtime.records import WHOLE, as_bytes, timestamp_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +39,22 @@ def lot_of(messages: list[Message], *, quote: bool = True) -> Lot:
     Args:
         quote: Whether the reasons hold the exceptions' messages, which may quote the record.
     """
-    columns: dict[str, list[object]] = {name: [] for name in _RECORDS.names}
+    columns: dict[str, list[object]] = {name: [] for name in WHOLE.names}
     reasons: list[str | None] = []
     lacking = np.zeros(len(messages), dtype=bool)
     for row, message in enumerate(messages):
-        found = origin([(name, _bytes(value)) for name, value in message.headers() or ()])
+        found = origin([(name, as_bytes(value)) for name, value in message.headers() or ()])
         lacking[row] = found.place is None
         topic, partition, offset = found.place or (message.topic(), message.partition(), message.offset())
-        kind, millis = message.timestamp()
-        known = kind in (1, 2) and millis >= 0
-        columns["key"].append(_bytes(message.key()))
-        columns["value"].append(_bytes(message.value()))
+        micros, kind = timestamp_of(message)
+        columns["key"].append(as_bytes(message.key()))
+        columns["value"].append(as_bytes(message.value()))
         columns["headers"].append([{"key": name, "value": value} for name, value in found.headers])
         columns["topic"].append(topic)
         columns["partition"].append(partition)
         columns["offset"].append(offset)
-        columns["timestamp"].append(_EPOCH + timedelta(milliseconds=millis) if known else None)
-        columns["timestampType"].append(kind - 1 if known else None)
+        columns["timestamp"].append(micros)
+        columns["timestampType"].append(kind)
         reasons.append(found.reason if quote else found.kind)
-    records = pa.RecordBatch.from_arrays(
-        [pa.array(columns[each.name], each.type) for each in _RECORDS], schema=_RECORDS
-    )
+    records = pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
     return Lot(records, reasons, lacking, np.array([message.offset() for message in messages], np.int64))
-
-
-def _bytes(value: object) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]

@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from jobs.runtime.away import AWAY_ERRNO, is_away
+from jobs.runtime.kafka_log import KafkaUnavailableError
 from jobs.spec.errors import Retry
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ _OS_ERRORS = {
     if isinstance(kind, type) and issubclass(kind, OSError) and not issubclass(kind, _WRONG_RATHER_THAN_AWAY)
 } - {"EnvironmentError", "IOError"}
 # The last line of a Python traceback within Spark's own text.
-_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)(.*)$", re.MULTILINE)
+RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)(.*)$", re.MULTILINE)
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -98,10 +99,12 @@ def _task_says_away(problem: BaseException) -> bool:
     """A Spark task's error comes as text: Python's traceback, whose last line names the exception."""
     if not any(kind.__module__.startswith("pyspark.") for kind in type(problem).__mro__):
         return False
-    for name, rest in reversed(_RAISED.findall(str(problem))):
+    for name, rest in reversed(RAISED.findall(str(problem))):
         if name in _OS_ERRORS:
             number = _ERRNO.search(rest)
             return name != "OSError" or number is None or int(number[1]) in AWAY_ERRNO
+        if name == KafkaUnavailableError.__name__:
+            return True
         if name.endswith(("Error", "Exception")) and name != "PythonException":
             return False
     return False

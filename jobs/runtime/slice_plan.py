@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from pyiceberg.table.metadata import TableMetadata
@@ -37,7 +37,8 @@ class SlicePlan:
     """All that a task needs to know; travels to it pickled.
 
     Attributes:
-        topic: The topic, if the batch has only one: it then does not travel with every row.
+        reader: Options of the consumer that reads the slice. Never logged, and left out of the repr.
+        patience: Seconds without a record after which Kafka counts as away.
         first_seen: When the batch was planned, UTC.
         mask: What of a failed record its letter does not keep.
     """
@@ -53,7 +54,8 @@ class SlicePlan:
     anchor: TargetPlan
     dead_letters: TargetPlan
     file_prefix: str
-    topic: str | None = None
+    reader: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    patience: float = 20.0
     mask: Mask = NO_MASK
 
 

@@ -1,15 +1,17 @@
 """What a Spark task does with its slice of a batch: decode, route, write data files, and tell what it did.
 
-Rows go in as Arrow record batches; out come a few rows of JSON, each a data file's descriptor or a tally. Nothing is
-committed here, so whatever a failed or repeated attempt has written is referenced by nobody.
+Blocks of records go in; out come a few texts of JSON, each a data file's descriptor or a tally. Nothing is committed
+here, so whatever a failed or repeated attempt has written is referenced by nobody.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import gc
 import sys
 import zipimport
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,9 +22,9 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.masking import masked
 from jobs.deadletter.table import dead_letter_rows
-from jobs.decode.json_reference import JsonReferenceDecoder
+from jobs.decode.json_block import JsonBlockDecoder
 from jobs.decode.outcome import Decoded, Failure
-from jobs.runtime.kafka_rows import with_headers
+from jobs.runtime.records import Block
 from jobs.runtime.slice_plan import Example, SlicePlan, Tally, TargetPlan
 from jobs.runtime.slice_stages import UNEXPECTED, Stages
 from jobs.schema.declared import StructType, parse_schema
@@ -30,23 +32,48 @@ from jobs.spec.mask import NO_MASK
 from jobs.write.datafile_json import to_json
 from jobs.write.target_writer import TargetWriter
 
-RESULT_SCHEMA = "kind string, target string, payload string"
-_RESULT_ARROW = pa.schema([("kind", pa.string()), ("target", pa.string()), ("payload", pa.string())])
+
+class Result(NamedTuple):
+    """One thing that a task tells.
+
+    Attributes:
+        target: Of a file, the target it is for; nothing of a tally.
+        payload: JSON.
+    """
+
+    kind: Literal["file", "tally"]
+    target: str
+    payload: str
 
 
-def run_slice(plan: SlicePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decode and write one slice; yields one batch of results at its end."""
+def run_slice(plan: SlicePlan, blocks: Iterable[Block]) -> list[Result]:
+    """Decode and write one slice, and tell what it did."""
     work = _Slice(plan)
     try:
-        for records in batches:
-            if records.num_rows:
-                work.take(records)
-        yield work.finish()
+        with _no_cycles():
+            for block in blocks:
+                work.take(block)
+            return work.finish()
     except BaseException:
         work.abort()
         raise
     finally:
         _forget_archives()
+
+
+@contextlib.contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Keeps Python from looking for unreachable cycles: records make none.
+
+    It would look at thousands of them again and again while a block is read, which takes longer than the reading.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _forget_archives() -> None:
@@ -68,19 +95,13 @@ class _Slice:
         self._dead: _Sink = _Sink(plan.dead_letters, plan)
         self._declared: StructType = parse_schema(plan.schema_text)
         self._stages: Stages = Stages(
-            JsonReferenceDecoder(self._declared, unknown_fields=plan.unknown_fields),
+            JsonBlockDecoder(self._declared, unknown_fields=plan.unknown_fields),
             lambda: self._anchor.writer.fit,
             kafka_columns=plan.kafka_columns,
         )
 
-    def take(self, records: pa.RecordBatch) -> None:
-        if self._plan.topic is not None:
-            topic = pa.repeat(pa.scalar(self._plan.topic, pa.string()), records.num_rows)
-            records = records.append_column("topic", topic)
-        for source, part in _by_partition(records):
-            self._take_partition(source, part)
-
-    def _take_partition(self, source: TopicPartition, records: pa.RecordBatch) -> None:
+    def take(self, block: Block) -> None:
+        source, records = block.source, block.records
         tally = self._tallies.setdefault(source, Tally(source.topic, source.partition))
         newest = newest_ms(records)
         if newest is not None:
@@ -96,10 +117,10 @@ class _Slice:
         failures = [failure for failure in outcome.failures if for_dead[failure.row]]
         tally.letters += len(failures)
         if failures:
-            self._set_aside(records, failures)
+            self._set_aside(block, failures)
 
-    def _set_aside(self, records: pa.RecordBatch, failures: list[Failure]) -> None:
-        failed = with_headers(records.take(pa.array([failure.row for failure in failures])))
+    def _set_aside(self, block: Block, failures: list[Failure]) -> None:
+        failed = block.whole([failure.row for failure in failures])
         # `dataclasses.replace` would take a tenth of the time of a block with many failures.
         failures = [Failure(i, f.stage, f.error_class, f.message, f.field) for i, f in enumerate(failures)]
         parts: list[str | None] = []
@@ -143,20 +164,11 @@ class _Slice:
         for path, count in decoded.unknown_fields.items():
             tally.unknown_fields[path] = tally.unknown_fields.get(path, 0) + count
 
-    def finish(self) -> pa.RecordBatch:
-        kinds: list[str] = []
-        targets: list[str] = []
-        payloads: list[str] = []
-        for name, sink in (("anchor", self._anchor), ("dead_letters", self._dead)):
-            for payload in sink.close():
-                kinds.append("file")
-                targets.append(name)
-                payloads.append(payload)
-        for tally in self._tallies.values():
-            kinds.append("tally")
-            targets.append("")
-            payloads.append(msgspec.json.encode(tally).decode())
-        return pa.record_batch([kinds, targets, payloads], schema=_RESULT_ARROW)
+    def finish(self) -> list[Result]:
+        sinks = (("anchor", self._anchor), ("dead_letters", self._dead))
+        files = [Result("file", name, payload) for name, sink in sinks for payload in sink.close()]
+        tallies = [Result("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
+        return files + tallies
 
     def abort(self) -> None:
         self._anchor.abort()
@@ -201,19 +213,6 @@ def newest_ms(records: pa.RecordBatch) -> int | None:
     """The newest timestamp of some records, milliseconds since 1970; None if none has any."""
     micros = records.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).drop_null().to_numpy()
     return int(micros.max()) // 1000 if len(micros) else None
-
-
-def _by_partition(records: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Split by (topic, partition); a slice of Kafka has one, so usually nothing is copied."""
-    topics = records.column("topic")
-    numbers = records.column("partition").to_numpy()
-    changes = np.flatnonzero(np.diff(numbers)) + 1
-    codes = topics.dictionary_encode().indices.to_numpy()
-    if codes.any():
-        changes = np.union1d(changes, np.flatnonzero(np.diff(codes)) + 1)
-    bounds = [0, *changes.tolist(), records.num_rows]
-    for start, end in itertools.pairwise(bounds):
-        yield TopicPartition(topics[start].as_py(), int(numbers[start])), records.slice(start, end - start)
 
 
 def _example(tally: Tally, records: pa.RecordBatch, failure: Failure) -> Example:

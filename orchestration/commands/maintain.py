@@ -108,4 +108,4 @@ class _Spark:
         console = messages()
         resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
         with output_to(self._settings.state / "spark" / "maintain.log"), deferred_signals():
-            return start_session(self._settings, "frazil maintain")
+            return start_session(self._settings, "frazil maintain", work="sql")

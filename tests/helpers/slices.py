@@ -15,8 +15,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.runtime.opening import ensure_tables
+from jobs.runtime.records import WHOLE, Block
 from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
 from jobs.runtime.slice_task import run_slice
 from jobs.spec.models import StreamSpec
@@ -24,19 +26,6 @@ from jobs.write.datafile_json import from_json
 
 FIRST_SEEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TIMESTAMP = datetime(2026, 1, 30, 8, 15, 0, 123_000, tzinfo=UTC)
-
-RECORD_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-        ("topic", pa.string()),
-    ]
-)
 
 
 def stream_spec(schema: str, *, unknown_fields: str = "ignore", errors: Any = None, **table: Any) -> StreamSpec:
@@ -52,20 +41,28 @@ def stream_spec(schema: str, *, unknown_fields: str = "ignore", errors: Any = No
     )
 
 
-def records(values: Sequence[bytes | None], *, first: int = 0, headers: str | None = None) -> pa.RecordBatch:
-    """A block of one partition, as Spark's Kafka source gives it."""
+def records(
+    values: Sequence[bytes | None], *, first: int = 0, headers: Sequence[tuple[str, bytes | None]] = ()
+) -> pa.RecordBatch:
+    """Records of one partition, as Kafka has them."""
     count = len(values)
-    columns = [
-        pa.array([f"k{first + i}".encode() for i in range(count)], pa.binary()),
-        pa.array(values, pa.binary()),
-        pa.array([headers] * count, pa.string()),
-        pa.array([0] * count, pa.int32()),
-        pa.array(range(first, first + count), pa.int64()),
-        pa.array([TIMESTAMP] * count, pa.timestamp("us", "UTC")),
-        pa.array([0] * count, pa.int32()),
-        pa.array(["payments"] * count, pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    columns = {
+        "key": [f"k{first + i}".encode() for i in range(count)],
+        "value": values,
+        "headers": [[{"key": key, "value": value} for key, value in headers] or None] * count,
+        "topic": ["payments"] * count,
+        "partition": [0] * count,
+        "offset": range(first, first + count),
+        "timestamp": [TIMESTAMP] * count,
+        "timestampType": [0] * count,
+    }
+    return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
+
+
+def as_block(whole: pa.RecordBatch) -> Block:
+    """Records as a task takes them."""
+    needed = whole.select(["value", "topic", "partition", "offset", "timestamp"])
+    return Block(TopicPartition("payments", 0), needed, lambda rows: whole.take(pa.array(rows, pa.int64())))
 
 
 @dataclass(slots=True)
@@ -134,15 +131,15 @@ class SliceWorld:
     def run(self, *blocks: pa.RecordBatch) -> Slice:
         """One slice; its files are read, not committed."""
         made = Slice()
-        (results,) = run_slice(self.plan(), iter(blocks))
+        results = run_slice(self.plan(), [as_block(each) for each in blocks])
         tables = {"anchor": self.anchor, "dead_letters": self.letters}
-        for row in results.to_pylist():
-            if row["kind"] == "tally":
-                made.tallies.append(msgspec.json.decode(row["payload"], type=Tally))
+        for kind, target, payload in results:
+            if kind == "tally":
+                made.tallies.append(msgspec.json.decode(payload, type=Tally))
                 continue
-            file = from_json(msgspec.json.decode(row["payload"]), tables[row["target"]].metadata)
+            file = from_json(msgspec.json.decode(payload), tables[target].metadata)
             found = pq.ParquetFile(file.file_path.removeprefix("file://")).read().to_pylist()
-            if row["target"] == "anchor":
+            if target == "anchor":
                 made.rows.extend(found)
             else:
                 made.letter_count += len(found)

@@ -28,7 +28,7 @@ from jobs.runtime.session import start_session
 from tests.helpers.lake import Lake, later
 
 def spark():
-    return start_session(small, "frazil maintain")
+    return start_session(small, "frazil maintain", work="sql")
 
 lake = Lake(Path(sys.argv[1]))
 conf = {{"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}}

@@ -26,7 +26,7 @@ _DAY = 20_000
 class CountingSpark(SparkResource):
     """Counts how often a session is asked for; there is none to give unless Java is there."""
 
-    def get_session(self) -> Any:
+    def get_session(self, work: str = "") -> Any:
         with self.tally.open("a") as tally:
             tally.write(".")
         return super().get_session()

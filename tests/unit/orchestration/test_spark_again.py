@@ -52,7 +52,7 @@ def test_the_resource(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             self.spark_session: int = jvms.start()
 
     monkeypatch.setattr(dagster_pyspark, "LazyPySparkResource", Lazy)
-    monkeypatch.setattr(resource, "spark_conf", lambda *_: {})
+    monkeypatch.setattr(resource, "spark_conf", lambda *_, **__: {})
     monkeypatch.setattr(resource, "apply_secrets", lambda *_: None)
     monkeypatch.setattr(resource, "use_this_python", lambda: None)
     spark = resource.SparkResource(deployment=DeploymentResource.of(Deployment.at(deployment_in(tmp_path))))

@@ -114,6 +114,11 @@ def test_a_stop_ends_the_waiting() -> None:
         ("PermissionError: [Errno 13] Permission denied", False),
         ("jobs.write.projection.ProjectionError: the table has no column `x`", False),
         ("ValueError: x", False),
+        (
+            "jobs.runtime.kafka_log.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",
+            True,
+        ),
+        ("jobs.runtime.slice_reader.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
     ],
 )
 def test_what_a_task_raised(last_line: str, transient: bool) -> None:

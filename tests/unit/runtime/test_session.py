@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from jobs.runtime.session import REDACTED
+from jobs.runtime import session
+from jobs.runtime.session import REDACTED, Work, spark_conf
+from jobs.spec.settings import Settings
 
 CATALOG = "spark.sql.catalog.lake"
 
@@ -68,3 +71,25 @@ def test_addresses_that_hold_one_are(value: str) -> None:
 )
 def test_what_is_no_secret_is_shown(text: str) -> None:
     assert not re.search(REDACTED, text)
+
+
+@pytest.mark.parametrize(
+    ("work", "given", "collectors"),
+    [
+        ("batches", "", ["-XX:+UseSerialGC"]),
+        ("sql", "", ["-XX:+UseParallelGC"]),
+        ("batches", "-Xmn100m -XX:+UseG1GC", ["-XX:+UseG1GC"]),
+        ("sql", "-XX:+UseZGC", ["-XX:+UseZGC"]),
+    ],
+)
+def test_a_jvm_has_one_collector_and_the_settings_may_choose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, given: str, collectors: list[str]
+) -> None:
+    """Java refuses to start with two."""
+    monkeypatch.setattr(session, "resolve_jars", lambda name: [])
+    monkeypatch.setattr(session, "class_path_jars", list)
+    settings = Settings.embedded(tmp_path)
+    spark = settings.spark.model_copy(update={"conf": {"spark.driver.extraJavaOptions": given}})
+    conf = spark_conf(settings.model_copy(update={"spark": spark}), "test", work=work)
+    found = re.findall(r"-XX:\+Use\w+GC", conf["spark.driver.extraJavaOptions"])
+    assert found == collectors

@@ -1,0 +1,130 @@
+"""Records of Kafka on their way through a task: what every stage needs of them, and the whole of those that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+
+from jobs.commit.offsets import TopicPartition
+
+INSTANT = pa.timestamp("us", "UTC")
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+WHOLE = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", INSTANT),
+        ("timestampType", pa.int32()),
+    ]
+)
+"""A record with all that Kafka keeps of it. The type of its timestamp is Kafka's number; null where it has none."""
+
+_MOST_MILLIS = (2**63 - 1) // 1000
+_KNOWN = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records of one partition, by ascending offset.
+
+    Attributes:
+        source: Where they come from.
+        records: Their value, topic, partition, offset and timestamp.
+        whole: Some of them, by ascending index, in the columns of `WHOLE`. Key and headers are made only for those.
+    """
+
+    source: TopicPartition
+    records: pa.RecordBatch
+    whole: Callable[[Sequence[int]], pa.RecordBatch]
+
+
+def block_of(source: TopicPartition, messages: Sequence[Message], offsets: npt.NDArray[np.int64]) -> Block:
+    """The block of some messages.
+
+    Args:
+        source: Where all of them come from.
+        messages: Records, none of them an error.
+        offsets: Of each.
+    """
+    count = len(messages)
+    records = pa.RecordBatch.from_arrays(
+        [
+            pa.array(list(map(Message.value, messages)), pa.binary()),
+            pa.repeat(pa.scalar(source.topic, pa.string()), count),
+            pa.repeat(pa.scalar(source.partition, pa.int32()), count),
+            pa.array(offsets),
+            _timestamps(messages),
+        ],
+        names=["value", "topic", "partition", "offset", "timestamp"],
+    )
+    return Block(source, records, lambda rows: whole_records([messages[row] for row in rows]))
+
+
+def whole_records(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Messages with all that Kafka keeps of them, in the columns of `WHOLE`."""
+    columns: dict[str, list[object]] = {name: [] for name in WHOLE.names}
+    for message in messages:
+        micros, kind = timestamp_of(message)
+        headers = _headers(message)
+        columns["key"].append(as_bytes(message.key()))
+        columns["value"].append(as_bytes(message.value()))
+        columns["headers"].append(
+            None if not headers else [{"key": name, "value": as_bytes(value)} for name, value in headers]
+        )
+        columns["topic"].append(message.topic())
+        columns["partition"].append(message.partition())
+        columns["offset"].append(message.offset())
+        columns["timestamp"].append(micros)
+        columns["timestampType"].append(kind)
+    return whole_batch(columns)
+
+
+def whole_batch(columns: Mapping[str, list[object]]) -> pa.RecordBatch:
+    """The record batch of Python values for the columns of `WHOLE`; timestamps as `timestamp_of` gives them."""
+    kinds = {each.name: pa.int64() if each.name == "timestamp" else each.type for each in WHOLE}
+    arrays = [pa.array(columns[name], kind).cast(WHOLE.field(name).type) for name, kind in kinds.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=WHOLE)
+
+
+def timestamp_of(message: Message) -> tuple[int | None, int | None]:
+    """A message's timestamp in microseconds since 1970, and Kafka's number of its type.
+
+    Both are None where it has none (before Kafka 0.10); the timestamp is where 64 bits do not hold its microseconds,
+    as when a producer has given nanoseconds for milliseconds.
+    """
+    kind, millis = message.timestamp()
+    if kind not in _KNOWN or millis < 0:
+        return None, None
+    # librdkafka counts the types from one, Kafka from zero.
+    return (millis * 1000 if millis <= _MOST_MILLIS else None), kind - 1
+
+
+def _headers(message: Message) -> list[tuple[str, object]] | None:
+    try:
+        return list(message.headers() or ())  # type: ignore[arg-type]
+    except (SystemError, UnicodeDecodeError):
+        # A name that is no UTF-8, which the client cannot give.
+        return None
+
+
+def as_bytes(value: object) -> bytes | None:
+    """A key, value or header as the client gives it."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
+
+
+def _timestamps(messages: Sequence[Message]) -> pa.Array:
+    millis = np.fromiter((each for _, each in map(Message.timestamp, messages)), np.int64, len(messages))
+    if millis.min() > 0 and millis.max() <= _MOST_MILLIS:
+        return pa.array(millis * 1000).cast(INSTANT)
+    return pa.array([timestamp_of(message)[0] for message in messages], pa.int64()).cast(INSTANT)
