@@ -2,6 +2,7 @@
 #   PYTHON=python3.12   the Python to build .venv with; otherwise the first one found that is new enough
 #   PYTEST_ARGS='-k x'  more arguments for `make test`
 #   FIGURES_ARGS='…'   arguments for `make figures`, see bench/drain.py
+#   BENCH_ARGS='…'     arguments for `make bench`, see docs/benchmarks.md
 #   ONCE=1              `make demo` ends by itself
 
 VENV := .venv
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo dev test figures lint format type check lock clean
+.PHONY: help setup jars demo dev test figures bench lint format type check lock clean
 
 help: ## list the verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +69,10 @@ test: setup ## run the whole suite, real broker, Spark, catalog and Dagster incl
 
 figures: setup ## measure how fast this machine drains payments, as the README quotes it
 	@$(BIN)/python -m bench.drain $(FIGURES_ARGS)
+
+# Fetches the Connect worker's jars the first time; nothing else here needs them.
+bench: setup ## measure frazil beside the Kafka Connect sink
+	@$(BIN)/python -m bench.versus $(BENCH_ARGS)
 
 lint: $(INSTALLED) ## look for mistakes and unformatted files
 	@$(BIN)/ruff check .

@@ -75,7 +75,7 @@ class Spark:
         if self.session is None:
             began = time.monotonic()
             with deferred_signals():
-                self.session = start_session(self.settings, "frazil maintain")
+                self.session = start_session(self.settings, "frazil maintain", work="sql")
             self.seconds = time.monotonic() - began
             self.cores = self.session.sparkContext.defaultParallelism
         return self.session

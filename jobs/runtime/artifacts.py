@@ -41,7 +41,8 @@ def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProg
     Cheap when the set is there: one `stat` per jar; a jar whose size or time changed is hashed again.
 
     Args:
-        name: `spark` (to hand to Spark as `spark.jars`) or `broker` (the local broker's class path).
+        name: `spark` (to hand to Spark as `spark.jars`), `broker` (the local broker's class path) or `connect` (that of
+            the worker that `make bench` compares frazil with).
         repair: Fetch the set again if it is there but damaged, where otherwise that is an error.
         on_progress: Called with a line of text now and then while something is fetched.
 

@@ -1,4 +1,4 @@
-"""`python -m jobs.runtime.artifacts`: have every JVM artifact on this machine, and say so."""
+"""`python -m jobs.runtime.artifacts`: have the JVM artifacts that frazil runs on, and say so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.runtime.artifacts import CHECKSUMS, fetch_unchecked, resolve_jars
-from jobs.runtime.coordinates import SETS, ArtifactSet
+from jobs.runtime.coordinates import FETCHED_AT_SETUP, SETS, ArtifactSet
 from jobs.runtime.preflight import preflight
 
 _HEADER = """\
@@ -38,8 +38,8 @@ def main(write_checksums: bool, quiet: bool) -> None:
 
 def _resolve_all(*, quiet: bool) -> None:
     # Both sets at once: Ivy asks for one file after the other, and most of that is waiting.
-    with ThreadPoolExecutor(len(SETS)) as pool:
-        futures = {name: pool.submit(resolve_jars, name, repair=True, on_progress=_say) for name in SETS}
+    with ThreadPoolExecutor(len(FETCHED_AT_SETUP)) as pool:
+        futures = {name: pool.submit(resolve_jars, name, repair=True, on_progress=_say) for name in FETCHED_AT_SETUP}
         for name, future in futures.items():
             jars = future.result()
             if not quiet:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ArtifactSet: TypeAlias = Literal["spark", "broker"]
+ArtifactSet: TypeAlias = Literal["spark", "broker", "connect"]
 
 PYSPARK_MINIMUM = (4, 0, 5)
 PYSPARK_BELOW = (4, 1)
@@ -100,4 +100,36 @@ BROKER: tuple[Coordinate, ...] = (
     ),
 )
 
-SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {"spark": SPARK, "broker": BROKER}
+# What `make bench` runs beside frazil: a Connect worker with the Iceberg sink and all that it needs.
+CONNECT: tuple[Coordinate, ...] = (
+    Coordinate("org.apache.kafka", "connect-runtime", "4.3.1", "The worker, of the broker's release.", transitive=True),
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-kafka-connect",
+        "1.12.0",
+        "The sink. Its full distribution is not on Maven, so the file formats and Hadoop's client are named here.",
+        transitive=True,
+    ),
+    Coordinate("org.apache.iceberg", "iceberg-parquet", "1.12.0", "The sink's version.", transitive=True),
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-orc",
+        "1.12.0",
+        "The sink's version; it registers all file formats at once and fails where one is missing.",
+        transitive=True,
+    ),
+    Coordinate("org.apache.hadoop", "hadoop-client-api", "3.4.1", "Iceberg's Parquet writer asks for it."),
+    Coordinate("org.apache.hadoop", "hadoop-client-runtime", "3.4.1", "What hadoop-client-api needs, relocated."),
+    Coordinate("org.xerial", "sqlite-jdbc", "3.53.2.1", "The catalog, as in the set `spark`."),
+    Coordinate(
+        "org.apache.logging.log4j",
+        "log4j-slf4j2-impl",
+        "2.25.4",
+        "The worker's log, of which the commits are read; Iceberg brings SLF4J 2.",
+        transitive=True,
+    ),
+)
+
+SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {"spark": SPARK, "broker": BROKER, "connect": CONNECT}
+# The others are fetched by whatever needs them.
+FETCHED_AT_SETUP: tuple[ArtifactSet, ...] = ("spark", "broker")

@@ -29,19 +29,23 @@ def tree_cpu_seconds(root: int | None = None) -> float | None:
         Seconds, to the system's clock tick (usually 10 ms); None where there is no /proc, or the process is gone.
     """
     processes = _processes()
-    at = os.getpid() if root is None else root
-    if at not in processes:
-        return None
+    tree = _tree(processes, os.getpid() if root is None else root)
+    return sum(processes[pid].ticks for pid in tree) / os.sysconf("SC_CLK_TCK") if tree else None
+
+
+def process_tree(root: int) -> list[int]:
+    """A process and its living descendants; none where there is no /proc, or the process is gone."""
+    return _tree(_processes(), root)
+
+
+def _tree(processes: dict[int, _Process], root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
-    ticks = 0
-    waiting = [at]
-    while waiting:
-        pid = waiting.pop()
-        ticks += processes[pid].ticks
-        waiting.extend(children.get(pid, ()))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    found = [root] if root in processes else []
+    for pid in found:
+        found.extend(children.get(pid, ()))
+    return found
 
 
 def _processes() -> dict[int, _Process]:

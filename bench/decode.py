@@ -1,0 +1,167 @@
+"""What decoding costs: `python -m bench.decode`.
+
+Decodes the same blocks of payments by the reference decoder and by the block decoder, in turn, in one process, so that
+what else the machine does meets both alike. Records per CPU-second of the decoding alone, minimum, median and maximum
+over the rounds, and the ratio of the two of each round. The payments are those of the comparison with Kafka Connect;
+bad ones are cut off, have a wrong type, lack a field, have too many digits, or no time, in turn.
+
+`--others` measures the same for what could have taken the block decoder's place, each without any proof or conversion:
+pyarrow's JSON reader with the columns as its schema, msgspec for each record, msgspec for a block as one JSON array.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+from bench.letters import bad
+from bench.versus.records import Size, payments, schema_text
+from jobs.decode.decoder import ValueDecoder
+from jobs.decode.json_block import JsonBlockDecoder
+from jobs.decode.json_reference import JsonReferenceDecoder
+from jobs.decode.json_struct import struct_class
+from jobs.schema.declared import StructType, parse_schema
+from jobs.schema.table_schema import arrow_schema
+
+SHARES = (0.0, 0.001, 0.01, 0.1)
+_SIZES: tuple[Size, Size] = ("small", "1k")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is decoded.
+
+    Attributes:
+        values: Blocks of records.
+    """
+
+    name: str
+    declared: StructType
+    values: list[pa.BinaryArray]
+
+
+def main() -> None:
+    """Measure every case and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=10_000, help="in a block")
+    parser.add_argument("--blocks", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--others", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.others:
+        compare_others(arguments.records, arguments.rounds)
+        return
+    print(f"{'records per CPU-second':24}{'reference':>26}{'block':>30}{'ratio':>20}")
+    for case in cases(arguments.records, arguments.blocks):
+        reference, block = measured(case, arguments.rounds)
+        ratios = [ours / theirs for ours, theirs in zip(block, reference, strict=True)]
+        print(f"{case.name:24}{_spread(reference)}{_spread(block)}{_spread(ratios, '.2f', 6)}", flush=True)
+
+
+def cases(records: int, blocks: int) -> list[Case]:
+    """Both sizes, with several shares of bad records, with half of the keys undeclared, and in many orders of keys."""
+    found: list[Case] = []
+    for size in _SIZES:
+        values = [one for part in payments(size, records * blocks) for one in part.values]
+        declared = parse_schema(schema_text(size))
+        for share in SHARES:
+            spoilt = _spoilt(values, share)
+            found.append(Case(f"{size}, {share:.1%} bad", declared, _blocks(spoilt, records)))
+        half = StructType(declared.fields[::2])
+        found.append(Case(f"{size}, half undeclared", half, _blocks(values, records)))
+        found.append(Case(f"{size}, keys in any order", declared, _blocks(_shuffled(values), records)))
+    return found
+
+
+def measured(case: Case, rounds: int) -> tuple[list[float], list[float]]:
+    """Records per CPU-second of the reference and of the block decoder, one figure for each round."""
+    decoders: list[ValueDecoder] = [JsonReferenceDecoder(case.declared), JsonBlockDecoder(case.declared)]
+    found: tuple[list[float], list[float]] = ([], [])
+    records = sum(map(len, case.values))
+    for number in range(rounds + 1):
+        for decoder, rates in zip(decoders, found, strict=True):
+            begin = time.process_time()
+            for values in case.values:
+                decoder.decode(values)
+            if number:
+                rates.append(records / (time.process_time() - begin))
+    return found
+
+
+def compare_others(records: int, rounds: int) -> None:
+    """Print how much of the reference's time each of the others takes."""
+    for size in _SIZES:
+        _compare(size, records, rounds)
+
+
+def _compare(size: Size, records: int, rounds: int) -> None:
+    values = [one for part in payments(size, records) for one in part.values]
+    block = pa.array(values, pa.binary())
+    declared = parse_schema(schema_text(size))
+    columns = pa.schema([_parsed(one) for one in arrow_schema(declared)])
+    parse = ParseOptions(explicit_schema=columns, unexpected_field_behavior="error")
+    kind = struct_class(declared, forbid_unknown=True, extras={})
+    one_by_one, array = msgspec.json.Decoder(kind).decode, msgspec.json.Decoder(list[kind]).decode
+    lines, text = pa.py_buffer(b"\n".join(values)), b"[" + b",".join(values) + b"]"
+    read = ReadOptions(use_threads=False, block_size=lines.size)
+    reference, ours = JsonReferenceDecoder(declared), JsonBlockDecoder(declared)
+    ways: dict[str, Callable[[], object]] = {
+        "reference": lambda: reference.decode(block),
+        "block": lambda: ours.decode(block),
+        "pyarrow": lambda: read_json(pa.BufferReader(lines), read, parse),
+        "msgspec": lambda: [one_by_one(value) for value in values],
+        "msgspec, one array": lambda: array(text),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            begin = time.process_time()
+            way()
+            if number:
+                times[name].append(time.process_time() - begin)
+    for name, spent in times.items():
+        shares = [mine / theirs for mine, theirs in zip(spent, times["reference"], strict=True)]
+        print(f"{f'{size}, {name}':24}{_spread(shares, '.2f', 6)} of the reference's time", flush=True)
+
+
+def _parsed(field: pa.Field) -> pa.Field:
+    """The column as the reader can read it: a text where the reference converts one."""
+    if pa.types.is_struct(field.type):
+        return pa.field(field.name, pa.struct([_parsed(field.type.field(i)) for i in range(field.type.num_fields)]))
+    plain = pa.string() if pa.types.is_temporal(field.type) or pa.types.is_binary(field.type) else field.type
+    return pa.field(field.name, plain)
+
+
+def _blocks(values: list[bytes], records: int) -> list[pa.BinaryArray]:
+    return [pa.array(values[at : at + records], pa.binary()) for at in range(0, len(values), records)]
+
+
+def _spoilt(values: list[bytes], share: float) -> list[bytes]:
+    every = round(1 / share) if share else len(values) + 1
+    return [
+        bad(json.loads(value), number // every % 5) if number % every == every - 1 else value
+        for number, value in enumerate(values)
+    ]
+
+
+def _shuffled(values: list[bytes]) -> list[bytes]:
+    chance = random.Random(7)
+    pairs = (list(json.loads(value).items()) for value in values)
+    return [json.dumps(dict(chance.sample(one, len(one))), separators=(",", ":")).encode() for one in pairs]
+
+
+def _spread(figures: list[float], form: str = ",.0f", width: int = 10) -> str:
+    return "".join(f"{one:>{width}{form}}" for one in (min(figures), statistics.median(figures), max(figures)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""A reader that polls the catalog: which snapshot it saw when, and which records each of them brought."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Self
+
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from bench.latency_records import Arrival, Place
+
+_POLL_SECONDS = 0.02
+_KAFKA = ["_kafka_partition", "_kafka_offset"]
+
+
+class Reader(threading.Thread):
+    """Asks a SQL catalog fifty times a second whether the table has changed, and loads it if it has.
+
+    Only the place of the table's metadata is asked for, which costs a fifth of a millisecond; so looking does not slow
+    down what is looked at.
+
+    Args:
+        catalog: SQLite's; the reader has a connection of its own.
+        table: The table's name.
+
+    Attributes:
+        seen: By snapshot, when it had been loaded for the first time, seconds since 1970.
+        rows: That the table has, by the summary of the newest snapshot.
+    """
+
+    def __init__(self, catalog: SqlCatalog, table: str) -> None:
+        super().__init__(name="reader", daemon=True)
+        self.seen: dict[int, float] = {}
+        self.rows: int = 0
+        self._catalog: SqlCatalog = catalog
+        self._table: str = table
+        self._place: str | None = None
+        self._failed: BaseException | None = None
+        self._enough: threading.Event = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._enough.set()
+        self.join()
+
+    def run(self) -> None:
+        """Look until the block ends."""
+        try:
+            while not self._enough.wait(_POLL_SECONDS):
+                self._look()
+        except BaseException as problem:
+            self._failed = problem
+
+    def wait_for(self, rows: int, seconds: float) -> None:
+        """Until the table has so many rows.
+
+        Raises:
+            SystemExit: It has not within so many seconds.
+        """
+        deadline = time.monotonic() + seconds
+        while self.rows < rows:
+            if self._failed is not None:
+                raise self._failed
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self._table} has {self.rows:,} of {rows:,} rows after {seconds:.0f} s")
+            time.sleep(_POLL_SECONDS)
+
+    def arrivals(self) -> list[Arrival]:
+        """What every snapshot of the table brought that brought anything, in order."""
+        table = self._catalog.load_table(self._table)
+        return [
+            Arrival(snapshot.timestamp_ms / 1000, self.seen[snapshot.snapshot_id], places)
+            for snapshot in table.metadata.snapshots
+            if snapshot.snapshot_id in self.seen and (places := list(_places(table, snapshot)))
+        ]
+
+    def _look(self) -> None:
+        namespace, _, name = self._table.rpartition(".")
+        asked = select(IcebergTables.metadata_location).where(
+            IcebergTables.catalog_name == self._catalog.name,
+            IcebergTables.table_namespace == namespace,
+            IcebergTables.table_name == name,
+        )
+        with closing(Session(self._catalog.engine)) as session:
+            place = session.scalar(asked)
+        if place == self._place or place is None:
+            return
+        metadata = self._catalog.load_table(self._table).metadata
+        now = time.time()
+        for snapshot in metadata.snapshots:
+            self.seen.setdefault(snapshot.snapshot_id, now)
+        newest = metadata.current_snapshot()
+        if newest is not None and newest.summary is not None:
+            self.rows = int(newest.summary["total-records"] or 0)
+        self._place = place
+
+
+def _places(table: Table, snapshot: Snapshot) -> Iterator[Place]:
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io):
+            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
+                rows = pq.read_table(Path(entry.data_file.file_path.removeprefix("file:")), columns=_KAFKA)
+                yield from zip(*(rows.column(name).to_pylist() for name in _KAFKA), strict=True)

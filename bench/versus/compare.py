@@ -1,0 +1,89 @@
+"""Whether both tables have the same rows, and those that were produced."""
+
+# PyIceberg's expressions take a column's name and a value; their types do not say so.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import LessThan, Reference
+from pyiceberg.table import Table
+
+from bench.checksum import Checksum, checksum
+from bench.versus.load import Load
+from jobs.errors import FrazilError
+
+# Of each Kafka partition; hashing all rows would take longer than landing them.
+HASHED_OFFSETS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a table has.
+
+    Args:
+        rows: How many.
+        amount: The sum of their amounts.
+        hashed: Over all columns of the first records of each Kafka partition; None without Kafka's columns.
+    """
+
+    rows: int
+    amount: Decimal
+    hashed: Checksum | None
+
+    def __str__(self) -> str:
+        hashed = (
+            f"; of the first {HASHED_OFFSETS:,} of each partition all columns: {self.hashed}" if self.hashed else ""
+        )
+        return f"{self.rows:,} rows, sum of amounts {self.amount}{hashed}"
+
+
+def rows_of(table: Table) -> Rows:
+    """Read a table as anyone would, with PyIceberg."""
+    rows, amount = 0, Decimal(0)
+    for batch in table.scan(selected_fields=("amount",)).to_arrow_batch_reader():
+        rows += batch.num_rows
+        amount += pc.call_function("sum", [batch.column("amount")]).as_py() or 0
+    if not any(field.name == "_kafka_offset" for field in table.schema().fields):
+        return Rows(rows, amount, None)
+    first = table.scan(row_filter=LessThan(Reference("_kafka_offset"), HASHED_OFFSETS)).to_arrow_batch_reader()
+    return Rows(rows, amount, checksum(flat(first)))
+
+
+def flat(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    """The batches with the fields of structs as columns of their own, and lists of text as texts."""
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        while any(pa.types.is_struct(field.type) for field in table.schema):
+            table = table.flatten()
+        for place, field in enumerate(table.schema):
+            if pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
+                texts = table.column(place).cast(pa.list_(pa.string()))
+                joined = pc.call_function("binary_join", [texts, pa.scalar("\x1f")])
+                table = table.set_column(place, field.name, joined)
+        yield from table.to_batches()
+
+
+def check_rows(load: Load, found: Sequence[Rows]) -> None:
+    """Check that every table has what was produced, and all the same.
+
+    Raises:
+        FrazilError: One has not.
+    """
+    amount = Decimal(load.cents) / 100
+    for rows in found:
+        if rows.rows != load.records or rows.amount != amount:
+            raise FrazilError(
+                f"a table has {rows}; produced were {load.records:,} with amounts of {amount} in all",
+                fix="look for what was lost or doubled",
+            )
+    hashes = {rows.hashed for rows in found if rows.hashed}
+    if len(hashes) > 1:
+        raise FrazilError(
+            f"the tables' rows differ in some column: {' and '.join(map(str, hashes))}", fix="compare their rows"
+        )

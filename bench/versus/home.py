@@ -1,0 +1,82 @@
+"""A deployment for each run: the catalog, the stream and the tables, made for both sides by the same code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from bench.versus.load import Load
+from bench.versus.records import Size, schema_text
+from jobs.runtime.opening import connect_catalog, ensure_tables
+from jobs.spec.models import StreamSpec
+from resources.deployment import Deployment
+
+STREAM = "payments"
+TABLE = "orders.payments"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A fresh deployment: an embedded catalog (SQLite, files in a local folder) and one stream.
+
+    Args:
+        path: Its folder.
+    """
+
+    path: Path
+
+    @staticmethod
+    def make(
+        path: Path, address: str, topic: str, size: Size, *, batch: int = 1_000_000, kafka_columns: bool = True
+    ) -> Home:
+        """Write its files.
+
+        Args:
+            path: A folder that is not there yet.
+            address: The broker.
+            topic: What the stream reads.
+            size: Which payments are in the topic.
+            batch: The most that one batch of frazil's reads.
+            kafka_columns: Whether the table has the four columns that say where a row came from.
+        """
+        spec = {
+            "stream": STREAM,
+            "source": {"topics": [topic], "start": "earliest", "max_records_per_batch": batch},
+            "decode": {"value": "json", "schema": schema_text(size)},
+            "table": {"name": TABLE, "partition_by": ["day(created_at)"], "kafka_columns": kafka_columns},
+            "errors": {"tolerance": "data", "dead_letters": {"table": f"{TABLE}_dead"}},
+            "trigger": "available_now",
+        }
+        (path / "streams").mkdir(parents=True)
+        (path / "frazil.yaml").write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": address}}))
+        (path / "streams" / f"{STREAM}.yaml").write_text(yaml.safe_dump(spec))
+        return Home(path)
+
+    @staticmethod
+    def of(path: Path, load: Load, address: str, *, batch: int = 1_000_000, kafka_columns: bool = True) -> Home:
+        """As `make`, for a topic that was loaded."""
+        return Home.make(path, address, load.topic, load.size, batch=batch, kafka_columns=kafka_columns)
+
+    @property
+    def deployment(self) -> Deployment:
+        """As the command line finds it."""
+        return Deployment.at(self.path)
+
+    @property
+    def spec(self) -> StreamSpec:
+        """The stream."""
+        return self.deployment.stream(STREAM)
+
+    def catalog(self) -> Catalog:
+        """Its catalog."""
+        return connect_catalog(self.deployment.settings())
+
+    def create_table(self) -> Table:
+        """Make the table as frazil's first run would."""
+        catalog = self.catalog()
+        ensure_tables(self.spec, catalog)
+        return catalog.load_table(TABLE)

@@ -1,0 +1,117 @@
+"""Fills the topic that both sides read: once for all rounds, and for all commands that keep its broker's folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from bench.versus.records import Size, payments
+from jobs.errors import FrazilError
+from jobs.runtime.durable import write_durably
+from orchestration.demo_producer import PARTITIONS, ensure_topic
+
+_FLUSH_SECONDS = 120.0
+_PATIENCE_SECONDS = 20.0
+# As the demo's producer sends them: what a consumer fetches and unpacks depends on it.
+PRODUCER = {"compression.type": "lz4", "linger.ms": 50, "batch.num.messages": 10_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is in a topic.
+
+    Args:
+        topic: Its name.
+        size: Which payments.
+        records: How many.
+        value_bytes: The length of their values in all, without keys.
+        cents: The sum of their amounts.
+    """
+
+    topic: str
+    size: Size
+    records: int
+    value_bytes: int
+    cents: int
+
+
+def loaded(folder: Path, address: str, size: Size, records: int, say: Callable[[str], None]) -> Load:
+    """Fill a topic of four partitions with payments, unless the broker of this folder has it already.
+
+    Args:
+        folder: Where it is noted that a topic is full.
+        address: The broker.
+        size: Which payments.
+        records: How many.
+        say: Told of the progress.
+
+    Raises:
+        FrazilError: The broker refuses, or does not have all records in the end.
+    """
+    topic = f"payments-{size}-{records}"
+    note = folder / f"{topic}.json"
+    if note.exists():
+        return Load(**json.loads(note.read_bytes()))
+    ensure_topic(address, topic)
+    if found := _records_in(address, topic):
+        raise FrazilError(
+            f"topic {topic} holds {found:,} records of a load that was not finished.", fix="remove the folder --keep"
+        )
+    load = _fill(address, topic, size, records, say)
+    write_durably(note, json.dumps(asdict(load)).encode())
+    return load
+
+
+def _fill(address: str, topic: str, size: Size, records: int, say: Callable[[str], None]) -> Load:
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 1_000_000,
+            "log_level": 0,
+            **PRODUCER,
+        }
+    )
+    began, said, sent, value_bytes, cents = time.monotonic(), 0.0, 0, 0, 0
+    for chunk in payments(size, records):
+        for key, value in zip(chunk.keys, chunk.values, strict=True):
+            while True:
+                try:
+                    producer.produce(topic, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.poll(0)
+        sent += len(chunk.values)
+        value_bytes += sum(map(len, chunk.values))
+        cents += chunk.cents
+        if time.monotonic() - said > 5:
+            said = time.monotonic()
+            say(f"{topic}: {sent:,} of {records:,} records produced")
+    producer.flush(_FLUSH_SECONDS)
+    if (found := _records_in(address, topic)) != records:
+        raise FrazilError(f"topic {topic} has {found:,} of {records:,} records.", fix="run this again")
+    say(f"{topic}: {records:,} records of {value_bytes / records:.0f} bytes in {time.monotonic() - began:.0f} s")
+    return Load(topic, size, records, value_bytes, cents)
+
+
+def _records_in(address: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "bench-count", "log_level": 0})
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    try:
+        while True:
+            try:
+                marks = [consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=5) for n in range(PARTITIONS)]
+                return sum(high - low for low, high in filter(None, marks))
+            except KafkaException:
+                # The partitions of a topic that was just made have no leader yet.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()

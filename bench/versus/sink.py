@@ -1,0 +1,101 @@
+"""How the Apache Iceberg sink and its Connect worker are set up: as fast as they get, see docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench.versus.home import TABLE
+from jobs.maintain.spark_catalog import catalog_conf
+from jobs.spec.settings import CatalogSettings
+
+CONSUMER = {
+    "max.poll.records": "5000",
+    "fetch.min.bytes": "262144",
+    "fetch.max.wait.ms": "100",
+    "max.partition.fetch.bytes": "8388608",
+    "fetch.max.bytes": "67108864",
+}
+"""Of the sink's consumer: more at once than by default, where 500 records make a call."""
+
+_KAFKA = ("topic", "partition", "offset", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """How the sink is set up.
+
+    Args:
+        topic: What it reads, from the beginning.
+        tasks: `tasks.max`.
+        commit_ms: `iceberg.control.commit.interval-ms`.
+        kafka_columns: Whether the transform `InsertField` gives each row the four columns of frazil's.
+        consumer: Over `CONSUMER`.
+        worker: Over the worker's own settings, such as `offset.flush.interval.ms`.
+        connector: Over the connector's.
+        jvm: After `JVM`.
+    """
+
+    topic: str
+    tasks: int = 2
+    commit_ms: int = 10_000
+    kafka_columns: bool = True
+    consumer: Mapping[str, str] = field(default_factory=dict)
+    worker: Mapping[str, str] = field(default_factory=dict)
+    connector: Mapping[str, str] = field(default_factory=dict)
+    jvm: tuple[str, ...] = ()
+
+
+def worker_properties(sink: Sink, address: str, rest: str) -> dict[str, str]:
+    """Of a standalone worker.
+
+    Args:
+        sink: What it runs.
+        address: The broker.
+        rest: Where it answers itself, a URL.
+    """
+    return {
+        "bootstrap.servers": address,
+        "listeners": rest,
+        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "offset.storage.file.filename": "offsets",
+        # For so long an idle task sits in a poll and answers no commit, which waits for it; the default is 60 s.
+        "offset.flush.interval.ms": "1000",
+        # All is on the class path, and all of it names its plugins.
+        "plugin.discovery": "service_load",
+        **{f"consumer.{key}": value for key, value in {**CONSUMER, **sink.consumer}.items()},
+        **sink.worker,
+    }
+
+
+def sink_properties(sink: Sink, name: str, control_topic: str, catalog: CatalogSettings) -> dict[str, str]:
+    """Of the connector itself.
+
+    Args:
+        sink: How it is set up.
+        name: The connector's.
+        control_topic: It exists.
+        catalog: Where the table is.
+    """
+    kafka = {
+        "transforms": "kafka",
+        "transforms.kafka.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+        **{f"transforms.kafka.{each}.field": f"_kafka_{each}" for each in _KAFKA},
+    }
+    return {
+        "name": name,
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "tasks.max": str(sink.tasks),
+        "topics": sink.topic,
+        **(kafka if sink.kafka_columns else {}),
+        "iceberg.tables": TABLE,
+        "iceberg.control.topic": control_topic,
+        "iceberg.control.commit.interval-ms": str(sink.commit_ms),
+        "iceberg.catalog": catalog.name,
+        **{f"iceberg.catalog.{key}": value for key, value in catalog_conf(catalog.name, catalog.revealed()).items()},
+        # Without Hadoop's checksum file beside each file, which costs time.
+        "iceberg.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        **sink.connector,
+    }

@@ -1,0 +1,69 @@
+"""Reads /proc while a run goes on: what the pipeline and the broker use, the same way for both sides."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.versus.measure import Reading
+from jobs.runtime.cpu import process_tree, tree_cpu_seconds
+
+_EVERY_SECONDS = 0.5
+# The kernel walks all pages of a process to tell what it shares.
+_MEMORY_EVERY = 4
+_PSS = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
+
+
+class Watch:
+    """Takes a reading twice a second for the length of a block.
+
+    Args:
+        pid: The pipeline's first process.
+        broker: The broker's process.
+
+    Attributes:
+        readings: So far, in order.
+    """
+
+    def __init__(self, pid: int, broker: int) -> None:
+        self.readings: list[Reading] = []
+        self._pid: int = pid
+        self._broker: int = broker
+        self._enough: threading.Event = threading.Event()
+        self._thread: threading.Thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while True:
+            now, cpu, broker_cpu = time.time(), tree_cpu_seconds(self._pid), tree_cpu_seconds(self._broker)
+            if cpu is not None and broker_cpu is not None:
+                memory = memory_of(self._pid) if number % _MEMORY_EVERY == 0 else None
+                self.readings.append(Reading(now, cpu, broker_cpu, memory))
+            number += 1
+            if self._enough.wait(_EVERY_SECONDS):
+                return
+
+
+def memory_of(root: int) -> int:
+    """Bytes in memory of a process and all below it; a page that several share counts once in all."""
+    total = 0
+    for pid in process_tree(root):
+        with contextlib.suppress(OSError):
+            found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
+            total += int(found.group(1)) * 1024 if found else 0
+    return total
