@@ -39,6 +39,7 @@ from bench.versus.records import Size, schema_text
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.decode.json_block import JsonBlockDecoder
 from jobs.runtime.broker import LocalBroker
+from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.opening import ensure_tables
 from jobs.runtime.records import Block
 from jobs.runtime.slice_plan import SlicePlan, TargetPlan, task_metadata
@@ -65,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="frazil-stages-") as name, LocalBroker(Path(name) / "broker") as broker:
         folder, address = Path(name), broker.status().address or ""
         load = loaded(folder, address, arguments.size, arguments.records, lambda said: print(said, file=sys.stderr))
-        task = Task(folder, address, load.topic, arguments.size, arguments.records // 4)
+        task = Task(folder, address, load.topic, arguments.size)
         found = measured(task.stages(), task.count, arguments.rounds)
         found |= measured(task.hardware(), task.count, arguments.rounds)
         if arguments.spark:
@@ -106,9 +107,10 @@ def table(found: dict[str, list[float]], size: float) -> str:
 class Task:
     """One slice of a topic, read as often as wanted."""
 
-    def __init__(self, folder: Path, address: str, topic: str, size: Size, count: int) -> None:
-        self.count: int = count
-        self._piece = (TopicPartition(topic, 0), OffsetRange(0, count))
+    def __init__(self, folder: Path, address: str, topic: str, size: Size) -> None:
+        partition = TopicPartition(topic, 0)
+        self.count: int = KafkaLog(KafkaSettings(bootstrap_servers=address)).latest([partition])[partition]
+        self._piece = (partition, OffsetRange(0, self.count))
         self._options: dict[str, Any] = reader_options(KafkaSettings(bootstrap_servers=address), "stages")
         spec = StreamSpec.model_validate(
             {
