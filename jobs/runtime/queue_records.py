@@ -9,7 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from jobs.deadletter.connect_letters import origin
-from jobs.runtime.records import WHOLE, as_bytes, timestamp_of
+from jobs.runtime.records import WHOLE, as_bytes, timestamp_of, whole_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +56,5 @@ def lot_of(messages: list[Message], *, quote: bool = True) -> Lot:
         columns["timestamp"].append(micros)
         columns["timestampType"].append(kind)
         reasons.append(found.reason if quote else found.kind)
-    records = pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
+    records = whole_batch(columns)
     return Lot(records, reasons, lacking, np.array([message.offset() for message in messages], np.int64))

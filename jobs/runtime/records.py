@@ -90,9 +90,7 @@ def whole_records(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def whole_batch(columns: Mapping[str, list[object]]) -> pa.RecordBatch:
     """The record batch of Python values for the columns of `WHOLE`; timestamps as `timestamp_of` gives them."""
-    kinds = {each.name: pa.int64() if each.name == "timestamp" else each.type for each in WHOLE}
-    arrays = [pa.array(columns[name], kind).cast(WHOLE.field(name).type) for name, kind in kinds.items()]
-    return pa.RecordBatch.from_arrays(arrays, schema=WHOLE)
+    return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
 
 
 def timestamp_of(message: Message) -> tuple[int | None, int | None]:
