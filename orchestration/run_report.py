@@ -6,11 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.commit.offsets import TopicPartition
 from jobs.runtime.cpu import tree_cpu_seconds
-from jobs.runtime.drain import Drained, Progress
+
+if TYPE_CHECKING:
+    # A meter is made before anything is imported that takes long.
+    from jobs.runtime.drain import Drained, Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
-import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import click
@@ -24,13 +19,8 @@ _UNCUT = 2_000
 
 
 def messages() -> Console:
-    """A console on standard error, kept open on a descriptor of its own while the JVM's output is put away."""
-    try:
-        file = os.fdopen(os.dup(sys.stderr.fileno()), "w")
-    except io.UnsupportedOperation:
-        # Standard error is no file here, so nothing that is started inherits it either.
-        file = sys.stderr
-    return Console(file=file, highlight=False, soft_wrap=True)
+    """A console on standard error, which leaves standard output to what the command was asked for."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(facts: object) -> None:
@@ -68,36 +58,6 @@ def landing_bar(console: Console) -> Progress:
         console=console,
         transient=True,
     )
-
-
-@contextlib.contextmanager
-def output_to(log: Path) -> Iterator[None]:
-    """Within the block, whatever is started inherits `log` as its standard output and error.
-
-    Spark's JVM and its Python workers keep it for as long as they live, so that a progress bar stays whole and standard
-    output stays JSON. An error within the block names the log.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
-    into = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(into, 1)
-    os.dup2(into, 2)
-    os.close(into)
-    try:
-        yield
-    except FrazilError:
-        raise
-    except Exception as problem:
-        raise FrazilError(f"Spark did not start: {first_line(problem)}", fix=f"read {log}") from problem
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
-        os.close(kept[0])
-        os.close(kept[1])
 
 
 def first_line(problem: BaseException) -> str:

@@ -16,25 +16,31 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError, StreamStopped
-from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, start_logging
+from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, spark_log_option, start_logging
 from jobs.runtime.lease import LeaseHeldError
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.redaction import RedactingFormatter, redacted
-from jobs.runtime.running import StreamRunner
-from jobs.runtime.spark_end import end_spark
+from jobs.runtime.session import start_session
+from jobs.runtime.session_start import SessionStart
 from jobs.spec.errors import letter_secrets
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
-from jobs.spec.settings import load_settings
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, load_settings
 from jobs.steps import step
 from jobs.supervise.beater import Beater
 from jobs.supervise.heartbeat import LastError, State
 from jobs.supervise.launches import SPEC_FILE
 from jobs.supervise.wishes import Wishes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.runtime.running import StreamRunner
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +87,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as beater:
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
         wishes.superseded = lambda: beater.superseded
-        runner = StreamRunner(spec, settings, beater, wishes)
+        spark = SessionStart(lambda: _session(spec, settings))
+        if wishes.now() == "run":
+            spark.begin()
+        # Imported here: while the JVM starts, this process imports PyIceberg and opens the tables.
+        from jobs.runtime.running import StreamRunner
+
+        runner = StreamRunner(spec, settings, beater, wishes, spark.get)
         state, error = _run(runner, wishes, lambda text: redacted(settings, text, secrets))
         step("before_last_word")
         beater.change(state=state, error=error)
-        end_spark()
+        spark.end()
     return _EXITS[beater.state]
+
+
+def _session(spec: StreamSpec, settings: Settings) -> SparkSession:
+    log_option = spark_log_option(settings, spec.stream)
+    return start_session(settings, f"frazil {spec.stream}", java_options=log_option, conf={"spark.ui.port": "0"})
 
 
 def _run(runner: StreamRunner, wishes: Wishes, words: Callable[[str], str]) -> tuple[State, LastError | None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.commit.offsets import TopicPartition
+from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
 from jobs.runtime.lease import Lease
@@ -42,6 +42,15 @@ class StreamFolder:
         folder = self.root / "checkpoints"
         shutil.rmtree(folder, ignore_errors=True)
         return folder / uuid.uuid4().hex[:8]
+
+    def last_planned(self) -> dict[TopicPartition, int]:
+        """How far the last query had planned to read, from what is left of its checkpoint: a hint, not a position."""
+        logs = self.root.glob("checkpoints/*/offsets/*")
+        newest = max((log for log in logs if log.name.isdigit()), key=lambda log: int(log.name), default=None)
+        try:
+            return from_spark_offsets(newest.read_text().splitlines()[-1]) if newest else {}
+        except (OSError, ValueError, IndexError, AttributeError):
+            return {}
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.25
 # How often a query without records to read asks Kafka for new ones; Spark's own 10 ms would keep a core busy.
 _IDLE_POLL = timedelta(milliseconds=500)
+_GAPS = 10
 
 
 class _EndAsked(Exception):
@@ -70,6 +72,9 @@ class StreamQuery:
         self._checkpoint: Path = stream.folder.new_checkpoint()
         self._failure: BaseException | None = None
         self._in_batch: threading.Lock = threading.Lock()
+        # Between the end of a pause and the next batch Spark writes its logs and asks Kafka; the least it took lately.
+        self._resumed: float | None = None
+        self._between: deque[float] = deque(maxlen=_GAPS)
         self._query: Any = None
 
     @property
@@ -159,6 +164,8 @@ class StreamQuery:
 
     def _land(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()
+        if self._resumed is not None:
+            self._between.append(began - self._resumed)
         with self._in_batch:
             try:
                 if self._asked.is_set():
@@ -173,10 +180,12 @@ class StreamQuery:
                 # Spark writes what is raised here to its own log, secrets that others quote in their errors included.
                 raise _BatchEnded(f"batch {batch} ended with {type(problem).__name__}") from None
         if not self._drain:
-            self._asked.wait(pause_after(self._stream.spec, done, time.monotonic() - began))
+            between = min(self._between, default=0.0)
+            self._asked.wait(pause_after(self._stream.spec, done, time.monotonic() - began, between))
+            self._resumed = time.monotonic()
 
 
-def pause_after(spec: StreamSpec, done: BatchDone, took: float) -> float:
+def pause_after(spec: StreamSpec, done: BatchDone, took: float, between: float = 0.0) -> float:
     """Seconds to wait after a batch before the next one may begin.
 
     None if the next one is full already, or if this one did nothing: what was in before costs no waiting.
@@ -184,12 +193,15 @@ def pause_after(spec: StreamSpec, done: BatchDone, took: float) -> float:
     Args:
         done: The batch.
         took: Seconds since it began.
+        between: What Spark needs at least from the end of the pause to the next batch, seconds.
     """
     if not isinstance(spec.trigger, Every) or not done.counts.read:
         return 0.0
     if sum(done.lag.values()) >= spec.source.max_records_per_batch:
         return 0.0
-    return max(0.0, spec.trigger.every.total_seconds() - took)
+    every = spec.trigger.every.total_seconds()
+    # Where records come seldom, most of what was between two batches was waiting for them.
+    return max(0.0, every - took - min(between, every / 2))
 
 
 def _poll_delay(spec: StreamSpec) -> timedelta:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.runtime.away import is_away
 from jobs.runtime.drain import first_lines
-from jobs.runtime.driver_logs import spark_log_option
 from jobs.runtime.full_disk import is_full
 from jobs.runtime.group_offsets import GroupOffsets
 from jobs.runtime.kafka_log import KafkaLog
@@ -23,7 +22,6 @@ from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import connect_catalog, decide_start, opened
 from jobs.runtime.query import StreamQuery
 from jobs.runtime.redaction import redacted
-from jobs.runtime.session import start_session
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import jvm_is_gone
 from jobs.runtime.task_results import BatchDone
@@ -55,18 +53,26 @@ class StreamRunner:
         settings: Where things are.
         beater: Told how it goes.
         wishes: What the operator asks.
+        get_spark: The session, the same each time; called when there is something to read.
 
     Attributes:
         finished: Everything was read, and the stream reads only when it is asked to.
     """
 
-    def __init__(self, spec: StreamSpec, settings: Settings, beater: Beater, wishes: Wishes) -> None:
+    def __init__(
+        self,
+        spec: StreamSpec,
+        settings: Settings,
+        beater: Beater,
+        wishes: Wishes,
+        get_spark: Callable[[], SparkSession],
+    ) -> None:
         self.finished: bool = False
         self._spec: StreamSpec = spec
         self._settings: Settings = settings
         self._beater: Beater = beater
         self._wishes: Wishes = wishes
-        self._spark: SparkSession | None = None
+        self._get_spark: Callable[[], SparkSession] = get_spark
         self._group: GroupOffsets | None = None
         self._letters: LetterPublishing | None = None
         self._retries: int = 0
@@ -228,16 +234,11 @@ class StreamRunner:
         self._wishes.wait_while("run", pause)
 
     def _session(self) -> SparkSession:
-        if self._spark is None:
-            stream = self._spec.stream
-            log_option = spark_log_option(self._settings, stream)
-            with deferred_signals():
-                self._spark = start_session(
-                    self._settings, f"frazil {stream}", java_options=log_option, conf={"spark.ui.port": "0"}
-                )
-            context = self._spark.sparkContext
+        session = self._get_spark()
+        with deferred_signals():
+            context = session.sparkContext
             self._beater.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
-        return self._spark
+        return session
 
     @contextlib.contextmanager
     def _publishing(self, settings: Settings) -> Iterator[None]:

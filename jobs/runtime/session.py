@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from jobs.errors import FrazilError
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.class_archive import archive_option, class_path_jars
 from jobs.spec.settings import Settings
@@ -34,6 +35,8 @@ _JVM: dict[Work, str] = {
     "batches": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "sql": "-XX:+UseParallelGC",
 }
+# On this machine alone: on a cluster frazil may come with the job, too late for the executors' daemons.
+_DAEMON = {"spark.python.daemon.module": "jobs.runtime.worker_daemon"}
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
@@ -81,6 +84,7 @@ def spark_conf(
         "spark.sql.streaming.checkpoint.renamedFileCheck.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
+        **(_DAEMON if settings.spark.master.startswith("local") else {}),
         **(conf or {}),
         **given,
         "spark.jars": jars,
@@ -94,17 +98,44 @@ def start_session(
     work: Work = "batches",
     java_options: str = "",
     conf: Mapping[str, str] | None = None,
+    output: Path | None = None,
 ) -> SparkSession:
-    """Start Spark for a driver process, with the Python workers on this very interpreter; arguments as `spark_conf`."""
+    """Start Spark for a driver process, with the Python workers on this very interpreter.
+
+    Args:
+        output: Where the JVM and the workers print to for as long as they live, instead of this process's own output.
+        settings, app, work, java_options, conf: As `spark_conf` takes them.
+
+    Raises:
+        FrazilError: It does not start; names `output`.
+    """
     use_this_python()
     from pyspark.sql import SparkSession
 
+    options = spark_conf(settings, app, work=work, java_options=java_options, conf=conf)
+    if output is not None:
+        _start_context(options, output)
     builder = SparkSession.builder
-    for key, value in spark_conf(settings, app, work=work, java_options=java_options, conf=conf).items():
+    for key, value in options.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     apply_secrets(session, settings)
     return session
+
+
+def _start_context(options: Mapping[str, str], output: Path) -> None:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setAll(list(options.items()))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with output.open("wb") as log:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+        SparkContext(conf=conf, gateway=gateway)
+    except Exception as problem:
+        said = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise FrazilError(f"Spark did not start: {said}", fix=f"read {output}") from problem
 
 
 def apply_secrets(session: SparkSession, settings: Settings) -> None:

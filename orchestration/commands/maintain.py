@@ -19,7 +19,7 @@ from orchestration.maintain_output import print_done, print_plans, progress_bar,
 from orchestration.maintain_report import outcome_facts
 from orchestration.maintain_tables import Outcome, chosen_tables, maintained
 from orchestration.reconcile.shown import as_launched
-from orchestration.terminal import messages, output_to, print_json, tell
+from orchestration.terminal import messages, print_json, tell
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -107,5 +107,6 @@ class _Spark:
         preflight()
         console = messages()
         resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
-        with output_to(self._settings.state / "spark" / "maintain.log"), deferred_signals():
-            return start_session(self._settings, "frazil maintain", work="sql")
+        log = self._settings.state / "spark" / "maintain.log"
+        with deferred_signals():
+            return start_session(self._settings, "frazil maintain", work="sql", output=log)

@@ -138,8 +138,7 @@ class DriverHere:
         self.beater: Beater = Beater(one.folder().root, one.stream, "test", 1, one.folder().root / "driver.log")
         self.problem: BaseException | None = None
         self._wishes: Wishes = Wishes(one.folder().root, 1)
-        self._runner: StreamRunner = StreamRunner(one.spec(), one.settings(), self.beater, self._wishes)
-        self._runner._spark = spark
+        self._runner: StreamRunner = StreamRunner(one.spec(), one.settings(), self.beater, self._wishes, lambda: spark)
         self._thread: threading.Thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:

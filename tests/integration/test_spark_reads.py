@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.pipeline import Pipeline
+from jobs.runtime.worker_daemon import TASKS
+from tests.integration.pipeline import ROOT, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,3 +100,25 @@ def scanned_files(spark: SparkSession, query: str) -> int:
     metrics = [leaves.apply(i).metrics() for i in range(leaves.size())]
     assert len(metrics) == 1
     return int(metrics[0].apply("resultDataFiles").value())
+
+
+def test_a_worker_has_what_the_tasks_import_before_its_first_task(spark: SparkSession) -> None:
+    def loaded(values: Iterable[int]) -> list[bool]:
+        return [name in sys.modules for name in TASKS]
+
+    assert all(spark.sparkContext.parallelize([1], 1).mapPartitions(loaded).collect())
+
+
+def test_a_jvm_that_does_not_start_says_where_it_said_why(tmp_path: Path) -> None:
+    """In a process of its own: a process has one context."""
+    program = f"""
+from pathlib import Path
+from jobs.runtime.session import start_session
+from jobs.spec.settings import Settings
+settings = Settings.embedded(Path({str(tmp_path)!r}))
+spark = settings.spark.model_copy(update={{"driver_memory": "1k"}})
+start_session(settings.model_copy(update={{"spark": spark}}), "t", output=Path({str(tmp_path)!r}) / "spark.log")
+"""
+    told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert "FrazilError: Spark did not start: " in told.stderr
+    assert "maximum heap" in (tmp_path / "spark.log").read_text()

@@ -46,20 +46,24 @@ def done(read: int = 10, lag: int = 0, batch: int = 0) -> BatchDone:
 
 
 @pytest.mark.parametrize(
-    ("trigger", "batch", "took", "pause"),
+    ("trigger", "batch", "took", "between", "pause"),
     [
-        ({"every": "60s"}, done(), 15.0, 45.0),
-        ({"every": "60s"}, done(), 90.0, 0.0),
-        ({"every": "60s"}, done(lag=99), 15.0, 45.0),
-        ({"every": "60s"}, done(lag=100), 15.0, 0.0),
-        ({"every": "60s"}, done(read=0), 15.0, 0.0),
-        ("as_fast_as_possible", done(), 15.0, 0.0),
-        ("available_now", done(), 15.0, 0.0),
+        ({"every": "60s"}, done(), 15.0, 0.0, 45.0),
+        ({"every": "60s"}, done(), 15.0, 5.0, 40.0),
+        ({"every": "60s"}, done(), 15.0, 50.0, 15.0),
+        ({"every": "60s"}, done(), 15.0, 500.0, 15.0),
+        ({"every": "60s"}, done(), 55.0, 500.0, 0.0),
+        ({"every": "60s"}, done(), 90.0, 0.0, 0.0),
+        ({"every": "60s"}, done(lag=99), 15.0, 0.0, 45.0),
+        ({"every": "60s"}, done(lag=100), 15.0, 0.0, 0.0),
+        ({"every": "60s"}, done(read=0), 15.0, 0.0, 0.0),
+        ("as_fast_as_possible", done(), 15.0, 0.0, 0.0),
+        ("available_now", done(), 15.0, 0.0, 0.0),
     ],
     ids=str,
 )
-def test_the_pause_after_a_batch(trigger: Any, batch: BatchDone, took: float, pause: float) -> None:
-    assert pause_after(spec(trigger=trigger), batch, took) == pause
+def test_the_pause_after_a_batch(trigger: Any, batch: BatchDone, took: float, between: float, pause: float) -> None:
+    assert pause_after(spec(trigger=trigger), batch, took, between) == pause
 
 
 @pytest.mark.parametrize(
@@ -126,8 +130,10 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     monkeypatch.setattr(running, "StreamQuery", FakeQuery)
     monkeypatch.setattr(running, "decide_start", decide)
     FakeQuery.begins = []
-    runner = running.StreamRunner(spec(), SimpleNamespace(), Beater(tmp_path, "payments", "g", 1, tmp_path), wishes)  # type: ignore[arg-type]
-    runner._spark = SimpleNamespace()  # type: ignore[assignment]
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="a", uiWebUrl=None))
+    settings: Any = SimpleNamespace()
+    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    runner = running.StreamRunner(spec(), settings, beater, wishes, lambda: spark)
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
     assert FakeQuery.begins == [{P: 0}, {P: 1_000_000}]
     assert not runner.finished
@@ -141,7 +147,10 @@ def test_the_topic_of_letters_is_told_of_letters_whose_batch_had_landed(
     wakes: list[int] = []
     target = SimpleNamespace(snapshot_id=1)
     stream: Any = SimpleNamespace(anchor=target, dead_letters=target, targets={})
-    runner = running.StreamRunner(spec(), SimpleNamespace(), Beater(tmp_path, "payments", "g", 1, tmp_path), None)  # type: ignore[arg-type]
+    nothing: Any = None
+    settings: Any = SimpleNamespace()
+    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    runner = running.StreamRunner(spec(), settings, beater, nothing, nothing)
     runner._letters = SimpleNamespace(told=lambda: wakes.append(1))  # type: ignore[assignment]
     runner._landed(stream, BatchDone(0, Counts(dead=dead), 1.0, 0.5, 0.1, {}, None, letters=letters), {P: 1})
     assert len(wakes) == told
