@@ -59,13 +59,13 @@ demo: setup ## run the whole way on this machine: broker, payments, Dagster, tab
 dev: setup ## start the local broker and Dagster's UI and daemon
 	@$(BIN)/frazil dev
 
-# The unit tests on two processes, one by one; then the others, file by file: they share a broker and a Spark session
-# per process, which are small. More than two make it longer on two cores: what starts at once waits for the others. Where
-# PYTEST_ARGS chooses tests, one of the two calls may be left without any, which pytest calls 5.
+# The unit tests on two processes, one by one, as they need the processor; then the others on three, file by file: they
+# share a broker and a Spark session per process, and wait for others half of the time. Where PYTEST_ARGS chooses tests,
+# one of the two calls may be left without any, which pytest calls 5.
 CHOSEN := $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 test: setup ## run the whole suite, real broker, Spark, catalog and Dagster included
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not integration' $(PYTEST_ARGS) $(CHOSEN)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m integration $(PYTEST_ARGS) $(CHOSEN)
+	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m integration $(PYTEST_ARGS) $(CHOSEN)
 
 figures: setup ## measure how fast this machine drains payments, as the README quotes it
 	@$(BIN)/python -m bench.drain $(FIGURES_ARGS)

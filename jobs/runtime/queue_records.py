@@ -9,7 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from jobs.deadletter.connect_letters import origin
-from jobs.runtime.records import WHOLE, as_bytes, timestamp_of, whole_batch
+from jobs.runtime.records import WHOLE, as_bytes, headers_of, timestamp_of, whole_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def lot_of(messages: list[Message], *, quote: bool = True) -> Lot:
     reasons: list[str | None] = []
     lacking = np.zeros(len(messages), dtype=bool)
     for row, message in enumerate(messages):
-        found = origin([(name, as_bytes(value)) for name, value in message.headers() or ()])
+        found = origin([(name, as_bytes(value)) for name, value in headers_of(message) or ()])
         lacking[row] = found.place is None
         topic, partition, offset = found.place or (message.topic(), message.partition(), message.offset())
         micros, kind = timestamp_of(message)

@@ -74,7 +74,7 @@ def whole_records(messages: Sequence[Message]) -> pa.RecordBatch:
     columns: dict[str, list[object]] = {name: [] for name in WHOLE.names}
     for message in messages:
         micros, kind = timestamp_of(message)
-        headers = _headers(message)
+        headers = headers_of(message)
         columns["key"].append(as_bytes(message.key()))
         columns["value"].append(as_bytes(message.value()))
         columns["headers"].append(
@@ -106,11 +106,11 @@ def timestamp_of(message: Message) -> tuple[int | None, int | None]:
     return (millis * 1000 if millis <= _MOST_MILLIS else None), kind - 1
 
 
-def _headers(message: Message) -> list[tuple[str, object]] | None:
+def headers_of(message: Message) -> list[tuple[str, object]] | None:
+    """A message's headers; None where one has a name that is no UTF-8, which the client cannot give."""
     try:
         return list(message.headers() or ())  # type: ignore[arg-type]
     except (SystemError, UnicodeDecodeError):
-        # A name that is no UTF-8, which the client cannot give.
         return None
 
 
