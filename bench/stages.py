@@ -42,8 +42,9 @@ from jobs.runtime.broker import LocalBroker
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.opening import ensure_tables
 from jobs.runtime.records import Block
+from jobs.runtime.slice_client import reader_options
 from jobs.runtime.slice_plan import SlicePlan, TargetPlan, task_metadata
-from jobs.runtime.slice_reader import MOST_RECORDS, read_slice, reader_options
+from jobs.runtime.slice_reader import MOST_RECORDS, read_slice
 from jobs.runtime.slice_stages import Stages
 from jobs.runtime.slice_task import run_slice
 from jobs.schema.declared import parse_schema

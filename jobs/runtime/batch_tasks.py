@@ -16,9 +16,10 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.target import Seen, Target
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.retry import RAISED
+from jobs.runtime.slice_client import reader_options
 from jobs.runtime.slice_cut import Piece, cut
 from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
-from jobs.runtime.slice_reader import read_slice, reader_options
+from jobs.runtime.slice_reader import read_slice
 from jobs.runtime.slice_task import Result, run_slice
 from jobs.runtime.task_results import TaskResults
 from jobs.write.datafile_json import from_json

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import uuid
 from datetime import timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,8 +21,9 @@ from jobs.runtime import slice_reader
 from jobs.runtime.batch_tasks import python_traceback
 from jobs.runtime.kafka_log import KafkaUnavailableError
 from jobs.runtime.retry import is_transient
+from jobs.runtime.slice_client import LostOffsetsError, ReadError, reader_options
 from jobs.runtime.slice_cut import Piece
-from jobs.runtime.slice_reader import LostOffsetsError, ReadError, read_slice, reader_options
+from jobs.runtime.slice_reader import read_slice
 from jobs.spec.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -31,15 +33,15 @@ pytestmark = pytest.mark.integration
 
 
 class Log:
-    """A topic of two partitions, and what is read of it."""
+    """A topic, and what is read of it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, partitions: int = 2) -> None:
         self.address: str = address
         self.topic: str = f"read-{uuid.uuid4().hex[:8]}"
         self.admin: AdminClient = AdminClient({"bootstrap.servers": address})
         # A broker would refuse the times of a producer that means another unit.
         config = {"message.timestamp.after.max.ms": str(2**63 - 1)}
-        self.admin.create_topics([NewTopic(self.topic, 2, 1, config=config)])[self.topic].result(30)
+        self.admin.create_topics([NewTopic(self.topic, partitions, 1, config=config)])[self.topic].result(30)
         self.options = reader_options(
             KafkaSettings(bootstrap_servers=address, request_timeout=timedelta(seconds=10)), "test"
         )
@@ -87,6 +89,34 @@ def test_pieces_are_read_in_order_and_to_their_ends(log: Log) -> None:
         (1, 2, b"b2"),
         *((0, i, b"a%d" % i) for i in range(12_000, 25_000)),
     ]
+
+
+def test_many_small_pieces_are_read_at_once(broker: str) -> None:
+    """Of 60 partitions; some pieces begin late, end early, are empty, or hold all that a block may."""
+    log = Log(broker, 60)
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for number in range(60):
+        for offset in range(12_000 if number == 30 else 40):
+            producer.produce(log.topic, b"%d/%d" % (number, offset), partition=number)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    pieces = [log.piece(number % 7, 12_000 if number == 30 else 40 - number % 5, number) for number in range(60)]
+    wanted = [(s.partition, at, b"%d/%d" % (s.partition, at)) for s, (start, end) in pieces for at in range(start, end)]
+    for _ in range(2):
+        # Again on the same consumer: nothing is left of the assignments before.
+        read = log.read(*pieces)
+        assert sorted(read) == wanted
+        assert all(before[1] < after[1] for before, after in pairwise(read) if before[0] == after[0])
+
+
+def test_an_offset_lost_among_many_is_named(broker: str) -> None:
+    log = Log(broker, 5)
+    for number in range(5):
+        log.produce(*(b"%d" % i for i in range(10)), partition=number)
+    for future in log.admin.delete_records([ClientPartition(log.topic, 3, 6)]).values():
+        future.result(30)
+    with pytest.raises(LostOffsetsError, match=rf"topic {log.topic}, partition 3: .* offset 2"):
+        log.read(*(log.piece(2, 10, number) for number in range(5)))
 
 
 def test_what_was_aborted_is_not_read_and_marks_end_a_range(log: Log) -> None:
