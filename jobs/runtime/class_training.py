@@ -34,8 +34,6 @@ def train(archive: Path, folder: Path) -> None:
     small = settings.spark.model_copy(update={"driver_memory": "1g", "master": "local[2]"})
     options = [
         spark_log_option(settings, "training"),
-        # What is compiled well is worth nothing in a JVM that lives for seconds; the archive holds no compiled code.
-        "-XX:TieredStopAtLevel=1",
         quoted(f"-XX:ArchiveClassesAtExit={archive}"),
     ]
     spark = start_session(

@@ -39,9 +39,8 @@ ROOT = Path(__file__).resolve().parents[2]
 Coordinates = tuple[str, int, int]
 
 SCHEMA = "id string not null, amount decimal(12,2) not null, created_at timestamptz not null, note string"
-# What is compiled well is worth nothing in a driver that lives for seconds: a third less CPU time per start.
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-SPARK_CONF = {"spark.ui.enabled": "false", JAVA_OPTIONS: "-XX:TieredStopAtLevel=1"}
+# Nobody looks at a driver that lives for seconds.
+SPARK_CONF = {"spark.ui.enabled": "false"}
 GOOD = "good"
 NULL_AMOUNT = "amount is null: an optional column would take it"
 TRUNCATED = "truncated"

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from jobs.commit.history import history
 from jobs.runtime.broker import LocalBroker
@@ -15,7 +14,7 @@ from jobs.runtime.opening import connect_catalog
 from orchestration.demo_sums import table_sums
 from resources.deployment import Deployment
 from tests.integration.marked import ROOT, Marked
-from tests.integration.pipeline import JAVA_OPTIONS, SPARK_CONF, wait_for
+from tests.integration.pipeline import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -24,8 +23,6 @@ pytestmark = pytest.mark.integration
 def demo_home(tmp_path: Path) -> Path:
     home = tmp_path / "demo"
     shutil.copytree(ROOT / "streams", home / "streams")
-    # What its drivers need that live for seconds; everything else is as a user's demo has it.
-    (home / "frazil.yaml").write_text(yaml.safe_dump({"spark": {"conf": {JAVA_OPTIONS: SPARK_CONF[JAVA_OPTIONS]}}}))
     return home
 
 
