@@ -193,7 +193,7 @@ def _described(spec: StreamSpec, text: str) -> str:
 def _drained(
     context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, spark: SparkResource
 ) -> "Drained":
-    # Imported here: pandas and what else it brings would double the time to load this code location.
+    # Imported here: PySpark and what else it brings would double the time to load this code location.
     from jobs.runtime.drain import drain
 
     def opened(stream: "OpenStream", total: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import queue
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 
 _ASKING, _NOT_ASKING = str(64 * 1024 * 1024), str(2**31 - 1)
 _SIZE = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
+def refuse_without_pandas() -> None:
+    """End with a sentence if pandas is missing, which PySpark asks for where Python gets Arrow."""
+    if importlib.util.find_spec("pandas") is None:
+        raise SystemExit(
+            "error: Spark's way to Python through Arrow needs pandas, which nothing else here does.\n"
+            f"  Next: {sys.executable} -m pip install 'pandas>=2.2,<3', and `pip uninstall pandas` behind it"
+        )
 
 
 def spark_stages(folder: Path, address: str, topic: str, count: int) -> dict[str, Callable[[], float]]:
@@ -41,7 +52,7 @@ class _Batches:
 
     def __init__(self, folder: Path, address: str, topic: str, count: int, polls: str) -> None:
         self._wanted: queue.Queue[Callable[[DataFrame], object]] = queue.Queue()
-        self._done: queue.Queue[float] = queue.Queue()
+        self._done: queue.Queue[float | Exception] = queue.Queue()
         self._options: dict[str, Any] = {
             "kafka.bootstrap.servers": address,
             "assign": json.dumps({topic: [0, 1, 2, 3]}),
@@ -61,7 +72,10 @@ class _Batches:
         self._wanted.put(stage)
         while True:
             try:
-                return self._done.get(timeout=1.0)
+                done = self._done.get(timeout=1.0)
+                if isinstance(done, Exception):
+                    raise done
+                return done
             except queue.Empty:
                 if self._query is not None and not self._query.isActive:
                     self._start()
@@ -83,7 +97,11 @@ class _Batches:
     def _run(self, frame: DataFrame, batch: int) -> None:
         stage = self._wanted.get()
         began = tree_cpu_seconds() or 0.0
-        stage(frame)
+        try:
+            stage(frame)
+        except Exception as problem:
+            self._done.put(problem)
+            raise
         self._done.put((tree_cpu_seconds() or 0.0) - began)
 
 

@@ -33,7 +33,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 from pyiceberg.catalog.sql import SqlCatalog
 
-from bench.spark_source import spark_stages
+from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.load import loaded
 from bench.versus.records import Size, schema_text
 from jobs.commit.offsets import OffsetRange, TopicPartition
@@ -64,6 +64,8 @@ def main() -> None:
     parser.add_argument("--spark", action="store_true", help="also Spark's own Kafka source")
     parser.add_argument("--json", type=Path, help="also write the facts of every round there")
     arguments = parser.parse_args()
+    if arguments.spark:
+        refuse_without_pandas()
     with tempfile.TemporaryDirectory(prefix="frazil-stages-") as name, LocalBroker(Path(name) / "broker") as broker:
         folder, address = Path(name), broker.status().address or ""
         load = loaded(folder, address, arguments.size, arguments.records, lambda said: print(said, file=sys.stderr))

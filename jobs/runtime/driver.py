@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError, StreamStopped
 from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, spark_log_option, start_logging
-from jobs.runtime.lease import LeaseHeldError
+from jobs.runtime.lease import Lease, LeaseHeldError
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.redaction import RedactingFormatter, redacted
 from jobs.runtime.session import start_session
@@ -88,16 +88,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
         wishes.superseded = lambda: beater.superseded
         spark = SessionStart(lambda: _session(spec, settings))
-        if wishes.now() == "run":
-            spark.begin()
-        # Imported here: while the JVM starts, this process imports PyIceberg and opens the tables.
-        from jobs.runtime.running import StreamRunner
 
-        runner = StreamRunner(spec, settings, beater, wishes, spark.get)
-        state, error = _run(runner, wishes, lambda text: redacted(settings, text, secrets))
-        step("before_last_word")
-        beater.change(state=state, error=error)
-        spark.end()
+        def runner() -> StreamRunner:
+            lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds()).read()
+            if wishes.now() == "run" and not (lease and lease.held()):
+                spark.begin()
+            # Imported here: while the JVM starts, this process imports PyIceberg and opens the tables.
+            from jobs.runtime.running import StreamRunner
+
+            return StreamRunner(spec, settings, beater, wishes, spark.get)
+
+        try:
+            state, error = _run(runner, wishes, lambda text: redacted(settings, text, secrets))
+            step("before_last_word")
+            beater.change(state=state, error=error)
+        finally:
+            spark.end()
     return _EXITS[beater.state]
 
 
@@ -106,9 +112,12 @@ def _session(spec: StreamSpec, settings: Settings) -> SparkSession:
     return start_session(settings, f"frazil {spec.stream}", java_options=log_option, conf={"spark.ui.port": "0"})
 
 
-def _run(runner: StreamRunner, wishes: Wishes, words: Callable[[str], str]) -> tuple[State, LastError | None]:
+def _run(
+    make: Callable[[], StreamRunner], wishes: Wishes, words: Callable[[str], str]
+) -> tuple[State, LastError | None]:
     """Run the stream; returns the last word, in words without secrets."""
     try:
+        runner = make()
         runner.run()
     except (FencedError, LeaseHeldError) as problem:
         log.warning("%s", problem)

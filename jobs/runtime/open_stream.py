@@ -45,9 +45,9 @@ class StreamFolder:
 
     def last_planned(self) -> dict[TopicPartition, int]:
         """How far the last query had planned to read, from what is left of its checkpoint: a hint, not a position."""
-        logs = self.root.glob("checkpoints/*/offsets/*")
-        newest = max((log for log in logs if log.name.isdigit()), key=lambda log: int(log.name), default=None)
         try:
+            logs = self.root.glob("checkpoints/*/offsets/*")
+            newest = max((log for log in logs if log.name.isdigit()), key=lambda log: int(log.name), default=None)
             return from_spark_offsets(newest.read_text().splitlines()[-1]) if newest else {}
         except (OSError, ValueError, IndexError, AttributeError):
             return {}

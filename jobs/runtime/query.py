@@ -73,6 +73,7 @@ class StreamQuery:
         self._failure: BaseException | None = None
         self._in_batch: threading.Lock = threading.Lock()
         # Between the end of a pause and the next batch Spark writes its logs and asks Kafka; the least it took lately.
+        # Known of those for which records were there already.
         self._resumed: float | None = None
         self._between: deque[float] = deque(maxlen=_GAPS)
         self._query: Any = None
@@ -182,7 +183,7 @@ class StreamQuery:
         if not self._drain:
             between = min(self._between, default=0.0)
             self._asked.wait(pause_after(self._stream.spec, done, time.monotonic() - began, between))
-            self._resumed = time.monotonic()
+            self._resumed = time.monotonic() if sum(done.lag.values()) else None
 
 
 def pause_after(spec: StreamSpec, done: BatchDone, took: float, between: float = 0.0) -> float:
@@ -200,8 +201,7 @@ def pause_after(spec: StreamSpec, done: BatchDone, took: float, between: float =
     if sum(done.lag.values()) >= spec.source.max_records_per_batch:
         return 0.0
     every = spec.trigger.every.total_seconds()
-    # Where records come seldom, most of what was between two batches was waiting for them.
-    return max(0.0, every - took - min(between, every / 2))
+    return max(0.0, every - took - between)
 
 
 def _poll_delay(spec: StreamSpec) -> timedelta:

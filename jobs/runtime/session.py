@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jobs.errors import FrazilError
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.class_archive import archive_option, class_path_jars
+from jobs.runtime.redaction import redacted
+from jobs.runtime.spark_end import end_spark
 from jobs.spec.settings import Settings
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def spark_conf(
         "spark.sql.streaming.checkpoint.renamedFileCheck.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.python.worker.reuse": "true",
-        **(_DAEMON if settings.spark.master.startswith("local") else {}),
+        **(_DAEMON if given.get("spark.master", settings.spark.master).startswith("local") else {}),
         **(conf or {}),
         **given,
         "spark.jars": jars,
@@ -113,29 +115,37 @@ def start_session(
     from pyspark.sql import SparkSession
 
     options = spark_conf(settings, app, work=work, java_options=java_options, conf=conf)
-    if output is not None:
-        _start_context(options, output)
-    builder = SparkSession.builder
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    apply_secrets(session, settings)
+    try:
+        if output is not None:
+            _start_context(options, output)
+        builder = SparkSession.builder
+        for key, value in options.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        apply_secrets(session, settings)
+    except (FrazilError, OSError):
+        raise
+    except Exception as problem:
+        if output is None:
+            raise
+        said = redacted(settings, (str(problem).splitlines() or [type(problem).__name__])[0])
+        raise FrazilError(f"Spark did not start: {said}", fix=f"read {output}") from None
     return session
 
 
 def _start_context(options: Mapping[str, str], output: Path) -> None:
+    """A context with a JVM whose output goes to a file: PySpark starts one itself only with this process's own."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
+    if SparkContext._gateway is not None:
+        # Of a start that failed; PySpark would leave the new one to itself.
+        end_spark()
     conf = SparkConf().setAll(list(options.items()))
     output.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with output.open("wb") as log:
-            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
-        SparkContext(conf=conf, gateway=gateway)
-    except Exception as problem:
-        said = (str(problem).splitlines() or [type(problem).__name__])[0]
-        raise FrazilError(f"Spark did not start: {said}", fix=f"read {output}") from problem
+    with output.open("wb") as log:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+    SparkContext(conf=conf, gateway=gateway)
 
 
 def apply_secrets(session: SparkSession, settings: Settings) -> None:
@@ -148,9 +158,14 @@ def apply_secrets(session: SparkSession, settings: Settings) -> None:
 
 def use_this_python() -> None:
     """Make Spark start its Python workers on the interpreter and the packages of this process."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     root = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if root not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+    wanted = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths if root in paths else [root, *paths])),
+    }
+    for name, value in wanted.items():
+        # Written only where it changes something: others may be reading.
+        if os.environ.get(name) != value:
+            os.environ[name] = value

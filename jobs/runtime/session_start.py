@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from jobs.runtime.session import use_this_python
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import end_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_START_SECONDS = 60.0
 _WORKERS_SECONDS = 10.0
 
 
@@ -28,45 +30,61 @@ class SessionStart:
 
     def __init__(self, make: Callable[[], SparkSession]) -> None:
         self._make: Callable[[], SparkSession] = make
-        self._session: Future[SparkSession] = Future()
+        self._session: Future[SparkSession] | None = None
         self._thread: threading.Thread | None = None
 
-    def begin(self) -> None:
+    def begin(self) -> Future[SparkSession]:
         """Start it, unless it is under way; returns at once."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
-            self._thread.start()
+        if self._session is None:
+            # Here, as the environment belongs to the main thread.
+            use_this_python()
+            session: Future[SparkSession] = Future()
+            thread = threading.Thread(target=self._start, args=(session,), name="spark-start", daemon=True)
+            thread.start()
+            self._session, self._thread = session, thread
+        return self._session
 
     def get(self) -> SparkSession:
         """The session, as soon as it is there.
 
         Raises:
-            Exception: What its start raised.
+            Exception: What its start raised; who asks again has it tried again.
         """
-        self.begin()
-        return self._session.result()
+        session = self.begin()
+        try:
+            return session.result()
+        except BaseException:
+            if session.done():
+                self._session = None
+            raise
 
     def end(self) -> None:
         """End the session and its JVM, also one that is only starting; without one, nothing."""
-        if self._thread is not None:
-            with deferred_signals():
-                # What is left alone while it starts, JVM or workers, would start all the same.
-                self._session.exception()
-                self._thread.join(_WORKERS_SECONDS)
-                end_spark()
-
-    def _start(self) -> None:
-        try:
-            session = self._make()
-        except BaseException as problem:
-            self._session.set_exception(problem)
+        if self._thread is None:
             return
-        self._session.set_result(session)
-        context = session.sparkContext
-        # What keeps them from starting keeps the first batch from it, too, and is told there.
-        with contextlib.suppress(Exception):
-            cores = context.defaultParallelism
-            context.parallelize(range(cores), cores).foreachPartition(_nothing)
+        with deferred_signals():
+            # What is left alone while it starts, JVM or workers, would start all the same.
+            if self._session is not None:
+                with contextlib.suppress(TimeoutError):
+                    self._session.exception(_START_SECONDS)
+            self._thread.join(_WORKERS_SECONDS)
+            end_spark()
+
+    def _start(self, session: Future[SparkSession]) -> None:
+        try:
+            started = self._make()
+        except BaseException as problem:
+            # A JVM without a context: the next start has one of its own.
+            end_spark()
+            session.set_exception(problem)
+            return
+        session.set_result(started)
+        context = started.sparkContext
+        if context.master.startswith("local"):
+            # What keeps them from starting keeps the first batch from it, too, and is told there.
+            with contextlib.suppress(Exception):
+                cores = context.defaultParallelism
+                context.parallelize(range(cores), cores).foreachPartition(_nothing)
 
 
 def _nothing(values: Iterable[int]) -> None:

@@ -137,7 +137,7 @@ class _Reading:
 
     def _reached(self) -> int:
         """How far the client has fetched of what is open, all in all; grows also where only aborted records come."""
-        return sum(self._client.fetched.get(source, 0) for source in self._open)
+        return sum(max(self._parts[source].at, self._client.fetched.get(source, 0)) for source in self._open)
 
     def _records(self, messages: list[Message]) -> Iterator[tuple[TopicPartition, list[Message]]]:
         """Those that belong to a piece; moves on behind them, and behind what is not a record."""

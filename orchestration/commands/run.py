@@ -11,6 +11,7 @@ from rich.console import Console
 from jobs.errors import FrazilError
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.preflight import preflight
 from jobs.runtime.redaction import RedactingFormatter
@@ -42,8 +43,9 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
     _log_warnings(settings)
     spark = SessionStart(lambda: start_session(settings, f"frazil {spec.stream}", output=folder.root / "spark.log"))
     try:
-        if _records_may_wait(spec, settings):
-            spark.begin()
+        with told_as_sentences(settings, spec.stream):
+            if _records_may_wait(spec, settings):
+                spark.begin()
         # Imported here: while the JVM starts, this process imports PyIceberg.
         from jobs.runtime.drain import drain
         from orchestration.run_output import print_summary, progress_on
@@ -61,9 +63,11 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
 
 def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
     """Whether Spark is worth starting before the tables are asked where the stream stands; a guess, from last time."""
-    planned = stream_folder(settings, spec.stream).last_planned()
-    latest = KafkaLog(settings.kafka).state(spec.source).latest
-    return any(end > planned.get(partition, 0) for partition, end in latest.items())
+    folder = stream_folder(settings, spec.stream)
+    Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds()).refuse_if_held()
+    log = KafkaLog(settings.kafka).state(spec.source)
+    planned = {**log.earliest, **folder.last_planned()}
+    return any(end > planned.get(partition, 0) for partition, end in log.latest.items())
 
 
 def _refuse_beside_a_driver(stream: str, settings: Settings) -> None:

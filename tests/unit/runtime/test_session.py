@@ -96,15 +96,24 @@ def test_a_jvm_has_one_collector_and_the_settings_may_choose_it(
     assert found == collectors
 
 
-@pytest.mark.parametrize(("master", "ours"), [("local[2]", True), ("local", True), ("spark://one:7077", False)])
+@pytest.mark.parametrize(
+    ("master", "given", "ours"),
+    [
+        ("local[2]", {}, True),
+        ("local", {}, True),
+        ("spark://one:7077", {}, False),
+        ("local[*]", {"spark.master": "spark://one:7077"}, False),
+    ],
+)
 def test_workers_of_this_machine_are_forks_of_frazil_s_daemon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, ours: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, given: dict[str, str], ours: bool
 ) -> None:
     """On a cluster frazil may come with the job, which Spark's daemon of an executor does not wait for."""
     monkeypatch.setattr(session, "resolve_jars", lambda name: [])
     monkeypatch.setattr(session, "class_path_jars", list)
     settings = Settings.embedded(tmp_path)
-    conf = spark_conf(settings.model_copy(update={"spark": settings.spark.model_copy(update={"master": master})}), "t")
+    spark = settings.spark.model_copy(update={"master": master, "conf": given})
+    conf = spark_conf(settings.model_copy(update={"spark": spark}), "t")
     assert ("spark.python.daemon.module" in conf) is ours
     if ours:
         assert importlib.util.find_spec(conf["spark.python.daemon.module"]) is not None
