@@ -80,7 +80,7 @@ class SessionStart:
             return
         session.set_result(started)
         context = started.sparkContext
-        if context.master.startswith("local"):
+        if str(context.master).startswith("local"):
             # What keeps them from starting keeps the first batch from it, too, and is told there.
             with contextlib.suppress(Exception):
                 cores = context.defaultParallelism
