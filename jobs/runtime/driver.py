@@ -8,6 +8,7 @@ batches. Its heartbeat says how it is, and its last beat how it ended.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import signal
 import sys
@@ -90,8 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = SessionStart(lambda: _session(spec, settings))
 
         def runner() -> StreamRunner:
-            lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds()).read()
-            if wishes.now() == "run" and not (lease and lease.held()):
+            if wishes.now() == "run" and not _is_held(folder, spec, settings):
                 spark.begin()
             # Imported here: while the JVM starts, this process imports PyIceberg and opens the tables.
             from jobs.runtime.running import StreamRunner
@@ -105,6 +105,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             spark.end()
     return _EXITS[beater.state]
+
+
+def _is_held(folder: Path, spec: StreamSpec, settings: Settings) -> bool:
+    """Whether another driver seems to have the stream; a start of Spark would be in vain."""
+    with contextlib.suppress(FrazilError, OSError):
+        lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds()).read()
+        return lease is not None and lease.held()
+    return False
 
 
 def _session(spec: StreamSpec, settings: Settings) -> SparkSession:

@@ -109,7 +109,7 @@ def start_session(
         settings, app, work, java_options, conf: As `spark_conf` takes them.
 
     Raises:
-        FrazilError: It does not start; names `output`.
+        FrazilError: It does not start; names `output`, without which PySpark's own error is raised.
     """
     use_this_python()
     from pyspark.sql import SparkSession
