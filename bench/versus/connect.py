@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import time
 import urllib.error
@@ -92,6 +93,9 @@ class ConnectWorker:
         """Make the table, the control topic and the files, so that only the worker itself is left to start."""
         resolve_jars("connect", on_progress=self._say)
         self._home.create_table()
+        # Two tasks that turn it on at once can make one of them fail; the file keeps it.
+        with contextlib.closing(sqlite3.connect(self._home.path / ".frazil" / "catalog.db")) as catalog_file:
+            catalog_file.execute("PRAGMA journal_mode=WAL")
         self.folder.mkdir(parents=True, exist_ok=True)
         admin = AdminClient({"bootstrap.servers": self._address, "log_level": 0})
         for future in admin.create_topics([NewTopic(self._control_topic, 1, 1)]).values():
