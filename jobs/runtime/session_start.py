@@ -74,8 +74,9 @@ class SessionStart:
         try:
             started = self._make()
         except BaseException as problem:
-            # A JVM without a context: the next start has one of its own.
-            end_spark()
+            # A JVM without a context: the next start has one of its own. Whatever happens, who waits is told.
+            with contextlib.suppress(Exception):
+                end_spark()
             session.set_exception(problem)
             return
         session.set_result(started)

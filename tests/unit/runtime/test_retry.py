@@ -118,7 +118,7 @@ def test_a_stop_ends_the_waiting() -> None:
             "jobs.runtime.kafka_log.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",
             True,
         ),
-        ("jobs.runtime.slice_reader.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
+        ("jobs.runtime.slice_client.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
     ],
 )
 def test_what_a_task_raised(last_line: str, transient: bool) -> None:
