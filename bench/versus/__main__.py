@@ -87,7 +87,7 @@ def _compare(arguments: argparse.Namespace, folder: Path, broker: LocalBroker, l
             runs.append(contest.frazil(home, number) if side == "frazil" else contest.connect(home, number, side))
             rows.append(rows_of(home.catalog().load_table(TABLE)))
             say(f"round {number}, {side}: {_line(runs[-1])}; {rows[-1]}")
-            shutil.rmtree(home.path)
+            shutil.rmtree(home.path, ignore_errors=True)
         check_rows(load, rows)
     home = Home.of(folder / "settings", load, broker.status().address or "", batch=arguments.batch)
     settings = settings_of(home, load, arguments.batch, sink)
@@ -117,7 +117,7 @@ def _trials(
         home = contest.home("connect", 0)
         found[tasks] = contest.connect(home, 0)
         say(f"trial with {tasks} tasks: {_line(found[tasks])}")
-        shutil.rmtree(home.path)
+        shutil.rmtree(home.path, ignore_errors=True)
     return found
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -208,6 +210,11 @@ class Pipeline:
         output = self.run(f"{step}=kill", expect=-signal.SIGKILL)
         assert f"step {step}: SIGKILL" in output
         return output
+
+    def lose_state(self) -> None:
+        """Take the state away, in one step: the JVM of a driver just killed may still be tidying up in there."""
+        gone = self.settings().state.rename(tempfile.mkdtemp(prefix="lost-", dir=self.home))
+        shutil.rmtree(gone, ignore_errors=True)
 
     def landed(self) -> Counter[Coordinates]:
         """How often each record stands in the table."""

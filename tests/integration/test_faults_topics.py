@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +188,7 @@ def test_no_edit_moves_the_position_past_unread_records(pipeline: Make, spark: S
     assert one.drain(spark).counts.read == 22
     # With the state lost, too.
     fill()
-    shutil.rmtree(one.settings().state)
+    one.lose_state()
     assert one.drain(spark).counts.read == 22
     # Other tables, where the former ones are known: `latest` would pass over what nobody read.
     fill()

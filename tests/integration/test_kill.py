@@ -63,7 +63,7 @@ def test_checkpoint_and_state_deleted(
     one.run_and_die("after_anchor_commit")
     shutil.rmtree(one.folder().root / "checkpoints")
     die(one, spark, monkeypatch, "before_claim")
-    shutil.rmtree(one.settings().state)
+    one.lose_state()
     one.produce(MIX)
     one.drain(spark)
     one.assert_exactly_once()

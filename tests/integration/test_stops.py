@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,7 +82,7 @@ def test_stamped_snapshots_expired_and_state_lost(pipeline: Make, spark: SparkSe
         table = one.catalog().load_table(name)
         old = [s.snapshot_id for s in table.snapshots() if s.snapshot_id != table.metadata.current_snapshot_id]
         table.maintenance.expire_snapshots().by_ids(old).commit()
-    shutil.rmtree(one.settings().state)
+    one.lose_state()
     one.produce({GOOD: 20})
     assert one.drain(spark).counts.read == 20
     one.assert_exactly_once()
@@ -256,7 +255,7 @@ def test_table_recreated_by_somebody_and_state_lost(pipeline: Make, spark: Spark
     schema = one.dead_table().schema()
     one.catalog().drop_table(one.dead_name)
     one.catalog().create_table(one.dead_name, schema)
-    shutil.rmtree(one.settings().state)
+    one.lose_state()
     with pytest.raises(TargetRecreatedError, match="dropped and created again"):
         one.drain(spark)
 
