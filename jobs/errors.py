@@ -20,5 +20,16 @@ class FrazilError(Exception):
         return self.message if self.fix is None else f"{self.message}\n  Next: {self.fix}"
 
 
+def first_line(said: BaseException | str, otherwise: str | None = None) -> str:
+    """The first line that says something: SQLAlchemy puts statements and parameters below it, Spark stack traces.
+
+    Args:
+        said: An exception, or its text.
+        otherwise: Where it says nothing; the exception's class if it is not given.
+    """
+    fallback = type(said).__name__ if otherwise is None else otherwise
+    return next((line.strip() for line in str(said).splitlines() if line.strip()), fallback)
+
+
 class StreamStopped(FrazilError):
     """A stream refuses to go on by itself, because going on would lose, double or mix records."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.deadline import within
 from jobs.supervise.stream_control import Done, StreamControl
 from orchestration.control_jobs import (
@@ -24,7 +24,6 @@ from orchestration.control_jobs import (
 )
 from orchestration.dagster_instance import dagster_home, dagster_instance
 from orchestration.reconcile.workers import WORKER_TAG, this_worker
-from orchestration.terminal import first_line
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 

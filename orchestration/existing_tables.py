@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.deadline import within
 from jobs.runtime.redaction import redacted
 from jobs.spec.maintenance import MaintainedTable, maintained_table, maintained_tables, namespaces_to_list
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.live import CATALOG_SECONDS
-from orchestration.terminal import first_line
 
 _CLOSE = 0.5
 

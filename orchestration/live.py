@@ -9,12 +9,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.deadline import within
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.opening import connect_catalog
 from jobs.spec.settings import KafkaSettings, Settings
-from orchestration.terminal import first_line
 
 KAFKA_SECONDS = 4.0
 CATALOG_SECONDS = 10.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.maintain.maintained import read_maintained, table_folder
 from jobs.maintain.plan import ACTIONS
 from jobs.maintain.results import OnProgress, TableResult
@@ -21,7 +21,6 @@ from jobs.spec.maintenance import MaintainedTable, maintained_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.existing_tables import ExistingTables, all_maintained
-from orchestration.terminal import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -60,11 +60,6 @@ def landing_bar(console: Console) -> Progress:
     )
 
 
-def first_line(problem: BaseException) -> str:
-    """The first line of what an exception says, or its class if it says nothing."""
-    return next((line.strip() for line in str(problem).splitlines() if line.strip()), type(problem).__name__)
-
-
 def thousands(value: Any) -> str:
     """A number with separators; a dash for None."""
     return "–" if value is None else f"{value:,}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -18,13 +20,14 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField, StringType
 
 from jobs.certify.workspace import PARTITIONS, Workspace
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.redaction import redacted
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import Settings
 from jobs.write.locations import local_folder
 
 _TOPIC_SECONDS = 30.0
+_FOLDER_SECONDS, _FOLDER_POLL_SECONDS = 10.0, 0.1
 
 
 def create(workspace: Workspace, catalog: Catalog) -> None:
@@ -67,7 +70,7 @@ def remove(workspace: Workspace, catalog: Catalog) -> list[str]:
                 for future in admin.delete_topics([workspace.name]).values():
                     future.result(timeout=_TOPIC_SECONDS)
     with _noted(settings, f"folder {workspace.folder}", left):
-        shutil.rmtree(workspace.folder)
+        _remove_folder(workspace.folder)
         with contextlib.suppress(OSError):
             workspace.folder.parent.rmdir()
     return left
@@ -94,6 +97,18 @@ def _remove_table(catalog: Catalog, name: str, namespace: str) -> str | None:
         with contextlib.suppress(OSError):
             folder.parent.rmdir()
     return None
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder in which the JVM of a driver that has just ended may still be tidying up its own."""
+    deadline = time.monotonic() + _FOLDER_SECONDS
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_FOLDER_POLL_SECONDS)
 
 
 def _folder_of(table: Table) -> tuple[Any, str] | None:
@@ -142,5 +157,4 @@ def _words(problem: Exception) -> str:
         return problem.message
     if isinstance(problem, KafkaException):
         return problem.args[0].str()
-    first = next((line.strip() for line in str(problem).splitlines() if line.strip()), "no reason given")
-    return f"{type(problem).__name__}: {first}"
+    return f"{type(problem).__name__}: {first_line(problem, 'no reason given')}"

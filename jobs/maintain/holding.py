@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.commit.history import stamps_along_main
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.maintain.keeping import CEILING, Hold, readers, streams_of, time_of
 from jobs.maintain.pending_notes import pending_notes
 from jobs.runtime.lease import Lease
@@ -64,7 +64,7 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
         ledger.fill(catalog, settings, concerned)
     except Exception as problem:
         said = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
-        told = redacted(settings, said.strip().splitlines()[0])
+        told = redacted(settings, first_line(said))
         log.warning("the ledger could not be filled for table %s: %s", name, told)
         return told
     return None

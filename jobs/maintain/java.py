@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from jobs.errors import first_line
 from jobs.runtime.redaction import redacted
 from jobs.spec.settings import Settings
 from jobs.spec.sorting import SortExpr
@@ -24,8 +25,7 @@ def said(settings: Settings, problem: BaseException) -> str:
     """
     java: Any = getattr(problem, "java_exception", None)
     text = _deepest(java) if java is not None else f"{type(problem).__name__}: {problem}"
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(problem).__name__)
-    return redacted(settings, first)[:_LONGEST]
+    return redacted(settings, first_line(text, type(problem).__name__))[:_LONGEST]
 
 
 def _deepest(java: Any) -> str:

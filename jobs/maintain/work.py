@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.maintain.procedures import Procedures
 from jobs.runtime.deadline import DeadlineError, within
 from jobs.runtime.redaction import redacted
@@ -92,8 +92,7 @@ class Work:
         return self._procedures
 
     def _failed(self, problem: Exception) -> FrazilError:
-        first = next((line.strip() for line in str(problem).splitlines() if line.strip()), "no reason given")
-        said = f"{type(problem).__name__}: {redacted(self.settings, first)}"
+        said = f"{type(problem).__name__}: {redacted(self.settings, first_line(problem, 'no reason given'))}"
         if "format_version" in str(problem) or "format version" in str(problem):
             return FrazilError(
                 f"table {self.name} is of a format version that this version of frazil does not know: {said}",

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.coordinates import JAVA_VERSIONS, PYSPARK_BELOW, PYSPARK_MINIMUM
 
 PYTHON_MINIMUM = (3, 11)
@@ -120,7 +120,7 @@ def check_java() -> Java:
     text = (answer.stderr or answer.stdout).strip()
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
-        shown = text.splitlines()[0] if text else f"nothing, exit status {answer.returncode}"
+        shown = first_line(text, f"nothing, exit status {answer.returncode}")
         # macOS has a /usr/bin/java that only tells where to get one.
         raise PreflightError(f"{executable} -version says: {shown}; frazil needs Java {_JAVA_NEEDED}", fix=_JAVA_FIX)
     version = int(match.group(1))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.class_archive import archive_option, class_path_jars
 from jobs.runtime.redaction import redacted
@@ -128,7 +128,7 @@ def start_session(
     except Exception as problem:
         if output is None:
             raise
-        said = redacted(settings, (str(problem).splitlines() or [type(problem).__name__])[0])
+        said = redacted(settings, first_line(problem))
         raise FrazilError(f"Spark did not start: {said}", fix=f"read {output}") from None
     return session
 

@@ -8,7 +8,7 @@ import logging
 import traceback
 from collections.abc import Iterator
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.redaction import redacted
 from jobs.spec.settings import Settings
 
@@ -50,17 +50,12 @@ def _told(problem: Exception, settings: Settings, stream: str) -> FrazilError | 
     if any(kind.__module__ in _CATALOG_MODULES for kind in type(problem).__mro__):
         return FrazilError(
             f"stream {stream}: catalog {settings.catalog.name} failed: {type(problem).__name__}: "
-            f"{redacted(settings, _first_line(problem))}",
+            f"{redacted(settings, first_line(problem, 'no reason given'))}",
             fix=f"`frazil validate`, which asks the catalog; then {again}",
         )
     if not isinstance(problem, OSError):
         return None
-    said = redacted(settings, problem.strerror or _first_line(problem))
+    said = redacted(settings, problem.strerror or first_line(problem))
     place = f"{problem.filename}: " if problem.filename else ""
     remedy = "make room there" if problem.errno in _FULL else "see to that place"
     return FrazilError(f"stream {stream}: {place}{said}.", fix=f"{remedy}, then {again}")
-
-
-def _first_line(problem: Exception) -> str:
-    """Without the statement and its parameters, which SQLAlchemy puts on the lines below."""
-    return next((line.strip() for line in str(problem).splitlines() if line.strip()), "no reason given")

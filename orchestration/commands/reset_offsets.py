@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import dagster as dg
 
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.reset_plan import Counting, ResetPlan
 from jobs.runtime.reset_request import reset_request
 from jobs.runtime.resetting import plan_reset, reset
@@ -13,7 +13,7 @@ from orchestration.asker import asker
 from orchestration.control import open_ledger
 from orchestration.reset_job import ResetConfig, counting, outcome, reset_offsets_job, reset_run_config, reset_tags
 from orchestration.reset_report import reset_facts, reset_rows, reset_sentences
-from orchestration.terminal import first_line, messages, print_columns, print_json
+from orchestration.terminal import messages, print_columns, print_json
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
