@@ -13,6 +13,7 @@ from jobs.errors import FrazilError, first_line
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.class_archive import archive_option, class_path_jars
 from jobs.runtime.redaction import redacted
+from jobs.runtime.scratch import process_folder
 from jobs.runtime.spark_end import end_spark
 from jobs.spec.settings import Settings
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
+_LOCAL_FOLDER = "spark.local.dir"
 # Names of Spark's, Kafka's, Iceberg's and object stores' settings, and values with a password within an address.
 REDACTED = (
     r"(?i)secret|password|passphrase|token|credential|authorization|jaas|keystore|url"
@@ -74,7 +76,7 @@ def spark_conf(
         _CLASS_PATH: ":".join([*map(str, class_path_jars()), *filter(None, [given.pop(_CLASS_PATH, "")])]),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(scratch / "local"),
+        _LOCAL_FOLDER: given.get(_LOCAL_FOLDER) or str(process_folder(scratch / "local")),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.showConsoleProgress": "false",
         # Spark's own patterns do not know the options in which Kafka's client takes a password or a private key, nor

@@ -100,6 +100,8 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     assert again is not None
     assert (again.attempt, again.state) == (3, "running")
     made.wait_until_landed()
+    # What the killed JVM left, copies of its jars for one, is gone.
+    assert len(list((made.settings().state / "spark" / "local").glob("*/"))) == 1
     # Each letter is in its topic once, also over the end of the one and the start of the other.
     letters = Letters(made.home, made.address, made.stream)
     wait_for(lambda: len(letters.seen()) == 7, "all letters in their topic")
