@@ -26,7 +26,7 @@ def demo_home(tmp_path: Path) -> Path:
     return home
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(500)
 def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -> None:
     first = Marked(demo_home, ["demo", "--payments", "4000"])
     wait_for(lambda: first.ended() or bool(first.living("SparkSubmit")), "the JVM of Dagster's run", 200)
@@ -37,7 +37,7 @@ def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -
     assert first.living() == []
 
     second = Marked(demo_home, ["demo", "--once", "--payments", "3000"])
-    status, output, errors = second.finish(300)
+    status, output, errors = second.finish(200)
     assert status == 0, output + errors
     assert "Produced = landed + dead letters + tombstones." in output
     assert second.living() == []
