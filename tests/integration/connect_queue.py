@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from jobs.runtime.connect_queue import QueueResult, take_queue
 from jobs.runtime.replay_trial import ReplayRequest
 from tests.helpers.forked import Forked, frazil
-from tests.integration.pipeline import Pipeline, create_topic, payment
+from tests.integration.pipeline import Pipeline, payment
+from tests.integration.topics import create_topic
 
 SOURCE = "payments.of.connect"
 

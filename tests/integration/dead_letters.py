@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -25,6 +24,7 @@ from jobs.spec.settings import KafkaSettings
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from tests.helpers.forked import Forked
+from tests.integration.topics import messages_of
 
 TABLE = "tests.letters_dead"
 SEEN = datetime(2026, 11, 1, 10, 0, 0, tzinfo=UTC)
@@ -63,6 +63,7 @@ class Letters:
     stream: str
     topic: dict[str, Any] = field(default_factory=dict)
     epoch: int = 1
+    request_timeout: timedelta = timedelta(seconds=15)
 
     def __post_init__(self) -> None:
         self.topic = {"name": f"{self.stream}.dead", "create": True, "replication_factor": 1} | self.topic
@@ -124,7 +125,8 @@ class Letters:
         """What publishes, in this process."""
         topic, catalog = self.letter_topic(), self.catalog()
         # The settings' Kafka, where the stream reads; the topic may be elsewhere.
-        kafka = cluster_of(topic, KafkaSettings(bootstrap_servers=self.address, request_timeout=timedelta(seconds=15)))
+        reads = KafkaSettings(bootstrap_servers=self.address, request_timeout=self.request_timeout)
+        kafka = cluster_of(topic, reads)
         notes = Notes(self.folder / "state", topic.name, kafka.bootstrap_servers or "", TABLE, write_durably)
         load = changed.pop("load", lambda: catalog.load_table(TABLE))
         return Outbox(self.stream, TABLE, topic, kafka, load, notes, self.epoch, **changed)
@@ -143,37 +145,11 @@ class Letters:
 
     def read(self, isolation: str = "read_committed", options: dict[str, Any] | None = None) -> list[Read]:
         """All of the topic that a reader with this isolation sees."""
-        name = self.topic["name"]
-        consumer = Consumer(
-            {"bootstrap.servers": self.address}
-            | (options or {})
-            | {
-                "group.id": f"{self.stream}-reader",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
-        try:
-            partitions = consumer.list_topics(name, timeout=20).topics[name].partitions
-            consumer.assign([TopicPartition(name, number, 0) for number in partitions])
-            found: list[Read] = []
-            open_ends = set(partitions)
-            while open_ends:
-                message = consumer.poll(20)
-                assert message is not None, f"no end of {name} in sight"
-                error = message.error()
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    open_ends.discard(message.partition() or 0)
-                    continue
-                headers: Any = message.headers() or []
-                found.append(
-                    Read(message.key(), message.value(), headers, message.timestamp(), message.partition() or 0)
-                )
-            return found
-        finally:
-            consumer.close()
+        found: list[Read] = []
+        for message in messages_of(self.address, self.topic["name"], {**(options or {}), "isolation.level": isolation}):
+            headers: Any = message.headers() or []
+            found.append(Read(message.key(), message.value(), headers, message.timestamp(), message.partition() or 0))
+        return found
 
     def seen(self, **reading: Any) -> list[Where]:
         """Where the records of the letters in the topic stood, in the topic's order if it has one partition."""

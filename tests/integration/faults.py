@@ -16,7 +16,8 @@ from jobs import steps
 from jobs.runtime.running import StreamRunner
 from jobs.supervise.beater import Beater
 from jobs.supervise.wishes import Wishes
-from tests.integration.pipeline import Pipeline, wait_for
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import Pipeline
 from tests.integration.test_spark_reads import use_catalog
 
 if TYPE_CHECKING:

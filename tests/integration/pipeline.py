@@ -10,17 +10,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.commit.history import history, stamps_along_main
@@ -33,6 +31,8 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
+from tests.helpers.waiting import wait_for
+from tests.integration.topics import create_topic, idempotent_producer, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,21 +47,6 @@ GOOD = "good"
 NULL_AMOUNT = "amount is null: an optional column would take it"
 TRUNCATED = "truncated"
 TOMBSTONE = "tombstone"
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
-    """Wait until `condition` holds, or fail naming what was waited for.
-
-    What takes long to ask, as tables and Dagster do, is asked less often: what is waited for needs the processor, too.
-    """
-    began = time.monotonic()
-    deadline = began + seconds
-    while not condition():
-        now = time.monotonic()
-        if now > deadline:
-            raise AssertionError(f"waited {seconds:.0f} s for {what}")
-        time.sleep(min(max(0.05, 4 * (now - began)), 1.0))
-        began = time.monotonic()
 
 
 def payment(number: int, kind: str) -> bytes | None:
@@ -142,7 +127,7 @@ class Pipeline:
 
     def produce(self, kinds: Mapping[str, int], topic: str | None = None, partition: int | None = None) -> None:
         """Produce records of each kind, in turn over the partitions, transactions and headers left aside."""
-        producer = Producer({"bootstrap.servers": self.address, "acks": "all", "enable.idempotence": True})
+        producer = idempotent_producer(self.address, topic or self.stream)
         order = [kind for kind, count in kinds.items() for _ in range(count)]
         for kind in order:
             self.numbers += 1
@@ -172,7 +157,11 @@ class Pipeline:
         catalog = self.catalog()
 
         def all_landed() -> bool:
-            newest = history(catalog.load_table(self.table_name).metadata, self.stream).newest
+            try:
+                newest = history(catalog.load_table(self.table_name).metadata, self.stream).newest
+            except NoSuchTableError:
+                # The driver has not come so far.
+                return False
             position = newest.position if newest else {}
             return sum(at for p, at in position.items() if p.topic == self.stream) == produced
 
@@ -253,44 +242,3 @@ class Pipeline:
         newest = stamps[-1]
         counts = newest.totals
         assert counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered
-
-
-def create_topic(address: str, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-    """Create a topic and wait until the broker knows it."""
-    admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))]).values():
-        future.result(30)
-    wait_for(lambda: topic in admin.list_topics(timeout=10).topics, f"topic {topic}")
-
-
-def delete_topic(address: str, topic: str) -> None:
-    """Delete a topic and wait until it is gone."""
-    admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.delete_topics([topic]).values():
-        future.result(30)
-    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics, f"the end of topic {topic}")
-
-
-def read_topic(address: str, topic: str) -> list[tuple[int, int, bytes | None]]:
-    """Every record that the topic holds: partition, offset, value."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": f"count-{os.getpid()}", "enable.auto.commit": False})
-    try:
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-        records: list[tuple[int, int, bytes | None]] = []
-        for number in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
-            consumer.assign([TopicPartition(topic, number, low)])
-            position = low
-            deadline = time.monotonic() + 60
-            while position < high:
-                assert time.monotonic() < deadline, f"reading {topic}-{number} stands at {position} of {high}"
-                for message in consumer.consume(10_000, timeout=1.0):
-                    assert message.error() is None, message.error()
-                    value = message.value()
-                    offset = message.offset()
-                    assert offset is not None
-                    records.append((number, offset, value if value is None else bytes(value)))
-                    position = offset + 1
-        return records
-    finally:
-        consumer.close()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from confluent_kafka import Producer
 from pyiceberg.expressions import EqualTo
 
 from orchestration.cli import main
-from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, create_topic, payment, read_topic, wait_for
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
+from tests.integration.topics import create_topic, read_topic
 from tests.unit.verify.audit_stream import RealStream
 from tests.unit.verify.audit_world import HOLE, ROW, TOMBSTONE
 
@@ -63,13 +66,14 @@ def compacted_topic(address: str, topic: str) -> int:
         producer.produce(topic, key=f"k{number % 50}".encode(), value=json.dumps(whole).encode(), partition=0)
         producer.poll(0)
     assert producer.flush(30) == 0
-    left = 2000
+    left, since = 2000, time.monotonic()
 
     def compacted() -> bool:
-        nonlocal left
+        nonlocal left, since
         now = len(read_topic(address, topic))
-        settled, left = now == left < 1500, now
-        return settled
+        if now != left:
+            left, since = now, time.monotonic()
+        return left < 1500 and time.monotonic() - since > 1
 
     wait_for(compacted, f"the compaction of {topic}", 120)
     return left

@@ -20,7 +20,8 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
 from jobs.runtime.opening import connect_catalog
 from jobs.spec.settings import load_settings
-from tests.integration.pipeline import ROOT, SPARK_CONF, wait_for
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import ROOT, SPARK_CONF
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
-from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,8 @@ from jobs.runtime.connect_trial import try_queue
 from jobs.runtime.opening import ensure_tables
 from jobs.runtime.topic_reader import TopicReader
 from tests.integration.connect_queue import SOURCE, Queue
-from tests.integration.pipeline import GOOD, NULL_AMOUNT, TRUNCATED, Pipeline, create_topic
+from tests.integration.pipeline import GOOD, NULL_AMOUNT, TRUNCATED, Pipeline
+from tests.integration.topics import create_topic
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,8 @@ from orchestration.children import session_members
 from orchestration.dagster_services import DagsterServices
 from orchestration.graphql import FINISHED, Dagster
 from resources.deployment import Deployment
-from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

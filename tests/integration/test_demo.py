@@ -13,8 +13,8 @@ from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.opening import connect_catalog
 from orchestration.demo_sums import table_sums
 from resources.deployment import Deployment
+from tests.helpers.waiting import wait_for
 from tests.integration.marked import ROOT, Marked
-from tests.integration.pipeline import wait_for
 
 pytestmark = pytest.mark.integration
 

@@ -17,8 +17,10 @@ from confluent_kafka import Consumer, TopicPartition
 from jobs.commit.history import history
 from jobs.runtime.processes import session_members
 from jobs.supervise.heartbeat import Heartbeat
+from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
-from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, create_topic, wait_for
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.topics import create_topic
 
 pytestmark = pytest.mark.integration
 FAST = {"every": "1s"}

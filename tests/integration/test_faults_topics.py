@@ -18,8 +18,10 @@ from jobs.commit.errors import (
     TopicRecreatedError,
 )
 from jobs.runtime.drain import drain
+from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, die, once
-from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, delete_topic, read_topic, wait_for
+from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
+from tests.integration.topics import delete_topic, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,9 @@ from jobs.commit.history import stamps_along_main
 from jobs.runtime.drain import drain
 from jobs.runtime.full_disk import DiskFullError
 from jobs.runtime.lease import Lease
+from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, small_disk
-from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline, wait_for
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

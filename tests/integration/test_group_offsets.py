@@ -14,7 +14,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from jobs.commit.offsets import TopicPartition
 from jobs.runtime.group_offsets import COORDINATOR_NOT_READY, GroupOffsets
 from jobs.spec.settings import KafkaSettings
-from tests.integration.pipeline import create_topic, wait_for
+from tests.helpers.waiting import wait_for
+from tests.integration.topics import create_topic
 
 pytestmark = pytest.mark.integration
 

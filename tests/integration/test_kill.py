@@ -17,16 +17,9 @@ from pyiceberg.types import StringType
 
 from jobs.commit.errors import HalfCommittedError
 from jobs.runtime.lease import Lease
+from tests.helpers.waiting import wait_for
 from tests.integration.faults import die
-from tests.integration.pipeline import (
-    GOOD,
-    NULL_AMOUNT,
-    SCHEMA,
-    TOMBSTONE,
-    TRUNCATED,
-    Pipeline,
-    wait_for,
-)
+from tests.integration.pipeline import GOOD, NULL_AMOUNT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

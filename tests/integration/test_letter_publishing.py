@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,9 @@ from jobs.runtime.opening import connect_catalog, opened
 from jobs.spec.security import librdkafka_options
 from orchestration.letter_topic_check import check_letter_topic
 from tests.helpers.tls import make_tls
+from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
-from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, wait_for
+from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +54,11 @@ def test_another_cluster_with_security_of_its_own(
         "ca": str(tmp_path / "tls" / "ca.pem"),
     }
     one = Letters(
-        tmp_path / "letters", broker, "elsewhere", {"kafka": {"bootstrap_servers": address, "security": security}}
+        tmp_path / "letters",
+        broker,
+        "elsewhere",
+        {"kafka": {"bootstrap_servers": address, "security": security}},
+        request_timeout=timedelta(seconds=8),
     )
     one.claim(1)
     expected = one.add(1, 0, range(7))
@@ -77,7 +83,7 @@ def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
 ) -> None:
     address = elsewhere.status().address
     assert address is not None
-    one = Letters(tmp_path / "letters", address, "away")
+    one = Letters(tmp_path / "letters", address, "away", request_timeout=timedelta(seconds=5))
     one.claim(1)
     expected = one.add(1, 0, range(3))
     told: list[LettersState] = []
@@ -100,7 +106,7 @@ def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
 
 
 def test_ending_while_the_cluster_is_away_takes_seconds(tmp_path: Path) -> None:
-    one = Letters(tmp_path / "letters", "127.0.0.1:1", "nowhere")
+    one = Letters(tmp_path / "letters", "127.0.0.1:1", "nowhere", request_timeout=timedelta(seconds=5))
     one.claim(1)
     one.add(1, 0, range(3))
     publishing = LetterPublishing("nowhere", one.outbox())

@@ -24,7 +24,7 @@ from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.policy import Policy
 from jobs.verify import ledger
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
-from tests.integration.pipeline import wait_for
+from tests.helpers.waiting import wait_for
 from tests.unit.deadletter.letters_world import GOOD, LettersWorld
 
 if TYPE_CHECKING:

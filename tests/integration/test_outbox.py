@@ -19,8 +19,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from jobs.deadletter.outbox_session import group_of
 from jobs.deadletter.outbox_topic import OutboxError
 from jobs.errors import FrazilError
+from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import TABLE, Letters
-from tests.integration.pipeline import create_topic, wait_for
+from tests.integration.topics import create_topic
 
 pytestmark = pytest.mark.integration
 

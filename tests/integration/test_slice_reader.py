@@ -28,6 +28,7 @@ from jobs.spec.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+from tests.integration.topics import idempotent_producer
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +48,7 @@ class Log:
         )
 
     def produce(self, *values: bytes | None, partition: int = 0, **more: Any) -> None:
-        producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True})
+        producer = idempotent_producer(self.address, self.topic)
         for value in values:
             producer.produce(self.topic, value, partition=partition, **more)
         assert producer.flush(30) == 0
@@ -94,7 +95,7 @@ def test_pieces_are_read_in_order_and_to_their_ends(log: Log) -> None:
 def test_many_small_pieces_are_read_at_once(broker: str) -> None:
     """Of 60 partitions; some pieces begin late, end early, are empty, or hold all that a block may."""
     log = Log(broker, 60)
-    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    producer = idempotent_producer(broker, log.topic)
     for number in range(60):
         for offset in range(12_000 if number == 30 else 40):
             producer.produce(log.topic, b"%d/%d" % (number, offset), partition=number)

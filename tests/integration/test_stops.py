@@ -20,16 +20,9 @@ from jobs.commit.errors import (
     TopicRecreatedError,
 )
 from jobs.errors import FrazilError
-from tests.integration.pipeline import (
-    GOOD,
-    NULL_AMOUNT,
-    TOMBSTONE,
-    TRUNCATED,
-    Pipeline,
-    delete_topic,
-    read_topic,
-    wait_for,
-)
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.topics import delete_topic, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,8 +19,9 @@ from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from orchestration.dagster_services import DagsterServices
 from resources.deployment import Deployment
+from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
-from tests.integration.pipeline import SPARK_CONF, Pipeline, payment, wait_for
+from tests.integration.pipeline import SPARK_CONF, Pipeline, payment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
-from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -15,6 +13,7 @@ from jobs.runtime.lease import LeaseHeldError
 from jobs.runtime.replay_opening import is_at_rest
 from jobs.steps import STEPS
 from jobs.verify.audit_replays import Replays
+from tests.helpers.waiting import wait_for
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, LettersWorld
 
 NOTHING = Selection(reasons=("none",))
@@ -23,13 +22,6 @@ HALF_DONE = {"replay_after_commit", "inside_life_change", "replay_after_life"}
 REPLAY_STEPS = [name for name, each in STEPS.items() if each.kind == "replay"]
 # Passed by a replay that finds nothing to recover.
 FIRST_STEPS = [name for name in REPLAY_STEPS if name != "replay_before_recovery"]
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.02)
 
 
 def run(world: LettersWorld, steps: str, *arguments: str) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from jobs.supervise import launcher
-from tests.unit.supervise.worlds import World, wait_for
+from tests.helpers.waiting import wait_for
+from tests.unit.supervise.worlds import World
 
 
 def end_all(world: World) -> None:

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from jobs.runtime.cpu import tree_cpu_seconds
 from jobs.runtime.processes import session_members
 from orchestration.children import Child, end_all
 from orchestration.interrupts import Interrupts, Terminated
+from tests.helpers.waiting import wait_for
 
 # A child that ignores SIGTERM, with a grandchild in a process group of its own, as Spark's Python workers have.
 STUBBORN = """
@@ -28,20 +27,13 @@ time.sleep(600)
 """
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def start(tmp_path: Path, code: str) -> Child:
     return Child("the test's child", [sys.executable, "-c", code], log=tmp_path / "log", env={"A": "1"}, cwd=tmp_path)
 
 
 def test_whatever_a_child_started_ends_with_it(tmp_path: Path) -> None:
     child = start(tmp_path, STUBBORN)
-    wait_for(lambda: "ready" in child.log.read_text())
+    wait_for(lambda: "ready" in child.log.read_text(), "the child")
     assert len(child.members()) == 2
     assert os.getsid(child.pid) == child.pid != os.getsid(0)
     end_all([child], grace_seconds=0.5)
@@ -50,10 +42,10 @@ def test_whatever_a_child_started_ends_with_it(tmp_path: Path) -> None:
 
 def test_a_grandchild_whose_parent_is_gone_is_found(tmp_path: Path) -> None:
     child = start(tmp_path, STUBBORN)
-    wait_for(lambda: "ready" in child.log.read_text())
+    wait_for(lambda: "ready" in child.log.read_text(), "the child")
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(FrazilError, match="the test's child ended with exit status -9"):
-        wait_for(lambda: child.check() is not None)
+        wait_for(lambda: child.check() is not None, "its end to be told")
     assert len(child.members()) == 1
     end_all([child], grace_seconds=0.5)
     assert session_members(child.pid) == []
@@ -61,7 +53,7 @@ def test_a_grandchild_whose_parent_is_gone_is_found(tmp_path: Path) -> None:
 
 def test_a_child_that_ends_shows_the_end_of_its_log(tmp_path: Path) -> None:
     child = start(tmp_path, "print('no such port'); raise SystemExit(3)")
-    wait_for(lambda: not child.members())
+    wait_for(lambda: not child.members(), "its end")
     with pytest.raises(FrazilError, match="exit status 3") as caught:
         child.check()
     assert "    no such port" in caught.value.message
@@ -112,7 +104,7 @@ def test_cpu_time_counts_children_that_live_and_children_that_ended() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", burn.format(0.4) + "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
-        wait_for(lambda: (tree_cpu_seconds(child.pid) or 0) >= 0.35)
+        wait_for(lambda: (tree_cpu_seconds(child.pid) or 0) >= 0.35, "the child's work")
         living = tree_cpu_seconds()
         assert living is not None
         assert living - ended >= 0.35

@@ -27,8 +27,9 @@ from orchestration.reconcile.requests import runs_under_way
 from orchestration.reconcile.workers import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import STANDIN, World, wait_for
+from tests.unit.supervise.worlds import STANDIN, World
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 from jobs.supervise.heartbeat import Work, write_heartbeat
 from orchestration.cli import main
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
+from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import WHY, World, wait_for
+from tests.unit.supervise.worlds import WHY, World
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ from jobs.supervise.wanted import Wanted
 from orchestration.cli import main
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
 from orchestration.stream_state import state_of
+from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
-from tests.unit.supervise.worlds import WHY, World, wait_for
+from tests.unit.supervise.worlds import WHY, World
 
 NOBODY = Wanted(None, None, None, ())
 

@@ -20,7 +20,8 @@ from jobs.runtime.processes import is_alive, session_members, start_time, was_gi
 from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import MARK
 from jobs.supervise.launcher import reap
-from tests.unit.supervise.worlds import IMPATIENT, QUICK, STANDIN, WHY, World, wait_for
+from tests.helpers.waiting import wait_for
+from tests.unit.supervise.worlds import IMPATIENT, QUICK, STANDIN, WHY, World
 
 # Starts the stream in another process, as a run worker of Dagster does.
 STARTER = """

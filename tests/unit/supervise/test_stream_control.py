@@ -16,7 +16,8 @@ from jobs.spec.problems import SpecError
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import Done
-from tests.unit.supervise.worlds import IMPATIENT, WHY, World, wait_for
+from tests.helpers.waiting import wait_for
+from tests.unit.supervise.worlds import IMPATIENT, WHY, World
 
 
 def test_a_stream_is_started_once(world: World) -> None:

@@ -6,8 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from jobs.runtime.processes import is_alive, session_members
@@ -22,14 +20,6 @@ STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")
 QUICK = Patience(grace_seconds=20, term_seconds=1, first_beat_seconds=20, ready_seconds=20, lock_seconds=5)
 IMPATIENT = Patience(grace_seconds=0.5, term_seconds=0.5, first_beat_seconds=1.5, ready_seconds=1, lock_seconds=0.3)
 WHY = ("a test", "tester@here")
-
-
-def wait_for(condition: Callable[[], object], what: str = "it", seconds: float = 20.0) -> None:
-    """Wait until `condition` holds, or fail naming what was waited for."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.02)
 
 
 class World:
