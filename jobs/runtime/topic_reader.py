@@ -15,7 +15,8 @@ from jobs.runtime.kafka_log import KafkaUnavailableError
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
-_POLL_SECONDS = 1.0
+# A lot waits that long for being full; behind aborted records it never will be.
+_POLL_SECONDS = 0.2
 _LOT = 2000
 
 
@@ -38,6 +39,8 @@ class TopicReader:
             "auto.offset.reset": "error",
             "isolation.level": settings.isolation,
             "enable.partition.eof": True,
+            # How long the broker holds a request at the end of the log, where all that is waited for is its word.
+            "fetch.wait.max.ms": 2,
             "allow.auto.create.topics": False,
             "log_level": 0,
             **librdkafka_options(settings.security),
@@ -63,7 +66,7 @@ class TopicReader:
         try:
             while at < range_.end:
                 lot: list[Message] = []
-                for message in self._consumer.consume(_LOT, _POLL_SECONDS):
+                for message in self._consumer.consume(min(_LOT, range_.end - at), _POLL_SECONDS):
                     error, offset = message.error(), message.offset() or 0
                     if error is None:
                         at = offset + 1

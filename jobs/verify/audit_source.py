@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
-
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as ClientPartition
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.runtime.kafka_log import KafkaLog
-from jobs.spec.security import librdkafka_options
+from jobs.runtime.topic_reader import TopicReader
 from jobs.spec.settings import KafkaSettings
 from jobs.verify.audit_facts import Problem
 
@@ -56,38 +50,9 @@ def _named(problem: Problem, settings: KafkaSettings) -> Problem:
 
 def _with_value(partition: TopicPartition, span: OffsetRange, settings: KafkaSettings) -> set[int]:
     """Offsets of the span whose record has a value."""
-    seconds = settings.request_timeout.total_seconds()
-    options: dict[str, Any] = {
-        "bootstrap.servers": settings.require_bootstrap(),
-        # Assigned by hand and never committed: the group is only a name.
-        "group.id": f"frazil-audit-{uuid.uuid4().hex[:8]}",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "isolation.level": settings.isolation,
-        "log_level": 0,
-        **librdkafka_options(settings.security),
-    }
-    consumer = Consumer(options)
-    found: set[int] = set()
-    try:
-        consumer.assign([ClientPartition(partition.topic, partition.partition, span.start)])
-        heard = time.monotonic()
-        while time.monotonic() - heard < seconds:
-            for message in consumer.consume(10_000, timeout=0.5):
-                heard = time.monotonic()
-                error = message.error()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    return found
-                if error is not None:
-                    raise KafkaException(error)
-                offset = message.offset()
-                if offset is None or offset >= span.end:
-                    return found
-                if message.value() is not None:
-                    found.add(offset)
-        return found
-    finally:
-        consumer.close()
+    with TopicReader(settings, "frazil-audit") as reader:
+        messages = (message for lot in reader.read(partition, span) for message in lot)
+        return {message.offset() or 0 for message in messages if message.value() is not None}
 
 
 def _ranges(offsets: list[int]) -> list[OffsetRange]:
