@@ -14,6 +14,8 @@ PYTHON_CANDIDATES := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 pyth
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # `dg` asks for it, and it makes no difference to the others.
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+# Many images set it to stay small; every process that is started would compile all that it imports, each time anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup jars demo dev test figures bench lint format type check lock clean
@@ -24,7 +26,8 @@ help: ## list the verbs
 setup: $(INSTALLED) jars ## make .venv from requirements.lock and fetch the checked JVM artifacts
 
 # What comes as source is built by the setuptools of the lock, so nothing unlocked takes part. The lock is whole, so
-# nothing is left to resolve; and Python compiles what it imports, which is a fraction of what is installed.
+# nothing is left to resolve; and what is imported is compiled, which is a fraction of what is installed: what Dagster's
+# services import right here, so that it is there also for those who never write bytecode.
 $(INSTALLED): requirements.lock pyproject.toml
 	@set -e; found=; \
 	for each in $(PYTHON_CANDIDATES); do \
@@ -46,6 +49,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-compile --no-build-isolation \
 	  -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --no-index -e .
+	@$(BIN)/python -c 'import dagster._cli.api, dagster._daemon.cli, dagster_webserver.cli, orchestration.definitions'
 	@touch $@
 
 # Cheap when they are there: it looks at each file's size and time.
@@ -59,12 +63,12 @@ demo: setup ## run the whole way on this machine: broker, payments, Dagster, tab
 dev: setup ## start the local broker and Dagster's UI and daemon
 	@$(BIN)/frazil dev
 
-# The unit tests on two processes, one by one, as they need the processor; then the others on three, file by file: they
-# share a broker and a Spark session per process, and wait for others half of the time. Where PYTEST_ARGS chooses tests,
-# one of the two calls may be left without any, which pytest calls 5.
+# Two calls of three processes each, on two cores: a third of them waits at any time. The unit tests one by one; the others
+# file by file, as they share a broker and a Spark session per process. Where PYTEST_ARGS chooses tests, one of the two
+# calls may be left without any, which pytest calls 5.
 CHOSEN := $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 test: setup ## run the whole suite, real broker, Spark, catalog and Dagster included
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not integration' $(PYTEST_ARGS) $(CHOSEN)
+	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m 'not integration' $(PYTEST_ARGS) $(CHOSEN)
 	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m integration $(PYTEST_ARGS) $(CHOSEN)
 
 figures: setup ## measure how fast this machine drains payments, as the README quotes it
@@ -98,4 +102,4 @@ lock: $(INSTALLED) ## write requirements.lock anew from pyproject.toml
 
 clean: ## remove .venv and caches; what was landed (.frazil) stays
 	@rm -rf $(VENV) .venv-lock build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	@find assets jobs orchestration resources tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find assets bench jobs orchestration resources tests -name __pycache__ -type d -prune -exec rm -rf {} +
