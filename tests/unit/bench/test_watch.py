@@ -6,6 +6,9 @@ import itertools
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from bench.versus.watch import Watch
 from tests.helpers.waiting import wait_for
@@ -25,6 +28,7 @@ input()
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is read from /proc")
 def test_what_an_ended_worker_used_stays_used() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
