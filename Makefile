@@ -63,13 +63,18 @@ demo: setup ## run the whole way on this machine: broker, payments, Dagster, tab
 dev: setup ## start the local broker and Dagster's UI and daemon
 	@$(BIN)/frazil dev
 
-# Two calls of three processes each, on two cores: a third of them waits at any time. The unit tests one by one; the others
-# file by file, as they share a broker and a Spark session per process. Where PYTEST_ARGS chooses tests, one of the two
-# calls may be left without any, which pytest calls 5.
+# Two halves of three processes each, on two cores: a third of them waits at any time. The unit tests one by one, in an
+# order that is another each time (its seed is printed); the others file by file, as they share a broker and a Spark
+# session per process. Both halves run, whatever becomes of the first. Where PYTEST_ARGS chooses tests, one of them may be
+# left without any, which pytest calls 5.
+PYTEST := $(BIN)/python -m pytest -q -n 3
 CHOSEN := $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 test: setup ## run the whole suite, real broker, Spark, catalog and Dagster included
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m 'not integration' $(PYTEST_ARGS) $(CHOSEN)
-	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m integration $(PYTEST_ARGS) $(CHOSEN)
+	@failed=; \
+	{ $(PYTEST) --dist worksteal -m 'not integration' $(PYTEST_ARGS) $(CHOSEN); } || failed='unit tests'; \
+	{ $(PYTEST) --dist loadfile --no-loadscope-reorder --randomly-dont-reorganize -m integration $(PYTEST_ARGS) \
+	  $(CHOSEN); } || failed="$$failed$${failed:+ and }tests with real parts"; \
+	if [ -n "$$failed" ]; then echo "error: failed: $$failed, see above" >&2; exit 1; fi
 
 figures: setup ## measure how fast this machine drains payments, as the README quotes it
 	@$(BIN)/python -m bench.drain $(FIGURES_ARGS)

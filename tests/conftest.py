@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.helpers.dagster_state import own_dagster_state
 
 # Hypothesis judges what is found, not how long a busy machine took to find it.
 settings.register_profile("frazil", deadline=None, print_blob=True)
@@ -26,3 +29,17 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what the imports of all tests have made, which stays to the end."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how to have the tests in this order again."""
+    seed = config.getoption("randomly_seed", None)
+    if seed is not None and config.getoption("randomly_reorganize", False):
+        terminalreporter.write_line(f"in random order; the same again: PYTEST_ARGS=--randomly-seed={seed}")
+
+
+@pytest.fixture(autouse=True)
+def dagster_state() -> Iterator[None]:
+    """Let no test find what another one left in Dagster's module state."""
+    with own_dagster_state():
+        yield

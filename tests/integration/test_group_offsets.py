@@ -99,8 +99,8 @@ def test_a_dead_broker_delays_nothing(caplog: pytest.LogCaptureFixture) -> None:
     began = time.monotonic()
     for position in range(1_000):
         offsets.publish({P0: position})
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20, "a second each, if it waited"
     offsets.stop()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
     wait_for(lambda: set(threading.enumerate()) <= before, "the end of its thread, when its request has timed out")
     assert caplog.text.count("consumer group nobody does not follow the stream: ") == 1

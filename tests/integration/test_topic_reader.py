@@ -48,7 +48,7 @@ def test_small_ranges_are_read_without_waiting_for_more(read: Read) -> None:
     for start in range(40):
         assert read(start, start + 3) == [b"%d" % number for number in range(start, start + 3)]
     # Each would wait a second or half of one: for a lot to fill, or for the broker's word about the end of the log.
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
 
 
 def test_a_range_ends_behind_what_was_aborted(broker: str, topic: str, read: Read) -> None:

@@ -237,7 +237,7 @@ def test_a_killed_run_worker_leaves_a_driver_that_goes_on(world: World) -> None:
     assert [run.is_failure for run in runs(world)] == [True]
     began = time.monotonic()
     assert "payments runs already" in frazil(world, "start", "payments").stdout
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert world.living() == [world.beat().pid]
     assert os.getsid(world.beat().pid) == world.beat().pid
 

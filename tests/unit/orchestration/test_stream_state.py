@@ -230,5 +230,5 @@ def test_fifty_streams_with_drivers_take_a_moment(world: World) -> None:
         write_heartbeat(world.folder(f"s{number}"), worked(world, stream=f"s{number}"))
     began = time.monotonic()
     shown = frazil(world, "status").stdout
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
     assert shown.count("waiting") == 51

@@ -94,7 +94,7 @@ def test_a_java_that_never_answers_is_given_up_in_time(path_folder: Path) -> Non
     started = time.monotonic()
     with pytest.raises(PreflightError) as caught:
         check_java()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30, "it would answer after a minute"
     assert caught.value.message == f"{java} -version did not answer within 4 s; frazil needs Java 17 or 21"
 
 
