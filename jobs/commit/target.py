@@ -23,6 +23,7 @@ from jobs.commit.schema_fit import still_fits
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.steps import step
+from jobs.write.partition_limits import in_manifests
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +201,7 @@ class Target:
                 return Outcome.LANDED
             if not wanted.same_part(again):
                 return Outcome.RUN_AGAIN
-            if not self._fits(seen, bool(files)):
+            if not self._fits(seen, files):
                 return Outcome.RUN_AGAIN
             carried = self.newest.totals if self.newest else Counts()
             reached = pointwise_max([self.newest.position if self.newest else {}, stamp.position])
@@ -233,13 +234,16 @@ class Target:
         )
         self.newest = stamp
 
-    def _fits(self, seen: Seen, has_files: bool) -> bool:
+    def _fits(self, seen: Seen, files: Sequence[DataFile]) -> bool:
         metadata = self.table.metadata
         if self.uuid != seen.uuid:
             raise recreated(self.stream, self.name, seen.uuid, self.uuid)
-        if not has_files:
+        if not files:
             return True
         if metadata.default_spec_id != seen.spec_id:
+            return False
+        if not in_manifests((file.partition for file in files), metadata.spec(), metadata.schema()):
+            # From a pending record of a version that did not refuse such values where the files are written.
             return False
         return metadata.current_schema_id == seen.schema_id or still_fits(seen.schema, metadata.schema())
 

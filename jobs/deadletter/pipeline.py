@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 
 from jobs.deadletter.masking import can_return
 from jobs.decode.json_reference import JsonReferenceDecoder
@@ -14,7 +14,7 @@ from jobs.decode.outcome import Failure
 from jobs.runtime.slice_stages import Stages
 from jobs.schema.declared import StructType
 from jobs.spec.models import StreamSpec
-from jobs.write.projection import Projection
+from jobs.write.table_fit import TableFit
 
 UNREADABLE = "letter_unreadable"
 MASKED = "letter_masked"
@@ -43,20 +43,20 @@ class RecordPipeline:
 
     Args:
         spec: The stream, corrected or not.
-        schema: Of the stream's table.
+        table: The stream's table.
     """
 
-    def __init__(self, spec: StreamSpec, schema: Schema) -> None:
+    def __init__(self, spec: StreamSpec, table: Table) -> None:
         self._declared: StructType = spec.declared
-        projection = Projection(schema)
+        fit = TableFit(table.schema(), table.spec())
         self._stages: Stages = Stages(
             JsonReferenceDecoder(spec.declared, unknown_fields=spec.decode.unknown_fields),
-            lambda: projection.apply,
+            lambda: fit.apply,
             kafka_columns=spec.table.kafka_columns,
         )
         # Rows that fit nothing have the table's columns as well.
         self._none: pa.RecordBatch = pa.RecordBatch.from_arrays(
-            [pa.array([], field.type) for field in projection.target], schema=projection.target
+            [pa.array([], field.type) for field in fit.projection.target], schema=fit.projection.target
         )
 
     def take(self, records: pa.RecordBatch) -> Tried:

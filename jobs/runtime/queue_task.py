@@ -129,7 +129,7 @@ class QueueTask:
         Args:
             needs: Of `sink` and `letters`: what each has already; without it, nothing of the ranges.
         """
-        pipeline = RecordPipeline(self._corrected, sink.schema())
+        pipeline = RecordPipeline(self._corrected, sink)
         quote = self._spec.errors.mask == NO_MASK
         read = [
             (partition, lot_of(messages, quote=quote))

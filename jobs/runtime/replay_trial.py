@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -90,13 +91,14 @@ class Trial:
 
     def __init__(self, spec: StreamSpec) -> None:
         self._spec: StreamSpec = spec
-        self._made: tuple[Schema, RecordPipeline] | None = None
+        self._made: tuple[Schema, PartitionSpec, RecordPipeline] | None = None
 
-    def _pipeline(self, schema: Schema) -> RecordPipeline:
-        """One for all batches: the decoder learns; another when the table's columns change meanwhile."""
-        if self._made is None or self._made[0] != schema:
-            self._made = schema, RecordPipeline(self._spec, schema)
-        return self._made[1]
+    def _pipeline(self, sink: Table) -> RecordPipeline:
+        """One for all batches: the decoder learns; another when the table's columns or partitions change meanwhile."""
+        schema, partitions = sink.schema(), sink.spec()
+        if self._made is None or self._made[:2] != (schema, partitions):
+            self._made = schema, partitions, RecordPipeline(self._spec, sink)
+        return self._made[2]
 
     def take(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, Outcome]:
         """What becomes of the letters of a batch.
@@ -113,7 +115,7 @@ class Trial:
         first = first_of(letters)
         alone = first == np.arange(letters.num_rows)
         kept = np.flatnonzero(alone & ~there)
-        tried = self._pipeline(sink.schema()).take_letters(
+        tried = self._pipeline(sink).take_letters(
             letters if len(kept) == letters.num_rows else letters.take(pa.array(kept))
         )
         outcome = Outcome(

@@ -164,7 +164,7 @@ def _record(columns: Sequence[pa.DictionaryArray], row: int) -> Record:
 def _partition_values(batch: pa.RecordBatch, field: PartitionField, schema: Schema) -> pa.Array:
     """The values of one partition field, as Iceberg keeps them in manifests."""
     source = schema.find_field(field.source_id)
-    values = _column(batch, _path(schema.as_struct(), field.source_id))
+    values = column_at(batch, path_to(schema.as_struct(), field.source_id))
     if isinstance(field.transform, VoidTransform):
         return pa.nulls(len(values), pa.int32())
     if isinstance(values, pa.ExtensionArray):
@@ -178,7 +178,8 @@ def _partition_values(batch: pa.RecordBatch, field: PartitionField, schema: Sche
     return values
 
 
-def _column(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
+def column_at(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
+    """The values of a column that may lie in structs, by its positions (`path_to`)."""
     values = batch.column(path[0])
     for position in path[1:]:
         # Unlike the bare child, null where the struct is.
@@ -186,11 +187,11 @@ def _column(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
     return values
 
 
-def _path(struct: StructType, field_id: int) -> list[int]:
+def path_to(struct: StructType, field_id: int) -> list[int]:
     """Positions that lead to a field through structs; names cannot tell, as they may hold dots themselves."""
     for position, field in enumerate(struct.fields):
         if field.field_id == field_id:
             return [position]
-        if isinstance(field.field_type, StructType) and (inner := _path(field.field_type, field_id)):
+        if isinstance(field.field_type, StructType) and (inner := path_to(field.field_type, field_id)):
             return [position, *inner]
     return []

@@ -21,6 +21,7 @@ from jobs.write.parquet_file import SAMPLE_ROWS, FileLayout, ParquetFile, dictio
 from jobs.write.partitioning import split
 from jobs.write.projection import Projection
 from jobs.write.pyiceberg_files import PartitionDirectory, locations
+from jobs.write.table_fit import TableFit
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +77,10 @@ class TargetWriter:
         self._prefix: str = file_prefix
         self._max_open: int = max_open
         self._budget: int = memory_budget
-        self._projection: Projection = Projection(metadata.schema())
-        self._layout: FileLayout = FileLayout.of(metadata, self._projection.file_schema, self._projection.target)
         self._spec: PartitionSpec = metadata.spec()
+        self._fit: TableFit = TableFit(metadata.schema(), self._spec)
+        self._projection: Projection = self._fit.projection
+        self._layout: FileLayout = FileLayout.of(metadata, self._projection.file_schema, self._projection.target)
         self._locations = locations(metadata)
         self._sizing: FileSizing = FileSizing(metadata, memory_budget)
         self._numbers: Iterator[int] = itertools.count()
@@ -113,8 +115,8 @@ class TargetWriter:
         self.add(self.fit(batch))
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as the table holds them; nothing is taken. Raises as `Projection.apply` does."""
-        return self._projection.apply(batch)
+        """The rows as the table holds them; nothing is taken. Raises as `TableFit.apply` does."""
+        return self._fit.apply(batch)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows that `fit` has made. Raises OSError as `write` does."""

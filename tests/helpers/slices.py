@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import TopicPartition
@@ -67,12 +68,13 @@ def as_block(whole: pa.RecordBatch) -> Block:
 
 @dataclass(slots=True)
 class Slice:
-    """What a slice made: rows by `_kafka_offset` or in order, letters by offset, and its tallies."""
+    """What a slice made: rows by `_kafka_offset` or in order, letters by offset, its tallies, and the table's files."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     letters: dict[int, dict[str, Any]] = field(default_factory=dict)
     tallies: list[Tally] = field(default_factory=list)
     letter_count: int = 0
+    files: list[DataFile] = field(default_factory=list)
 
     @property
     def offsets(self) -> list[int]:
@@ -141,6 +143,7 @@ class SliceWorld:
             found = pq.ParquetFile(file.file_path.removeprefix("file://")).read().to_pylist()
             if target == "anchor":
                 made.rows.extend(found)
+                made.files.append(file)
             else:
                 made.letter_count += len(found)
                 made.letters.update({letter["offset"]: letter for letter in found})

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import StringType
+from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DecimalType, NestedField, StringType
 
 from jobs.commit import target as target_module
 from jobs.commit.decide import Ranges
@@ -25,6 +29,8 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Outcome, Target
+from jobs.write.column_statistics import ColumnStatistics
+from jobs.write.pyiceberg_files import new_data_file
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of
 
 P0 = TopicPartition("t", 0)
@@ -308,3 +314,24 @@ def test_credentials_for_the_files_are_renewed_while_a_driver_lives(
     target.renew_access()
     assert target.table.io is not before
     assert target.table.metadata is metadata
+
+
+def test_files_of_an_older_version_that_no_manifest_holds_are_written_again(catalog: SqlCatalog) -> None:
+    schema = Schema(NestedField(1, "amount", DecimalType(9, 2)))
+    spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform(50), "amount_trunc"))
+    catalog.create_table("orders.cut", schema, partition_spec=spec, properties={"format-version": "2"})
+    target = Target(catalog, "orders.cut", "s")
+    target.claim(1, first(1))
+    below = new_data_file(
+        path=f"{target.table.location()}/data/x.parquet",
+        size=1,
+        partition=Record(Decimal("-10000000.00")),
+        spec_id=0,
+        statistics=ColumnStatistics(1),
+    )
+    head = target.snapshot_id
+    outcome = target.commit(
+        batch_stamp(1, 0, 1, 1), [below], seen=target.seen(), batch={P0: OffsetRange(0, 1)}, position={P0: 0}
+    )
+    assert outcome is Outcome.RUN_AGAIN
+    assert Target(catalog, "orders.cut", "s").snapshot_id == head

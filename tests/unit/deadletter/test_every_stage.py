@@ -73,6 +73,16 @@ CASES = {
     "write: required in the table only": Case(
         b'{"id": "a"}', "write", "null_in_required", "$.amount", prepare=require_amount
     ),
+    "write: truncated below its decimal": Case(
+        b'{"id": "a", "amount": -9999.99}',
+        "write",
+        "out_of_range",
+        "$.amount",
+        table={"partition_by": ["truncate(50, amount)"]},
+    ),
+    "write: truncated below its int": Case(
+        b'{"id": "a", "n": -2147483648}', "write", "out_of_range", "$.n", table={"partition_by": ["truncate(10, n)"]}
+    ),
     "decode: a fault of frazil's": Case(b'{"id": "BREAK"}', "decode_value", "unexpected_error", None, breaks="decode"),
     "write: a fault of frazil's": Case(b'{"id": "BREAK"}', "write", "unexpected_error", None, breaks="write"),
 }

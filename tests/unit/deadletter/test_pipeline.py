@@ -23,7 +23,7 @@ def letters(masked: list[str | None]) -> pa.RecordBatch:
 
 
 def test_a_letter_that_does_not_keep_what_a_row_needs_never_lands(world: LettersWorld) -> None:
-    pipeline = RecordPipeline(world.spec, world.sink().schema())
+    pipeline = RecordPipeline(world.spec, world.sink())
     tried = pipeline.take_letters(letters([None, None, "value", "field:amount", "field:colour", "key,headers"]))
     assert tried.positions.tolist() == [0, 4, 5]
     assert tried.rows.column("id").to_pylist() == ["p-0", "p-4", "p-5"]
@@ -36,6 +36,6 @@ def test_a_letter_that_does_not_keep_what_a_row_needs_never_lands(world: Letters
 
 def test_rows_are_in_the_tables_columns_also_if_there_are_none(world: LettersWorld) -> None:
     schema = world.sink().schema()
-    tried = RecordPipeline(world.spec, schema).take_letters(letters(["value"]))
+    tried = RecordPipeline(world.spec, world.sink()).take_letters(letters(["value"]))
     assert tried.rows.num_rows == 0
     assert tried.rows.schema.names == schema.column_names
