@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from jobs.decode.floats import halfway
 from jobs.decode.json_block_text import MOST_DIGITS, BlockText, Indices, Mask, Words
 from jobs.schema.declared import Primitive
 
@@ -19,6 +20,7 @@ _MINUS, _ZERO, _DOT = b"-0."
 _EXACT_MANTISSA, _EXACT_POWER = np.uint64(2**53), 22
 _POWERS = 10.0 ** np.arange(_EXACT_POWER + 1)
 _TENS = np.array([10**n for n in range(19)], np.uint64)
+_FIVES = np.array([5**n for n in range(19)], np.uint64)
 
 
 @dataclass(slots=True)
@@ -71,8 +73,11 @@ class Numbers:
         match kind:
             case Primitive("decimal", int() as precision, int() as scale):
                 return self._unscaled(precision, scale)
-            case Primitive("float" | "double"):
+            case Primitive("double"):
                 return self._doubles()
+            case Primitive("float"):
+                doubles, unfit = self._doubles()
+                return doubles, unfit | self._rounded_twice(doubles)
             case _:
                 beyond = np.uint64(2 ** (31 if kind.name == "int" else 63) - 1) + self.negative.astype(np.uint64)
                 return self._signed(self.whole.view(np.int64)), (self.digits > 19) | (self.whole > beyond)
@@ -92,6 +97,18 @@ class Numbers:
         # An exponent follows, or it is -0, whose sign is not asked about here.
         unfit = (self.text.bytes[self.ends] | 0x20) == ord("e")
         return self._signed(numbers), unfit | (self.negative & (numbers == 0))
+
+    def _rounded_twice(self, doubles: npt.NDArray[np.float64]) -> Mask:
+        """Which doubles lie halfway between two floats and are not exactly what the text says."""
+        found = halfway(doubles)
+        where = np.flatnonzero(found)
+        if len(where):
+            # Few digits after the point, of a number that the power of five divides: the quotient has no remainder.
+            places = np.minimum(self.places[where], MOST_IN_A_WORD)
+            mantissa = self.whole[where] * _TENS[places] + self.fraction[where]
+            short = (self.digits[where] + self.places[where] <= MOST_IN_A_WORD) & (mantissa <= _EXACT_MANTISSA)
+            found[where] = ~(short & (mantissa % _FIVES[places] == 0))
+        return found
 
     def _parsed(self, where: Indices) -> npt.NDArray[np.float64]:
         found = np.zeros(len(where))

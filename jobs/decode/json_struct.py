@@ -20,7 +20,7 @@ ExtraKeys = Mapping[str, Sequence[str]]
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-_PYTHON: dict[str, Any] = {"boolean": bool, "int": _Int, "long": _Long, "float": float, "double": float, "string": str}
+_PYTHON: dict[str, Any] = {"boolean": bool, "int": _Int, "long": _Long, "double": float, "string": str}
 
 
 def attribute(index: int) -> str:
@@ -48,8 +48,8 @@ def struct_class(
 ) -> type[msgspec.Struct]:
     """The class of one struct: exact types, required fields without a default, extra keys as raw tokens.
 
-    Numbers that become decimals stay raw tokens, texts that become timestamps, dates or bytes stay texts: they are
-    converted for a whole column at once (jobs.decode.leaves).
+    Numbers that become decimals or floats stay raw tokens, texts that become timestamps, dates or bytes stay texts:
+    they are converted for a whole column at once (jobs.decode.leaves).
     """
     fields: list[Any] = []
     names: dict[str, str] = {}
@@ -83,7 +83,7 @@ def _required_type(declared: DeclaredType, forbid: bool, extras: ExtraKeys, path
             return list[_python_type(element, required, forbid, extras, path + "[]")]
         case MapType(_, value, required):
             return dict[str, _python_type(value, required, forbid, extras, path + "{}")]
-        case Primitive("decimal", encoding="number"):
+        case Primitive("decimal", encoding="number") | Primitive("float"):
             return msgspec.Raw
         case Primitive("date" | "timestamp" | "timestamptz", encoding=str() as encoding) if encoding != "iso":
             return _Long

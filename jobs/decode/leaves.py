@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.decode import exact
+from jobs.decode import exact, floats
 from jobs.decode.problems import NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE, BadValue, ValueProblem
 from jobs.decode.text_leaves import Leaf, decimals, iso_dates, iso_timestamps, true_at, without
 from jobs.schema.declared import Primitive
@@ -26,8 +26,9 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
 
     Args:
         declared: The type; what the values are follows from it (jobs.decode.json_struct).
-        values: One Python value per row, None for null; raw number tokens for a decimal carried as number. Or an Arrow
-            array: whole numbers as int64, others as float64, texts and the tokens of decimals as strings.
+        values: One Python value per row, None for null; raw number tokens for a float, and for a decimal carried as
+            number. Or an Arrow array: whole numbers as int64, others as float64 (for a float only those whose rounding
+            is right), texts and the tokens of decimals as strings.
         required: Whether null is refused. Only raw tokens can still hide a null here.
 
     Returns:
@@ -53,8 +54,10 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
         case "binary", encoding:
             texts = values.to_pylist() if isinstance(values, pa.Array) else values
             return _binary(texts, exact.exact_hex if encoding == "hex" else exact.exact_base64)
+        case "float", _ if not isinstance(values, pa.Array):
+            return _float_tokens(declared, values, required=required)
         case "float", _:
-            return _floats(_array(values, pa.float64()))
+            return _floats(values)
         case _:
             return _array(values, arrow_type(declared)), []
 
@@ -64,9 +67,38 @@ def _array(values: Sequence[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decimal_tokens(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:
-    """Tokens are JSON values as they were written; the parser has already proved that they are valid JSON."""
+    text, bad = _number_texts(declared, tokens, required=required)
+    array, refused = decimals(declared, text)
+    return array, _both(bad, refused)
+
+
+def _float_tokens(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:
+    text, bad = _number_texts(declared, tokens, required=required)
+    doubles = pc.cast(text, pa.float64())
+    numbers = pc.fill_null(doubles, 0.0).to_numpy()
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(np.float32)
+    for index in np.flatnonzero(floats.halfway(numbers)):
+        narrow[index] = floats.nearest_float(text[index].as_py(), float(numbers[index]))
+    infinite = np.flatnonzero(np.isinf(narrow)).tolist()
+    refused = [BadValue(i, OUT_OF_RANGE, f"needs {declared}, found a number beyond its range") for i in infinite]
+    array = pa.array(narrow, mask=doubles.is_null().to_numpy(zero_copy_only=False))
+    return (without(array, infinite) if infinite else array), _both(bad, refused)
+
+
+def _both(first: list[BadValue], second: list[BadValue]) -> list[BadValue]:
+    return sorted(first + second, key=lambda one: one.index) if first else second
+
+
+def _number_texts(
+    declared: Primitive, tokens: Sequence[Any], *, required: bool
+) -> tuple[pa.StringArray, list[BadValue]]:
+    """The texts of those tokens that are numbers, null for the others; and which of these are refused.
+
+    Tokens are JSON values as they were written; the parser has already proved that they are valid JSON.
+    """
     if not tokens:
-        return pa.array([], arrow_type(declared)), []
+        return pa.array([], pa.string()), []
     text = _joined(tokens)
     bad: list[BadValue] = []
     initial = _initials(text)
@@ -79,8 +111,7 @@ def _decimal_tokens(declared: Primitive, tokens: Sequence[Any], *, required: boo
             error_class = NULL_IN_REQUIRED if kind == "n" else WRONG_TYPE
             bad.append(BadValue(int(index), error_class, f"needs {declared}, found {_TOKEN_KINDS[kind]}"))
         text = pc.if_else(pa.array(number), text, pa.scalar(None, pa.string()))
-    array, refused = decimals(declared, text)
-    return array, sorted(bad + refused, key=lambda one: one.index) if bad else refused
+    return text, bad
 
 
 _TOKEN_KINDS = {
@@ -133,7 +164,7 @@ def _floats(numbers: pa.Array) -> Leaf:
     # Halfway to the next power of two and beyond, the nearest float would be infinite.
     narrow = pc.cast(numbers, pa.float32())
     infinite = true_at(pc.is_inf(narrow))
-    bad = [BadValue(i, OUT_OF_RANGE, f"needs float (32 bits), found {numbers[i].as_py()!r}") for i in infinite]
+    bad = [BadValue(i, OUT_OF_RANGE, "needs float, found a number beyond its range") for i in infinite]
     return (without(narrow, infinite) if infinite else narrow), bad
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from jobs.decode.json_reference import JsonReferenceDecoder
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, parse_schema
+from tests.helpers.floats import nearest_float
 from tests.helpers.json_records import blocks, kinds, numbers, structs
 
 # --- the plain meaning, by Python's own json, one value at a time ---
@@ -96,8 +97,8 @@ def leaf(kind: Primitive, value: Any) -> Any:
             return whole(number, 31 if kind.name == "int" else 63)
         case (("float" | "double"), _):
             with np.errstate(over="ignore"):
-                near = float(number if number is not None else refuse("not a number"))
-                near = float(np.float32(near)) if kind.name == "float" else near
+                written = number if number is not None else refuse("not a number")
+                near = nearest_float(written) if kind.name == "float" else float(written)
             return near if abs(near) != float("inf") else refuse("too great")
         case "string", _:
             return str(text) if text is not None else refuse("not a string")
