@@ -1,4 +1,7 @@
-"""May files written under one schema be committed to a table that has another by now?"""
+"""May files written under one schema be committed to a table that has another by now?
+
+By Iceberg's type promotion, which is for files that are there; rows yet to be written fit more (`schema/widening`).
+"""
 
 from __future__ import annotations
 

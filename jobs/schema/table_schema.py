@@ -9,6 +9,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+from jobs.schema.widening import holds
 
 KAFKA_COLUMNS: tuple[tuple[str, ice.PrimitiveType], ...] = (
     ("_kafka_topic", ice.StringType()),
@@ -121,7 +122,7 @@ def disagreements(declared: StructType, table_schema: Schema, *, kafka_columns: 
         for name, kind in KAFKA_COLUMNS:
             if name not in columns:
                 found.append(f"The table has no column {name}; add it, or set kafka_columns: false.")
-            elif not _holds(kind, columns[name].field_type):
+            elif not holds(kind, columns[name].field_type):
                 found.append(f"Column {name} is {columns[name].field_type} in the table, where {kind} is needed.")
     return found
 
@@ -171,7 +172,7 @@ def _value_disagreements(
             return found + _value_disagreements(
                 value, value_required, column.value_type, column.value_required, path + ".value"
             )
-        case Primitive(), ice.PrimitiveType() if _holds(_primitive(declared), column):
+        case Primitive(), ice.PrimitiveType() if holds(_primitive(declared), column):
             return found
         case _:
             return [*found, f"Column {path} is declared as {declared}, but it is {column} in the table."]
@@ -181,17 +182,3 @@ def _primitive(declared: Primitive) -> ice.PrimitiveType:
     if declared.precision is not None and declared.scale is not None:
         return ice.DecimalType(declared.precision, declared.scale)
     return _ICEBERG[declared.name]
-
-
-def _holds(value: ice.PrimitiveType, column: ice.IcebergType) -> bool:
-    """Whether a column of the one type keeps every value of the other exactly."""
-    match value, column:
-        case ice.DecimalType(), ice.DecimalType():
-            whole, column_whole = value.precision - value.scale, column.precision - column.scale
-            return column.scale >= value.scale and column_whole >= whole
-        case ice.IntegerType(), ice.LongType():
-            return True
-        case ice.FloatType(), ice.DoubleType():
-            return True
-        case _:
-            return value == column

@@ -11,10 +11,22 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
 
 from jobs.decode.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.errors import FrazilError
+from jobs.schema.widening import holds
 from jobs.write.pyiceberg_files import arrow_schema_in_files, schema_in_files
 
 # bool, True where the row is null because something around it is
@@ -100,7 +112,7 @@ def _project(
         return _project_list(values, kind, target, path, above)
     if isinstance(kind, MapType):
         return _project_map(values, kind, target, path, above)
-    fitting = _cast(values, target.type, path)
+    fitting = _cast(values, kind, target.type, path)
     if nulls_allowed:
         return fitting
     _refuse_nulls(fitting, path, above)
@@ -216,10 +228,10 @@ def _has_required(kind: pa.DataType) -> bool:
     return any(not kind.field(i).nullable or _has_required(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def _cast(values: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+def _cast(values: pa.Array, kind: IcebergType, target: pa.DataType, path: str) -> pa.Array:
     if values.type == target:
         return values
-    if not _keeps_values(values.type, target):
+    if not _keeps_values(values.type, kind, target):
         raise _misfit(values.type, target, path)
     try:
         return values.cast(target)
@@ -227,20 +239,26 @@ def _cast(values: pa.Array, target: pa.DataType, path: str) -> pa.Array:
         raise UnfitValueError(OUT_OF_RANGE, path, f"the column `{path}` does not fit {target}: {problem}") from problem
 
 
-def _keeps_values(source: pa.DataType, target: pa.DataType) -> bool:
+def _keeps_values(source: pa.DataType, kind: IcebergType, target: pa.DataType) -> bool:
     """Whether a cast either keeps every value or fails."""
     kinds = pa.types
-    if kinds.is_signed_integer(source) and kinds.is_signed_integer(target):
-        return source.bit_width <= target.bit_width
-    if kinds.is_floating(source) and kinds.is_floating(target):
-        return source.bit_width <= target.bit_width
-    if kinds.is_decimal(source) and kinds.is_decimal(target):
-        return source.scale == target.scale and source.precision <= target.precision
+    if (number := _number(source)) is not None:
+        return holds(number, kind)
     if kinds.is_timestamp(source) and kinds.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
     text = (pa.string(), pa.large_string(), pa.string_view())
     octets = (pa.binary(), pa.large_binary(), pa.binary_view())
     return (source in text and target in text) or (source in octets and target in octets)
+
+
+def _number(source: pa.DataType) -> IcebergType | None:
+    """The least type of Iceberg that keeps every number of an Arrow type; None where it is about something else."""
+    kinds = pa.types
+    if kinds.is_signed_integer(source):
+        return IntegerType() if source.bit_width <= 32 else LongType()
+    if kinds.is_floating(source):
+        return FloatType() if source.bit_width <= 32 else DoubleType()
+    return DecimalType(source.precision, source.scale) if kinds.is_decimal(source) else None
 
 
 def _misfit(source: pa.DataType, target: pa.DataType, path: str) -> ProjectionError:
