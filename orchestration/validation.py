@@ -15,11 +15,13 @@ from jobs.deadletter.table import ARROW_SCHEMA
 from jobs.deadletter.table_upkeep import AlteredTableError, check_letters_table
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError
+from jobs.runtime.opening import CatalogUnusableError
 from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
+from jobs.write.trial import try_new_table, try_table
 from orchestration.finding import Finding
 from orchestration.letter_topic_check import check_letter_topic
 from orchestration.live import NoCatalogYet, find_table, quick_catalog, quick_kafka
@@ -42,7 +44,7 @@ def validate(specs: list[StreamSpec], settings: Settings, *, names: bool = False
         if isinstance(finding, Finding):
             yield finding
     for spec in specs:
-        yield from _check_partitioning(spec)
+        yield from _check_new_table(spec)
         if isinstance(kafka, KafkaLog):
             yield _check_topics(spec, kafka)
         if letters := check_letter_topic(spec, settings):
@@ -79,7 +81,8 @@ def _connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
         return Finding(None, "catalog", "wrong", sentence, "make the folder, or correct `catalog` in frazil.yaml")
     except FrazilError as problem:
         message = f"{problem.message.rstrip('.')}, so the tables were not checked"
-        return Finding(None, "catalog", "unchecked", message, problem.fix or _CHECK_CATALOG)
+        verdict = "wrong" if isinstance(problem, CatalogUnusableError) else "unchecked"
+        return Finding(None, "catalog", verdict, message, problem.fix or _CHECK_CATALOG)
 
 
 def _missing_folder(settings: Settings) -> Path | None:
@@ -102,9 +105,11 @@ def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str
     return Finding(stream, subject, "wrong", problem.message, problem.fix)
 
 
-def _check_partitioning(spec: StreamSpec) -> Iterator[Finding]:
+def _check_new_table(spec: StreamSpec) -> Iterator[Finding]:
+    """Whether the table could be created as declared, and then written."""
+    schema = _declared_schema(spec)
     try:
-        partition_spec(spec.table.partition_by, _declared_schema(spec))
+        try_new_table(spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties)
     except FrazilError as problem:
         yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
 
@@ -144,7 +149,13 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
     except FrazilError as problem:
         yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or _CHECK_CATALOG)
         return
-    yield from _check_places(spec, settings, [each for each in (table, dead) if each is not None])
+    there = [each for each in (table, dead) if each is not None]
+    yield from _check_places(spec, settings, there)
+    for each in there:
+        try:
+            try_table(".".join(each.name()), each.metadata)
+        except FrazilError as problem:
+            yield Finding(spec.stream, "table", "wrong", problem.message, problem.fix)
     if dead is not None and not _holds_dead_letters(dead):
         yield Finding(
             spec.stream,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NotInstalledError
 
 from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
@@ -16,7 +17,7 @@ from jobs.commit.start import LogState, starting_point
 from jobs.commit.target import Target, gone, recreated
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.deadletter.table_upkeep import ensure_life_columns
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.runtime.former_tables import refuse_passing_over
 from jobs.runtime.full_disk import full_disk_named, refuse_if_full
 from jobs.runtime.kafka_log import KafkaLog, subscription
@@ -40,11 +41,16 @@ class CatalogUnavailableError(FrazilError):
     """The catalog cannot be reached, or refuses us."""
 
 
+class CatalogUnusableError(FrazilError):
+    """The catalog cannot be used as it is set, whoever waits: its driver is not installed, or a setting is missing."""
+
+
 def connect_catalog(settings: Settings) -> Catalog:
     """The catalog that the settings name, with its secrets resolved here and nowhere else.
 
     Raises:
         CatalogUnavailableError: It cannot be reached, in the words of its driver.
+        CatalogUnusableError: It never can, as it is set here.
     """
     if settings.catalog == embedded_catalog(settings.home):
         (settings.home / EMBEDDED_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -61,10 +67,30 @@ def connect_catalog(settings: Settings) -> Catalog:
         raise
     except Exception as problem:
         # Not chained: the cause would show what was just taken out.
+        if reason := _never(problem):
+            raise CatalogUnusableError(
+                f"catalog {settings.catalog.name}: {redacted(settings, reason)}",
+                fix="check `catalog` in frazil.yaml, then run `frazil validate`",
+            ) from None
         raise CatalogUnavailableError(
             f"catalog {settings.catalog.name}: {type(problem).__name__}: {redacted(settings, str(problem))}",
             fix="check `catalog` in frazil.yaml, then run `frazil validate`",
         ) from None
+
+
+def _never(problem: Exception) -> str | None:
+    """Why a catalog cannot be used at all; None where it may be merely away."""
+    # By name, as SQLAlchemy need not be there.
+    if isinstance(problem, (ImportError, NotInstalledError)) or type(problem).__name__ == "NoSuchModuleError":
+        # PyIceberg's own words name a package of its own, also where it is the database's driver that is missing.
+        missing = problem.__cause__ or problem
+        return f"its driver is not installed: {first_line(missing)}"
+    if type(problem) is ValueError:
+        # PyIceberg's word for settings that it cannot use; wrong answers have classes of their own. One of its
+        # sentences quotes all properties.
+        unknown = "following properties" in str(problem)
+        return "properties.type is missing, and nothing else says what it is" if unknown else first_line(problem)
+    return None
 
 
 @contextlib.contextmanager

@@ -15,12 +15,14 @@ from jobs.spec.base import LocalPath, Location, SpecModel, problems_at
 from jobs.spec.durations import Duration
 from jobs.spec.fields import TableName
 from jobs.spec.policy import Maintenance
-from jobs.spec.problems import load_model
+from jobs.spec.problems import load_model, suggestion
 from jobs.spec.secrets import Secret, literal_secret_problem, reveal, text_or_secret
 from jobs.spec.security import KafkaSecurity
 from jobs.spec.servers import BootstrapServers
 
 SETTINGS_FILE = "frazil.yaml"
+# PyIceberg's; a test compares them.
+CATALOG_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 EMBEDDED_FOLDER = ".frazil"
 
 
@@ -108,6 +110,20 @@ class CatalogSettings(SpecModel):
         str, _matching(r"[A-Za-z_][A-Za-z0-9_]{0,62}", "must be a name of letters, digits and _, such as frazil")
     ] = "frazil"
     properties: Properties
+
+    @model_validator(mode="after")
+    def _known_kind(self) -> CatalogSettings:
+        kind = self.properties.get("type")
+        if not isinstance(kind, str):
+            return self
+        if kind.lower() not in CATALOG_TYPES:
+            near = suggestion(kind, CATALOG_TYPES)
+            hint = f"did you mean '{near}'? " if near else ""
+            known = f"known: {', '.join(CATALOG_TYPES)}"
+            raise problems_at([(("properties", "type"), f"is no type of catalog; {hint}{known}")])
+        if "py-catalog-impl" in self.properties:
+            raise problems_at([(("properties", "type"), "leave it out beside py-catalog-impl, or that one out")])
+        return self
 
     def revealed(self) -> dict[str, str]:
         """Returns the properties with the secrets' present values: for the catalog client only, never to be kept.

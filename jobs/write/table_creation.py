@@ -14,10 +14,12 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
 
 FORMAT_VERSION = "2"
+_FILE_FORMAT = "write.format.default"
 
 _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
@@ -42,13 +44,19 @@ def create_table_properties(extra: Mapping[str, str]) -> dict[str, str]:
     """Properties of a new table: frazil's, and over them the spec's.
 
     Raises:
-        FrazilError: The spec asks for another format version.
+        FrazilError: The spec asks for another format version, or another format of files.
     """
     wanted = extra.get("format-version", FORMAT_VERSION)
     if str(wanted) != FORMAT_VERSION:
         raise FrazilError(
             f"table.properties: format-version {wanted} cannot be written; frazil writes version {FORMAT_VERSION}",
             fix="remove format-version from table.properties",
+        )
+    files = str(extra.get(_FILE_FORMAT, "parquet"))
+    if files.lower() != "parquet":
+        raise FrazilError(
+            f"table.properties: {_FILE_FORMAT} {files} cannot be written; frazil writes Parquet",
+            fix=f"remove {_FILE_FORMAT} from table.properties",
         )
     return {"format-version": FORMAT_VERSION, **_PROPERTIES, **{key: str(value) for key, value in extra.items()}}
 
@@ -69,7 +77,7 @@ def ensure_table(
         The table as it is; one that was there already may differ from what is asked for.
 
     Raises:
-        FrazilError: The name has no namespace, or the table is of a format version that has no sequence numbers.
+        FrazilError: The name has no namespace, or the table is of another format version than 2.
     """
     identifier = Catalog.identifier_to_tuple(name)
     if len(identifier) < 2:
@@ -85,13 +93,28 @@ def ensure_table(
 
 
 def _numbered(table: Table, name: str) -> Table:
-    # Sequence numbers tell expiry from rollback, and what the ledger has from what is new.
-    if table.metadata.format_version < 2:
+    refuse_format(table.metadata, name)
+    return table
+
+
+def refuse_format(metadata: TableMetadata, name: str) -> None:
+    """Refuse a table that frazil cannot commit to.
+
+    Raises:
+        FrazilError: It is of another format version than 2.
+    """
+    if metadata.format_version < 2:
+        # Sequence numbers tell expiry from rollback, and what the ledger has from what is new.
         raise FrazilError(
             f"table {name} is of Iceberg's format version 1, whose commits have no sequence numbers.",
             fix=f"in Spark: ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '2')",
         )
-    return table
+    if metadata.format_version > 2:
+        raise FrazilError(
+            f"table {name} is of Iceberg's format version {metadata.format_version}, whose manifests PyIceberg cannot "
+            f"write yet; frazil writes version {FORMAT_VERSION}.",
+            fix="name another table; a format version cannot be lowered",
+        )
 
 
 def _ensure_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -183,6 +184,10 @@ def test_links_do_not_hide_where_the_state_is(tmp_path: Path) -> None:
     [
         ("{properties: {type: sql, uri: 'sqlite:////no/such/catalog.db'}}", "wrong", "there is no folder /no/such for"),
         ("{properties: {type: rest, uri: 'http://127.0.0.1:1'}}", "unchecked", "so the tables were not checked"),
+        ("{properties: {type: rest}}", "wrong", "URI missing"),
+        ("{properties: {type: sql, uri: 'nosuch://db/lake'}}", "wrong", "its driver is not installed: "),
+        ("{properties: {type: hive, uri: 'thrift://127.0.0.1:1'}}", "wrong", "installed: No module named 'thrift'"),
+        ("{properties: {py-catalog-impl: no.such.Catalog}}", "wrong", "Could not initialize Catalog: no.such.Catalog"),
     ],
 )
 def test_a_dead_broker_and_a_dead_catalog_are_told_once_each(
@@ -278,3 +283,47 @@ def test_nothing_waits_longer_than_its_deadline() -> None:
 def test_times_as_a_person_reads_them(seconds: int, text: str) -> None:
     now = datetime(2026, 11, 21, 8, tzinfo=UTC)
     assert ago(now - timedelta(seconds=seconds), now) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("format-version", "3", "format-version 3 cannot be written"),
+        ("write.format.default", "orc", "write.format.default orc cannot be written; frazil writes Parquet"),
+        ("write.parquet.compression-codec", "rar", "Unsupported compression: rar"),
+        ("write.parquet.compression-level", "high", "high"),
+        ("write.target-file-size-bytes", "128MB", "invalid literal for int"),
+        ("write.metadata.metrics.default", "some", "Unsupported metrics mode"),
+    ],
+)
+def test_a_new_table_that_could_not_be_written_is_wrong(
+    settings: Settings, spec: StreamSpec, name: str, value: str, said: str
+) -> None:
+    table = spec.table.model_copy(update={"properties": {name: value}})
+    changed = spec.model_copy(update={"table": table})
+    (found,) = [each for each in validate([changed], settings) if each.stream and each.verdict == "wrong"]
+    assert found.subject == "spec"
+    assert said in found.sentence
+    assert "table.properties" in (found.fix or "")
+
+
+def test_a_table_that_is_there_and_cannot_be_written_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    catalog = connect_catalog(settings)
+    create(catalog, spec)
+    table = catalog.load_table(spec.table.name)
+    with table.transaction() as change:
+        change.set_properties({"write.parquet.compression-codec": "rar"})
+    (found,) = of_tables(spec, settings)[:1]
+    assert (found.verdict, "Unsupported compression: rar" in found.sentence) == ("wrong", True)
+
+
+def test_a_table_of_format_version_3_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    catalog = connect_catalog(settings)
+    create(catalog, spec)
+    # PyIceberg reads such metadata, and cannot write them either.
+    file = Path(catalog.load_table(spec.table.name).metadata_location.removeprefix("file://"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format-version": 3, "next-row-id": 0}))
+    (found,) = [each for each in of_tables(spec, settings) if each.verdict == "wrong"]
+    assert "format version 3, whose manifests PyIceberg cannot write yet" in found.sentence
+    with pytest.raises(FrazilError, match="format version 3"):
+        create(catalog, spec)

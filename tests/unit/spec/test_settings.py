@@ -9,7 +9,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.spec.problems import SpecError
 from jobs.spec.secrets import Secret
-from jobs.spec.settings import Settings, load_settings, secret_references
+from jobs.spec.settings import CATALOG_TYPES, Settings, load_settings, secret_references
 
 FULL = """\
 kafka:
@@ -268,3 +268,27 @@ def test_all_problems_are_told(home: Path) -> None:
 
 def test_a_catalog_needs_properties(home: Path) -> None:
     assert problems_of(home, "catalog: {name: a}\n") == ["frazil.yaml:1: catalog.properties: is required and missing"]
+
+
+def test_the_types_of_catalogs_are_pyicebergs() -> None:
+    from pyiceberg.catalog import CatalogType
+
+    assert set(CATALOG_TYPES) == {each.value for each in CatalogType}
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ("type: resst", "catalog.properties.type: is no type of catalog; did you mean 'rest'? known: rest, sql, hive"),
+        ("type: hunter2", "is no type of catalog; known: rest"),
+        ("{type: rest, py-catalog-impl: a.B}", "leave it out beside py-catalog-impl"),
+    ],
+)
+def test_a_catalog_of_no_known_type_is_named_with_its_line(home: Path, properties: str, said: str) -> None:
+    text = properties if properties.startswith("{") else "{" + properties + "}"
+    (problem,) = problems_of(home, f"catalog:\n  properties: {text}\n")
+    assert said in problem
+
+
+def test_types_are_read_in_either_case(home: Path) -> None:
+    assert loaded(home, "catalog: {properties: {type: SQL, uri: 'sqlite:///x.db'}}").catalog.properties["type"] == "SQL"
