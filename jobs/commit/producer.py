@@ -6,7 +6,8 @@ catalog once.
 
 Relied upon, and pinned by `tests/unit/commit/test_producer.py`: `_MergeAppendFiles(operation=, transaction=, io=,
 snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
-`_clean_all_uncommitted()`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
+`_clean_all_uncommitted()`, which merges manifests of what `fetch_manifest_entry` gives and hands all of them to
+`_process_manifests`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
 `delete_by_predicate` as well; the snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements,
 updates)`; `Catalog._delete_old_metadata`.
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
@@ -34,12 +35,16 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
+from pyiceberg.types import DoubleType, FloatType
 
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
+from jobs.write.exact_doubles import exact_partitions, of_type, restored, widen_zeros
 
 log = logging.getLogger(__name__)
 
 UNKNOWN_DEADLINE_SECONDS = 60.0
+# Where a data file has its partition values, which it lets be read by name only.
+_PARTITION = 3
 
 
 def append_once(
@@ -66,7 +71,7 @@ def append_once(
         HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
-    producer = _MergeAppendFiles(
+    producer = _ExactMergeAppend(
         operation=Operation.APPEND,
         transaction=Transaction(_with_head_alone(table)),
         io=table.io,
@@ -102,6 +107,28 @@ def overwrite_once(
     for file in added:
         producer.append_data_file(file)
     return _commit_once(table, producer, summary, properties, on_written)
+
+
+class _ExactMergeAppend(_MergeAppendFiles):
+    """An append whose merged manifests have the partition values that their files have, doubles and zeros included."""
+
+    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
+        entries = super().fetch_manifest_entry(manifest, discard_deleted=False)
+        spec, schema = self.spec(manifest.partition_spec_id), self._transaction.table_metadata.schema()
+        if places := of_type(DoubleType, spec, schema):
+            doubles = [(place, spec.fields[place].source_id) for place in places]
+            for entry, partition in zip(entries, exact_partitions(self._io, manifest), strict=True):
+                entry.data_file[_PARTITION] = restored(entry.data_file, partition, doubles)
+        return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        merged = super()._process_manifests(manifests)
+        schema = self._transaction.table_metadata.schema()
+        for manifest in merged:
+            if manifest.added_snapshot_id == self.snapshot_id:
+                spec = self.spec(manifest.partition_spec_id)
+                widen_zeros(manifest, of_type(DoubleType, spec, schema) + of_type(FloatType, spec, schema))
+        return merged
 
 
 def _commit_once(

@@ -29,6 +29,7 @@ from jobs.maintain.facts import PartitionFacts, TableFacts
 from jobs.maintain.growth import growth
 from jobs.maintain.live_files import LiveFile, live_files
 from jobs.maintain.partition_keys import PartitionKeys, partition_name
+from jobs.write.partitioning import partition_key
 
 if TYPE_CHECKING:
     from jobs.spec.policy import Policy
@@ -208,11 +209,14 @@ def partitions_of(metadata: TableMetadata, io: FileIO, manifests: Sequence[Manif
     """
     committed = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
     sums: defaultdict[tuple[int, tuple[Any, ...]], _Sum] = defaultdict(_Sum)
+    values: dict[tuple[int, tuple[Any, ...]], tuple[Any, ...]] = {}
     for manifest, files in zip(manifests, _read(io, manifests), strict=True):
         for file in files:
-            sums[manifest.partition_spec_id, file.partition].add(file, committed.get(file.snapshot_id or -1, -1))
+            key = (manifest.partition_spec_id, partition_key(file.partition))
+            values.setdefault(key, file.partition)
+            sums[key].add(file, committed.get(file.snapshot_id or -1, -1))
     keys = PartitionKeys(metadata)
-    found = [_facts(keys, spec_id, partition, total) for (spec_id, partition), total in sums.items()]
+    found = [_facts(keys, key[0], values[key], total) for key, total in sums.items()]
     return tuple(sorted(found, key=lambda each: (each.spec_id, each.name)))
 
 

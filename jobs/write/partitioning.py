@@ -123,6 +123,15 @@ def _reason(expression: PartitionExpr, source: NestedField, problem: Exception) 
     return f"partition_by: '{expression}': {problem}"
 
 
+def partition_key(values: Record | tuple[Any, ...]) -> tuple[object, ...]:
+    """What tells partitions apart: -0.0 is another one than 0.0, as for Java's writers; Python takes them for equal.
+
+    Readers that take the column from the partition would lose its sign otherwise.
+    """
+    each = (values[place] for place in range(len(values)))
+    return tuple(repr(value) if isinstance(value, float) else value for value in each)
+
+
 def split(batch: pa.RecordBatch, spec: PartitionSpec, schema: Schema) -> list[tuple[Record, pa.RecordBatch]]:
     """Rows by partition, in the order in which partitions first appear; the order of rows is kept.
 

@@ -18,7 +18,7 @@ from pyiceberg.typedef import Record
 
 from jobs.write.file_sizing import MIB, FileSizing
 from jobs.write.parquet_file import SAMPLE_ROWS, FileLayout, ParquetFile, dictionary_columns, first_rows
-from jobs.write.partitioning import split
+from jobs.write.partitioning import partition_key, split
 from jobs.write.projection import Projection
 from jobs.write.pyiceberg_files import PartitionDirectory, locations
 from jobs.write.table_fit import TableFit
@@ -196,7 +196,7 @@ class TargetWriter:
                 self._add(values, rows)
 
     def _add(self, values: Record, rows: pa.RecordBatch) -> None:
-        key = tuple(values[i] for i in range(len(values)))
+        key = partition_key(values)
         destination = self._destinations.get(key)
         if destination is None:
             destination = self._destinations[key] = _Destination(values)

@@ -444,3 +444,20 @@ def test_object_store_layout_is_followed(make_table: MakeTable, append: Append) 
     relative = files[0].file_path.removeprefix(table.location())
     assert len(relative.split("/")) > 5
     assert landed(table) == list(range(10))
+
+
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_zeros_of_both_signs_are_two_partitions(kind: FloatType | DoubleType, make_table: MakeTable) -> None:
+    table = make_table(Schema(NestedField(1, "c", kind)), "c")
+    writer = TargetWriter(table.metadata, table.io, file_prefix="x")
+    for zeros in ([0.0, -0.0, None], [-0.0, -0.0]):
+        writer.write(pa.record_batch({"c": pa.array(zeros, pa.float32() if kind == FloatType() else pa.float64())}))
+    found = {
+        repr(file.partition[0]): pq.read_table(file.file_path.removeprefix("file://"))["c"].to_pylist()
+        for file in writer.close()
+    }
+    assert {key: repr(rows) for key, rows in found.items()} == {
+        "0.0": "[0.0]",
+        "-0.0": "[-0.0, -0.0, -0.0]",
+        "None": "[None]",
+    }
