@@ -16,7 +16,7 @@ from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
 DESCRIPTIONS = {
-    "driver_alive": "The stream is as it is wanted: a driver runs, or none is wanted.",
+    "driver_alive": "A driver runs, or the stream needs none. Warns while an operator has paused or stopped it.",
     "batch_not_stalled": "The driver gets on: no batch hangs, and records that wait are read.",
     "lag_within_slo": "The table is no further behind the topics than slo.lag_records and slo.lag_time allow.",
     "dead_letter_ratio": "No more of the newest records became dead letters than slo.dead_letter_ratio allows.",

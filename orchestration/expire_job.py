@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from jobs.spec.models import StreamSpec
-    from jobs.spec.settings import Settings
 
 JOB = "frazil_expire_letters"
 OP = "expire_letters"
@@ -62,7 +61,7 @@ def expire_letters_op(context: dg.OpExecutionContext, config: ExpireConfig, depl
                     continue
                 try:
                     with told_as_sentences(settings, spec.stream):
-                        row = _expired(context, catalog, spec, settings, dry_run=config.dry_run)
+                        row = _expired(context, catalog, spec, deployment, dry_run=config.dry_run)
                 except FrazilError as problem:
                     # One stream's trouble is none of the others'.
                     context.log.error(str(problem))
@@ -87,12 +86,19 @@ def expire_letters_op(context: dg.OpExecutionContext, config: ExpireConfig, depl
 
 
 def _expired(
-    context: dg.OpExecutionContext, catalog: "Catalog", spec: "StreamSpec", settings: "Settings", *, dry_run: bool
+    context: dg.OpExecutionContext,
+    catalog: "Catalog",
+    spec: "StreamSpec",
+    deployment: DeploymentResource,
+    *,
+    dry_run: bool,
 ) -> dict[str, Any] | None:
     """Delete the old letters of a stream, and report how the others stand; None if it has no table of them yet."""
     from assets.letters import report_letters
     from jobs.runtime.letter_expiry import expire_letters_of
+    from orchestration.reconcile.look import told_now
 
+    settings = deployment.settings()
     done = expire_letters_of(spec, settings, catalog, dry_run=dry_run)
     if done is None:
         return None
@@ -103,7 +109,8 @@ def _expired(
         context.log.warning(sentence)
     if found.snapshot_id is not None:
         sink = catalog.load_table(spec.table.name) if catalog.table_exists(spec.table.name) else None
-        told = {"dead_letters_expired": found.letters, "run_id": context.run_id}
+        told = told_now(deployment.deployment(), spec.stream)
+        told |= {"dead_letters_expired": found.letters, "run_id": context.run_id}
         report_letters(context.instance, spec, settings, done.table.refresh(), sink, **told)
     return {
         "stream": spec.stream,

@@ -128,7 +128,7 @@ def _replayed(
         try:
             return replay(spec, settings, catalog, request, on_progress=progress)
         finally:
-            _report(context, catalog, spec, settings, request)
+            _report(context, catalog, spec, deployment, request)
 
 
 def selection(config: ReplayConfig) -> "Selection":
@@ -183,15 +183,17 @@ def _report(
     context: dg.OpExecutionContext,
     catalog: "Catalog",
     spec: "StreamSpec",
-    settings: "Settings",
+    deployment: DeploymentResource,
     request: "ReplayRequest",
 ) -> None:
     """How the letters stand now; also of a replay that failed, for batches may have landed before."""
     from assets.letters import report_letters
+    from orchestration.reconcile.look import told_now
 
     try:
         dead, sink = catalog.load_table(spec.dead_letter_table), catalog.load_table(spec.table.name)
-        report_letters(context.instance, spec, settings, dead, sink, run_id=request.run_id or "")
+        told = told_now(deployment.deployment(), spec.stream) | {"run_id": request.run_id or ""}
+        report_letters(context.instance, spec, deployment.settings(), dead, sink, **told)
     except Exception as problem:
         # The replay matters more than its report, which the supervisor makes as well.
         context.log.warning(f"how the letters stand could not be reported: {problem}")

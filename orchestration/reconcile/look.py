@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from assets.stream_checks import Verdict
 from jobs.runtime.open_stream import stream_folder
@@ -16,6 +17,7 @@ from orchestration.reconcile.desired import Wanted, read_files, wanted
 from orchestration.reconcile.facts import Actual, Decision
 from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.memory import StreamMemory
+from orchestration.reconcile.standing import standing, standing_metadata
 from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict, verdicts
 from resources.deployment import Deployment
 
@@ -64,6 +66,15 @@ def judge(deployment: Deployment, stream: str) -> Sequence[Verdict]:
     if (lag is None or not look.actual.driver_lives) and look.wanted.spec is not None:
         lag = Lookups(settings).lag(look.wanted.spec, now) or lag
     return judged(look, lag, now)
+
+
+def told_now(deployment: Deployment, stream: str) -> dict[str, Any]:
+    """What a report made by a run carries of the stream's state, as the supervisor's own reports do."""
+    now = time.time()
+    settings = deployment.settings()
+    look = look_at(wanted(stream, read_files(deployment), settings, deployment), settings, now, 0.0)
+    stands = standing(look.wanted, look.actual, look.decision, settings, now)
+    return standing_metadata(stands, look.actual)
 
 
 def judged(look: Look, lag: Lag | None, now: float) -> list[Verdict]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.table.snapshots import Operation
 
+from assets.metadata import offsets as by_topic
 from assets.stream_checks import totals_of
 from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
@@ -170,9 +171,10 @@ def _lag(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: float) -> 
     position = dict(newest.position) if newest else {}
     unread = [partition for partition in partitions if partition not in position]
     begin = {**(kafka.earliest(unread) if unread else {}), **position}
-    records = sum(max(0, end - begin[at]) for at, end in kafka.latest(partitions).items())
+    waiting = {at: max(0, end - begin[at]) for at, end in kafka.latest(partitions).items()}
+    records = sum(waiting.values())
     stamped = newest.valid_through_ms / 1000 if newest and newest.valid_through_ms is not None else None
-    return Lag(records, now, now if records == 0 else stamped)
+    return Lag(records, now, now if records == 0 else stamped, by_topic(waiting))
 
 
 def table_facts(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> TableFacts:

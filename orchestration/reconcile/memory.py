@@ -20,6 +20,8 @@ from orchestration.reconcile.facts import Actual
 AGAIN_SECONDS = 30.0
 LONGEST_AGAIN_SECONDS = 600.0
 WAITING_SECONDS = 1800
+# What flaps is told this often at most.
+CHANGED_SECONDS = 30
 
 
 class StreamMemory(msgspec.Struct, omit_defaults=True):
@@ -37,6 +39,7 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         life: A checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
         waits: A checksum of what the check of waiting letters said last; `waits_at`: when.
         lag: A checksum of the lags last reported; `lag_at`: when.
+        state: A checksum of the state last reported; `state_at`: when any was reported.
         checks: Of what each check said last, a short checksum; `checks_at`: when any was reported, `all_at`: when all.
         looked_at: When the lag of a stream without a driver was last asked for; `waiting` records, `through` is what
             its table was complete through.
@@ -60,6 +63,8 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     waits_at: int = msgspec.field(default=0, name="wa")
     lag: int = msgspec.field(default=0, name="g")
     lag_at: int = msgspec.field(default=0, name="ga")
+    state: int = msgspec.field(default=0, name="t")
+    state_at: int = msgspec.field(default=0, name="ta")
     checks: list[int] = msgspec.field(default_factory=list, name="c")
     checks_at: int = msgspec.field(default=0, name="ca")
     all_at: int = msgspec.field(default=0, name="cb")
@@ -96,6 +101,14 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
             down_for=clock - self.down if self.down is not None else None,
             unheld_for=clock - self.unheld if self.unheld is not None else 0.0,
         )
+
+    def news_of_state(self, code: str, now: float) -> bool:
+        """Whether the state differs from the one last reported, and none was reported just now."""
+        return checksum(code) & 0xFFFF != self.state and due(now, self.state_at, CHANGED_SECONDS)
+
+    def told_state(self, code: str, now: float) -> None:
+        """Note that the state has been reported."""
+        self.state, self.state_at = checksum(code) & 0xFFFF, math.floor(now)
 
     def tells_waiting(self, code: str, now: float) -> bool:
         """Whether the check of waiting letters is to be told: it says something else, or has not for long."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -19,16 +18,16 @@ from jobs.supervise.heartbeat import Heartbeat, Offsets
 from orchestration.letter_facts import replays_mark
 from orchestration.reconcile.facts import Actual
 from orchestration.reconcile.lookups import Lookups, TableFacts
-from orchestration.reconcile.memory import StreamMemory, checksum, due
+from orchestration.reconcile.memory import CHANGED_SECONDS, StreamMemory, checksum, due
 from orchestration.reconcile.progress import complete_through
+from orchestration.reconcile.standing import Standing, instant, standing_metadata
+from orchestration.reconcile.verdicts import Lag, with_next
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
 # All checks are told anew: with a materialization of the table, and without any.
 WITH_TABLE_SECONDS, CHECKS_SECONDS = 300, 600
-# A stream that flaps is told this often at most.
-CHANGED_SECONDS = 30
 # The end of its topics was looked up this recently, or a stream does not count as caught up.
 CAUGHT_UP_SECONDS = 120
 SUPERVISOR_SECONDS = 120
@@ -48,6 +47,8 @@ def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
     reports = math.ceil(_DAY / report_seconds(spec))
     return {
         "table": reports,
+        # A change of its state is told at once.
+        "table_flapping": _DAY // CHANGED_SECONDS,
         "dead_letters": reports,
         "lag": len(names.topic_keys(spec)) * reports,
         # Whether the records add up is told with each report, since the table has been asked anyhow; how many letters
@@ -61,6 +62,8 @@ def stream_events(
     spec: StreamSpec,
     settings: Settings,
     actual: Actual,
+    stands: Standing,
+    lag: Lag | None,
     found: Sequence[Verdict],
     memory: StreamMemory,
     lookups: Lookups,
@@ -75,18 +78,19 @@ def stream_events(
 
     Args:
         spec: The stream, as its file says or as it was launched.
+        stands: Its state, which every report of its tables carries.
+        lag: How far it is behind, as its driver says or as it was looked up.
         found: What its checks say, but for whether its records add up.
         lookups: Where a table's rows are asked for.
         now: Seconds since 1970.
     """
     beat = actual.beat
     key = names.table_key(settings, spec.table.name)
-    report, facts = _of_table(spec, key, actual, beat, memory, lookups, now) if beat is not None else (None, None)
+    report, facts = _of_table(spec, key, actual, stands, lag, memory, lookups, now)
     if report is not None:
         yield report
-    yield from _of_dead_letters(spec, settings, beat, memory, lookups, now)
-    if beat is not None:
-        yield from _lags(spec, beat, memory, now)
+    yield from _of_dead_letters(spec, settings, actual, stands, memory, lookups, now)
+    yield from _lags(spec, beat, lag, memory, now)
     told = list(_news(found, memory, now, with_table=isinstance(report, dg.AssetMaterialization)))
     if facts is not None:
         told.append(adds_up(spec.stream, facts.totals))
@@ -111,28 +115,46 @@ def _of_table(
     spec: StreamSpec,
     key: dg.AssetKey,
     actual: Actual,
-    beat: Heartbeat,
+    stands: Standing,
+    lag: Lag | None,
     memory: StreamMemory,
     lookups: Lookups,
     now: float,
 ) -> tuple[dg.AssetMaterialization | dg.AssetObservation | None, TableFacts | None]:
-    """The report of the stream's table if one is due, and what the table said."""
-    snapshot = beat.work.snapshot_id
+    """The report of the stream's table if one is due, and what the table said.
+
+    The table's page in Dagster shows the newest materialization and no observation. So a change of the stream's state
+    is told as a materialization, unless that would make a table read as fresh that is not. While a stream does not get
+    on, how it stands is observed every five minutes.
+    """
+    snapshot = actual.beat.work.snapshot_id if actual.beat is not None else None
     is_new = snapshot is not None and snapshot != memory.sink
     is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
     fresh = _reads_as_fresh(spec, actual, now)
-    if not is_due or not (is_new or (fresh and _caught_up(actual, beat))):
+    at_the_end = fresh and _caught_up(actual)
+    news = memory.news_of_state(stands.code, now)
+    due_again = due(now, max(memory.sink_at, memory.state_at), LONGEST_SECONDS)
+    if not (news or due_again or (is_due and (is_new or at_the_end))):
         return None, None
+    memory.told_state(stands.code, now)
     named = snapshot if is_new else memory.sink
+    told = standing_metadata(stands, actual) | _work(actual, lag)
+    if not (is_new or at_the_end or (news and named is not None)):
+        return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=_version(named)), None
     facts = lookups.table(spec.table.name, spec.stream, named, memory.sink)
     memory.sink, memory.sink_at = named, int(now)
-    told, text = _facts(facts) | _work(actual, beat), None
+    told, text = _facts(facts) | told, None
     if not is_new:
-        told, text = told | {"records_added": 0}, "Nothing new: the stream stands at the end of its topics."
+        told = told | {"records_added": 0}
+        text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
     elif not fresh:
         text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
     event = dg.AssetMaterialization if fresh else dg.AssetObservation
     return event(key, description=text, metadata=_named(named) | told, tags=_version(named)), facts
+
+
+def _stands(stands: Standing) -> str:
+    return with_next(f"The stream is {stands.state}" if stands.state != "never ran" else "It never ran", stands.fix)
 
 
 def _reads_as_fresh(spec: StreamSpec, actual: Actual, now: float) -> bool:
@@ -144,9 +166,16 @@ def _reads_as_fresh(spec: StreamSpec, actual: Actual, now: float) -> bool:
 
 
 def _of_dead_letters(
-    spec: StreamSpec, settings: Settings, beat: Heartbeat | None, memory: StreamMemory, lookups: Lookups, now: float
+    spec: StreamSpec,
+    settings: Settings,
+    actual: Actual,
+    stands: Standing,
+    memory: StreamMemory,
+    lookups: Lookups,
+    now: float,
 ) -> Iterator[Event]:
     """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
+    beat = actual.beat
     snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
     is_new = snapshot is not None and snapshot != memory.dead
     life = replays_mark(settings, spec.stream)
@@ -164,8 +193,9 @@ def _of_dead_letters(
         return
     named = counted.tally.snapshot_id if counted is not None else snapshot
     told = _named(named) | _facts(table) | (letter_metadata(counted.tally) if counted is not None else {})
+    told |= standing_metadata(stands, actual)
     if beat is not None:
-        told |= {"records_dead": beat.work.dead, "epoch": beat.epoch, "generation": beat.generation}
+        told |= {"records_dead": beat.work.dead}
         if beat.work.reasons:
             first = sorted(beat.work.reasons.items(), key=lambda each: -each[1])[:20]
             told["reasons"] = dg.MetadataValue.json(dict(first))
@@ -176,8 +206,11 @@ def _of_dead_letters(
             yield evaluation(found, key)
 
 
-def _caught_up(actual: Actual, beat: Heartbeat) -> bool:
+def _caught_up(actual: Actual) -> bool:
     """Whether a live driver has just looked, and stands at the end of its topics."""
+    beat = actual.beat
+    if beat is None:
+        return False
     work = beat.work
     if not (actual.driver_lives and actual.fresh and beat.state == "running" and work.lag):
         return False
@@ -202,41 +235,48 @@ def _facts(facts: TableFacts | None) -> dict[str, Any]:
     return told
 
 
-def _work(actual: Actual, beat: Heartbeat) -> dict[str, Any]:
-    work = beat.work
-    told: dict[str, Any] = {
+def _work(actual: Actual, lag: Lag | None) -> dict[str, Any]:
+    """What the driver did; how far the stream is behind, and when that was looked up."""
+    told: dict[str, Any] = {}
+    if lag is not None:
+        told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}
+    through = complete_through(actual.beat) if lag is None else lag.valid_through
+    if through is not None:
+        told["complete_through"] = instant(through)
+    if actual.beat is None:
+        return told
+    work = actual.beat.work
+    if work.last_commit_at is not None:
+        told["last_commit"] = instant(work.last_commit_at)
+    return told | {
         "offsets": dg.MetadataValue.json(work.position),
         "batch_duration_ms": round(work.last_batch_seconds * 1000),
         "commit_ms": round(work.last_commit_seconds * 1000),
         "records_per_second": round(work.recent.rate, 1),
-        "epoch": beat.epoch,
-        "generation": beat.generation,
-        "attempt": beat.attempt,
     }
-    if work.total_lag is not None:
-        told["consumer_lag_records"] = work.total_lag
-    through = complete_through(beat)
-    if through is not None:
-        told["complete_through"] = dg.MetadataValue.timestamp(datetime.fromtimestamp(through, UTC))
-    return told
 
 
-def _lags(spec: StreamSpec, beat: Heartbeat, memory: StreamMemory, now: float) -> Iterator[dg.AssetObservation]:
-    work = beat.work
-    if work.lag_at is None or not work.lag:
+def _lags(
+    spec: StreamSpec, beat: Heartbeat | None, looked_up: Lag | None, memory: StreamMemory, now: float
+) -> Iterator[dg.AssetObservation]:
+    """The lag of each topic, where it has changed; of a stream without a driver as it was looked up."""
+    lag, at = (beat.work.lag, beat.work.lag_at) if beat is not None else ({}, None)
+    if looked_up is not None and looked_up.by:
+        lag, at = looked_up.by, looked_up.at
+    if at is None or not lag:
         return
-    told = checksum(json.dumps(work.lag, sort_keys=True))
+    told = checksum(json.dumps(lag, sort_keys=True))
     if told == memory.lag or (memory.lag and not due(now, memory.lag_at, report_seconds(spec))):
         return
     memory.lag, memory.lag_at = told, int(now)
-    for key, lags in _by_asset(spec, work.lag).items():
+    for key, lags in _by_asset(spec, lag).items():
         yield dg.AssetObservation(
             key,
             metadata={
                 "stream": spec.stream,
                 "consumer_lag_records": sum(sum(partitions.values()) for partitions in lags.values()),
                 "lag": dg.MetadataValue.json(lags),
-                "looked_up_at": dg.MetadataValue.timestamp(datetime.fromtimestamp(work.lag_at, UTC)),
+                "looked_up_at": instant(at),
             },
         )
 

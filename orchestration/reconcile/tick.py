@@ -25,6 +25,7 @@ from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.memory import Memory, StreamMemory, checksum, due
 from orchestration.reconcile.observe import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
 from orchestration.reconcile.requests import CONTROL_ACTIONS, control_run
+from orchestration.reconcile.standing import standing
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
 from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict
 from resources.deployment import Deployment
@@ -122,7 +123,9 @@ def _events(
     if each.spec is None or each.desired.file == "none":
         return []
     lag = _lag(each, look, memory, lookups, now)
-    return list(stream_events(each.spec, settings, look.actual, judged(look, lag, now), memory, lookups, now))
+    stands = standing(each, look.actual, look.decision, settings, now)
+    found = judged(look, lag, now)
+    return list(stream_events(each.spec, settings, look.actual, stands, lag, found, memory, lookups, now))
 
 
 def _lag(each: Wanted, look: Look, memory: StreamMemory, lookups: Lookups, now: float) -> Lag | None:
@@ -140,6 +143,7 @@ def _lag(each: Wanted, look: Look, memory: StreamMemory, lookups: Lookups, now: 
         if found is not None:
             memory.waiting = found.records
             memory.through = int(found.valid_through) if found.valid_through is not None else None
+            return found
     if memory.waiting is None:
         return told
     return Lag(memory.waiting, memory.looked_at, memory.through)

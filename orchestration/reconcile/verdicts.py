@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from assets.letters import RATIO_MIN_RECORDS, allowed_ratio
 from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.supervise.heartbeat import Offsets
 from orchestration.reconcile.facts import FRESH_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
 from orchestration.reconcile.progress import complete_through, stalled
 
@@ -21,11 +22,13 @@ class Lag:
         records: Records that wait.
         at: When that was looked up; seconds since 1970.
         valid_through: Every record with an older timestamp is in the tables; seconds since 1970, None if not known.
+        by: The records by topic and partition, where they were looked up just now for a stream without a driver.
     """
 
     records: int
     at: float
     valid_through: float | None = None
+    by: Offsets = field(default_factory=dict)
 
 
 def lag_of(actual: Actual) -> Lag | None:
@@ -48,7 +51,7 @@ def verdicts(
         now: Seconds since 1970.
     """
     return [
-        _driver_alive(actual, decision),
+        _driver_alive(desired, actual, decision),
         _batch_not_stalled(desired, actual),
         _lag_within_slo(spec, lag, now),
         _dead_letter_ratio(spec, actual),
@@ -63,13 +66,12 @@ def with_next(sentence: str, fix: str | None) -> str:
     return f"{sentence} Next: {fix}" if fix else sentence
 
 
-def _driver_alive(actual: Actual, decision: Decision) -> Verdict:
+def _driver_alive(desired: Desired, actual: Actual, decision: Decision) -> Verdict:
     beat = actual.beat
     # One that works without the lease lands nothing.
     useful = not (actual.unheld and actual.unheld_for > UNHELD_SECONDS)
     lives = actual.driver_lives and actual.fresh and useful
     retrying = lives and beat is not None and beat.state == "retrying"
-    sentence = with_next(decision.sentence, decision.fix if not lives or retrying else None)
     figures: dict[str, float | int | str] = {"action": decision.action.value, "failures_in_a_row": decision.failures}
     if beat is not None:
         figures |= {
@@ -88,8 +90,20 @@ def _driver_alive(actual: Actual, decision: Decision) -> Verdict:
     passed = lives or decision.action is Action.IDLE or (decision.action is Action.WAIT and not silent)
     # A first start is due at once, and no failure of anything.
     passed = passed or (decision.action is Action.START and beat is None and not decision.failures)
+    # As its operator wants it, and yet nothing lands: nobody should take the table for one that is kept up to date.
+    held = passed and desired.control.wish != "running"
+    sentence = f"{decision.sentence}{_whose_wish(desired)}" if held else decision.sentence
+    sentence = with_next(sentence, decision.fix if held or retrying or not lives else None)
     code = f"{decision.action}:{beat.state if beat else ''}:{beat.attempt if beat else 0}:{lives}"
-    return Verdict("driver_alive", passed and not retrying, sentence, code, warn=retrying, figures=figures)
+    passed = passed and not retrying and not held
+    return Verdict("driver_alive", passed, sentence, code, warn=retrying or held, figures=figures)
+
+
+def _whose_wish(desired: Desired) -> str:
+    control = desired.control
+    by = f" by {control.by}" if control.by else ""
+    reason = f" ({control.reason})" if control.reason else ""
+    return f"; {control.wish}{by}{reason}" if by or reason else ""
 
 
 def _batch_not_stalled(desired: Desired, actual: Actual) -> Verdict:
