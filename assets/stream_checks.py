@@ -44,6 +44,11 @@ class Verdict:
     figures: Mapping[str, float | int | str] = field(default_factory=dict)
 
     @property
+    def fix(self) -> str | None:
+        """The next command, which the sentence ends with; None if there is none."""
+        return self.sentence.rpartition(" Next: ")[2] if " Next: " in self.sentence else None
+
+    @property
     def severity(self) -> dg.AssetCheckSeverity:
         """WARN where nobody has to get up for it."""
         return dg.AssetCheckSeverity.WARN if self.warn else dg.AssetCheckSeverity.ERROR

@@ -38,6 +38,7 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
         life: A checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
         waits: A checksum of what the check of waiting letters said last; `waits_at`: when.
+        letters: How many letters waited when they were last counted.
         lag: A checksum of the lags last reported; `lag_at`: when.
         state: A checksum of the state last reported; `state_at`: when any was reported.
         checks: Of what each check said last, a short checksum; `checks_at`: when any was reported, `all_at`: when all.
@@ -63,6 +64,7 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     waits_at: int = msgspec.field(default=0, name="wa")
     lag: int = msgspec.field(default=0, name="g")
     lag_at: int = msgspec.field(default=0, name="ga")
+    letters: int | None = msgspec.field(default=None, name="lw")
     state: int = msgspec.field(default=0, name="t")
     state_at: int = msgspec.field(default=0, name="ta")
     checks: list[int] = msgspec.field(default_factory=list, name="c")
@@ -145,13 +147,14 @@ class Memory(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         boot: The boot that times on the boot clock belong to.
-        reported_at: When the supervisor last reported itself.
+        reported_at: When the supervisor last reported itself; `fleet`: a checksum of which streams needed somebody.
         away_until: Kafka did not answer, and is not asked again before this; seconds since 1970.
         settings: A checksum of what was wrong with the settings.
     """
 
     boot: str = ""
     reported_at: int = 0
+    fleet: int = 0
     away_until: int = 0
     settings: int = 0
     streams: dict[str, StreamMemory] = msgspec.field(default_factory=dict)

@@ -201,6 +201,7 @@ def _of_dead_letters(
             told["reasons"] = dg.MetadataValue.json(dict(first))
     yield dg.AssetMaterialization(key, metadata=told, tags=_version(named))
     if counted is not None:
+        memory.letters = counted.tally.waiting
         found = letters_waiting(spec, counted.tally, counted.read)
         if memory.tells_waiting(found.code, now):
             yield evaluation(found, key)

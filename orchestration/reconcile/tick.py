@@ -20,9 +20,10 @@ from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
 from orchestration.reconcile.desired import Wanted, read_desired, read_files
 from orchestration.reconcile.facts import Action, Decision
+from orchestration.reconcile.fleet import FleetRow, Need, fleet_code, fleet_metadata, fleet_row
 from orchestration.reconcile.look import Look, judged, look_at
 from orchestration.reconcile.lookups import Lookups
-from orchestration.reconcile.memory import Memory, StreamMemory, checksum, due
+from orchestration.reconcile.memory import CHANGED_SECONDS, Memory, StreamMemory, checksum, due
 from orchestration.reconcile.observe import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
 from orchestration.reconcile.requests import CONTROL_ACTIONS, control_run
 from orchestration.reconcile.standing import standing
@@ -52,12 +53,14 @@ class Tick:
     Attributes:
         decisions: By stream.
         problems: By stream, what kept it from being looked at, or from being reported.
+        rows: How the streams stand, for the table of all of them.
     """
 
     requests: list[dg.RunRequest] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    rows: list[FleetRow] = field(default_factory=list)
     sentence: str = ""
 
     @property
@@ -100,32 +103,43 @@ def run_tick(
         try:
             look = look_at(each, settings, now, clock, remembered)
             tick.decisions[stream] = look.decision
-            tick.events.extend(_events(each, look, settings, remembered, lookups, now))
+            tick.events.extend(_events(tick, each, look, settings, remembered, lookups, now))
         except Exception as problem:
             # One stream's trouble is none of the others'.
             tick.problems[stream] = f"{type(problem).__name__}: {problem}"
+            tick.rows.append(FleetRow(stream, "not looked at", Need.NOW))
     if lookups.kafka_is_away:
         memory.away_until = int(now) + _LOOK_SECONDS
     for stream in set(memory.streams) - set(tick.decisions) - set(tick.problems):
         del memory.streams[stream]
     _request(tick, memory, under_way, newest_requests, clock)
-    if due(now, memory.reported_at, SUPERVISOR_SECONDS):
-        memory.reported_at = int(now)
-        tick.events.append(_supervised(tick))
+    fleet = fleet_code(tick.rows)
+    every = SUPERVISOR_SECONDS if fleet == memory.fleet else CHANGED_SECONDS
+    if due(now, memory.reported_at, every):
+        memory.reported_at, memory.fleet = int(now), fleet
+        tick.events.append(_supervised(tick, now))
     _note(settings, tick, now)
     tick.sentence = _told(tick, under_way)
     return tick
 
 
 def _events(
-    each: Wanted, look: Look, settings: Settings, memory: StreamMemory, lookups: Lookups, now: float
+    tick: Tick, each: Wanted, look: Look, settings: Settings, memory: StreamMemory, lookups: Lookups, now: float
 ) -> list[Event]:
-    if each.spec is None or each.desired.file == "none":
-        return []
-    lag = _lag(each, look, memory, lookups, now)
-    stands = standing(each, look.actual, look.decision, settings, now)
+    """What there is to report of a stream, whose row it adds to the tick's."""
+    actual, stream = look.actual, each.desired.stream
+    stands = standing(each, actual, look.decision, settings, now)
+    known = each.spec is not None and each.desired.file != "none"
+    lag = _lag(each, look, memory, lookups, now) if known else lag_of(actual)
     found = judged(look, lag, now)
-    return list(stream_events(each.spec, settings, look.actual, stands, lag, found, memory, lookups, now))
+    events: list[Event] = []
+    if each.spec is not None and known:
+        events += stream_events(each.spec, settings, actual, stands, lag, found, memory, lookups, now)
+    if known or each.desired.file != "none" or actual.driver_lives:
+        key = names.table_key(settings, each.spec.table.name) if each.spec is not None else None
+        row = fleet_row(stream, key, actual.beat, stands, look.decision, lag, memory.letters, found)
+        tick.rows.append(row)
+    return events
 
 
 def _lag(each: Wanted, look: Look, memory: StreamMemory, lookups: Lookups, now: float) -> Lag | None:
@@ -169,11 +183,12 @@ def _request(
         tick.requests.append(control_run(stream, tick.decisions[stream], remembered.request))
 
 
-def _supervised(tick: Tick) -> dg.AssetMaterialization:
+def _supervised(tick: Tick, now: float) -> dg.AssetMaterialization:
     counts = Counter(decision.action for decision in tick.decisions.values())
     return dg.AssetMaterialization(
         SUPERVISOR_KEY,
-        metadata={
+        metadata=fleet_metadata(tick.rows, now)
+        | {
             "streams": tick.count,
             "as_wanted": counts[Action.ADOPT] + counts[Action.IDLE],
             "halted": counts[Action.HALT],

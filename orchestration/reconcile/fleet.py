@@ -1,0 +1,158 @@
+"""All streams in one table, what needs a hand first: what the supervisor's own page in Dagster shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import dagster as dg
+
+from assets.metadata import cell
+from assets.stream_checks import Verdict
+from jobs.supervise.heartbeat import Heartbeat
+from orchestration.reconcile.facts import Action, Decision
+from orchestration.reconcile.memory import checksum
+from orchestration.reconcile.standing import Standing, instant
+from orchestration.reconcile.verdicts import Lag
+
+_HEAD = "| stream | state | since | lag | rec/s | last commit | complete through | letters wait | next |"
+_RULE = "|---|---|---:|---:|---:|---:|---:|---:|---|"
+# A lag that was looked up longer ago than this says so.
+_OLD_SECONDS = 15.0
+
+
+class Need(IntEnum):
+    """How much a stream needs a person, the most first."""
+
+    NOW = 0  # nothing happens before somebody acts
+    SOON = 1  # a check fails
+    PERHAPS = 2  # a check warns: it was stopped, Kafka is away
+    NONE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """One stream.
+
+    Attributes:
+        key: Of its table in Dagster; None if there is none to show.
+        lag: None if nobody knows it.
+        rate: Records per second within the last minutes; None without a driver.
+        last_commit, complete_through: Seconds since 1970; None if not known.
+        letters: Dead letters that wait, as of the newest count.
+    """
+
+    stream: str
+    state: str
+    need: Need
+    key: dg.AssetKey | None = None
+    since: float | None = None
+    lag: Lag | None = None
+    rate: float | None = None
+    last_commit: float | None = None
+    complete_through: float | None = None
+    letters: int | None = None
+    fix: str | None = None
+
+
+def fleet_row(
+    stream: str,
+    key: dg.AssetKey | None,
+    beat: Heartbeat | None,
+    stands: Standing,
+    decision: Decision,
+    lag: Lag | None,
+    letters: int | None,
+    found: Sequence[Verdict],
+) -> FleetRow:
+    """A stream that was looked at.
+
+    Args:
+        found: What its checks say.
+    """
+    wrong = [verdict for verdict in found if not verdict.passed]
+    need = need_of(decision, wrong)
+    # What its checks say first; a state that is fine has no next command.
+    fix = stands.fix if need is not Need.NONE else None
+    return FleetRow(
+        stream=stream,
+        key=key,
+        state=stands.state,
+        need=need,
+        since=stands.since,
+        lag=lag,
+        rate=beat.work.recent.rate if beat is not None and stands.lives else None,
+        last_commit=beat.work.last_commit_at if beat is not None else None,
+        complete_through=lag.valid_through if lag is not None else None,
+        letters=letters,
+        fix=fix or next((verdict.fix for verdict in wrong if verdict.fix), None),
+    )
+
+
+def need_of(decision: Decision, wrong: Sequence[Verdict]) -> Need:
+    """How much a stream needs a person.
+
+    Args:
+        wrong: The checks that do not pass.
+    """
+    if decision.action is Action.HALT:
+        return Need.NOW
+    if any(not verdict.warn for verdict in wrong):
+        return Need.SOON
+    return Need.PERHAPS if wrong else Need.NONE
+
+
+def fleet_code(rows: Sequence[FleetRow]) -> int:
+    """Changes when a stream comes to need somebody more or less, and not with every batch."""
+    return checksum(" ".join(sorted(f"{row.stream}:{row.need}" for row in rows)))
+
+
+def fleet_metadata(rows: Sequence[FleetRow], now: float) -> dict[str, Any]:
+    """The table, with the time that all its ages are told from, and how many streams need somebody.
+
+    Args:
+        now: Seconds since 1970.
+    """
+    told: dict[str, Any] = {"as_of": instant(now)}
+    if rows:
+        told["all_streams"] = dg.MetadataValue.md(fleet_markdown(rows, now))
+    return told | {"need_a_hand": sum(row.need <= Need.SOON for row in rows)}
+
+
+def fleet_markdown(rows: Sequence[FleetRow], now: float) -> str:
+    """The streams as a table in Markdown. Times are how long ago something was."""
+    ordered = sorted(rows, key=lambda row: (row.need, -(row.lag.records if row.lag else 0), row.stream))
+    return "\n".join([_HEAD, _RULE, *(_line(row, now) for row in ordered)])
+
+
+def _line(row: FleetRow, now: float) -> str:
+    # From the supervisor's page, /assets/frazil/supervisor, under whatever prefix the web server has.
+    name = cell(row.stream) if row.key is None else f"[{cell(row.stream)}](../{'/'.join(row.key.path)})"
+    cells = [
+        name,
+        f"**{cell(row.state)}**" if row.need <= Need.SOON else cell(row.state),
+        _ago(row.since, now),
+        _lag(row.lag, now),
+        "–" if row.rate is None else f"{row.rate:,.0f}",
+        _ago(row.last_commit, now),
+        _ago(row.complete_through, now),
+        "–" if row.letters is None else f"{row.letters:,}",
+        f"`{cell(row.fix)}`" if row.fix else "",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _lag(lag: Lag | None, now: float) -> str:
+    if lag is None:
+        return "–"
+    age = now - lag.at
+    return f"{lag.records:,}" if age <= _OLD_SECONDS else f"{lag.records:,} ({_ago(lag.at, now)} ago)"
+
+
+def _ago(at: float | None, now: float) -> str:
+    # Imported here: it brings what a terminal needs, and a code location that only loads should not wait for it.
+    from orchestration.status_tables import span
+
+    return "–" if at is None else span(now - at)

@@ -1,0 +1,132 @@
+"""The table of all streams on the supervisor's page."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.stream_checks import Verdict
+from jobs.supervise.control import Control, write_control
+from jobs.supervise.heartbeat import LastError, Recent
+from orchestration.reconcile.facts import Action, Decision
+from orchestration.reconcile.fleet import FleetRow, Need, fleet_code, fleet_markdown, need_of
+from orchestration.reconcile.verdicts import Lag
+from tests.unit.orchestration.reconcile.made import NOW
+from tests.unit.orchestration.reconcile.standins import World, dead_process, told, values, work
+
+SUPERVISOR = dg.AssetKey(["frazil", "supervisor"])
+
+
+def table_of(event: dg.AssetMaterialization) -> list[dict[str, str]]:
+    """The rows of the table, by the names of its columns."""
+    head, _, *lines = values(event)["all_streams"].splitlines()
+    columns = [each.strip() for each in head.strip("|").split("|")]
+    return [dict(zip(columns, (each.strip() for each in line.strip("|").split("|")), strict=True)) for line in lines]
+
+
+def test_one_table_says_it_all_and_what_needs_a_hand_stands_first(world: World) -> None:
+    for stream in ("calm", "halted", "held", "gone", "away"):
+        world.write(stream)
+    world.drive(
+        "calm",
+        now=NOW,
+        work=work(5, last_commit_at=NOW - 65, recent=Recent(100, 412_340, 412_340), position={}, lag_at=NOW - 2),
+    )
+    error = LastError("offsets are gone", "operator", NOW, "frazil accept halted --loss")
+    world.drive("halted", now=NOW, state="failed", error=error, work=work(7000), **dead_process())
+    world.drive("gone", now=NOW, work=work(69), since=NOW - 100, state_since=NOW - 90, **dead_process())
+    world.drive("held", now=NOW, state="paused", work=work(3))
+    write_control(world.folder("held"), Control("paused", by="jo", at=NOW))
+    world.drive("away", now=NOW, state="retrying", work=work(1), error=LastError("no", "away", NOW, "frazil up"))
+    (report,) = told(world.tick(NOW), SUPERVISOR)
+    rows = table_of(report)
+    assert [row["stream"].partition("]")[0] for row in rows] == ["[halted", "[gone", "[held", "[away", "[calm"]
+    halted, gone, held, away, calm = rows
+    assert (halted["state"], halted["next"]) == (
+        "**halted**",
+        "`frazil accept halted --loss; then frazil start halted`",
+    )
+    assert (gone["state"], gone["rec/s"]) == ("**dead**", "–")
+    assert (held["state"], held["next"]) == ("paused", "`frazil resume held`")
+    assert (away["state"], away["next"]) == ("retrying", "`frazil up`")
+    assert calm == {
+        "stream": "[calm](../frazil/orders/calm)",
+        "state": "waiting",
+        "since": "11 min",
+        "lag": "5",
+        "rec/s": "4,123",
+        "last commit": "1 min",
+        "complete through": "5 s",
+        "letters wait": "–",
+        "next": "",
+    }
+    carried = values(report)
+    assert (carried["as_of"], carried["need_a_hand"], carried["streams"]) == (NOW, 2, 5)
+
+
+def test_a_stream_that_comes_to_need_somebody_is_told_at_once(orders: World) -> None:
+    def told_at(at: float, **changes: Any) -> int:
+        orders.drive("orders", now=NOW + at, work=work(lag_at=NOW + at), **changes)
+        return len(told(orders.tick(NOW + at), SUPERVISOR))
+
+    gone = dead_process()
+    assert [told_at(0), told_at(10), told_at(20, state="retrying"), told_at(30, state="retrying")] == [1, 0, 0, 1]
+    assert [told_at(40, state="retrying"), told_at(140, state="retrying"), told_at(150, state="retrying")] == [0, 0, 1]
+    assert told_at(190, state="failed", **gone) == 1
+
+
+def test_a_stream_that_cannot_be_looked_at_stands_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    import orchestration.reconcile.tick as module
+
+    for name in ("orders", "refunds"):
+        world.write(name)
+        world.drive(name, now=NOW, work=work())
+    real = module.look_at
+
+    def look_at(each: Any, *arguments: Any) -> Any:
+        if each.desired.stream == "refunds":
+            raise RuntimeError("no such luck")
+        return real(each, *arguments)
+
+    monkeypatch.setattr(module, "look_at", look_at)
+    (report,) = told(world.tick(NOW), SUPERVISOR)
+    first, *_ = table_of(report)
+    assert (first["stream"], first["state"]) == ("refunds", "**not looked at**")
+
+
+def test_a_figure_that_is_old_says_so() -> None:
+    rows = [FleetRow("orders", "dead", Need.SOON, lag=Lag(7012, NOW - 35, None))]
+    assert "| 7,012 (35 s ago) |" in fleet_markdown(rows, NOW)
+
+
+def test_who_is_needed_how_much() -> None:
+    """Over every action and every mix of checks that do not pass."""
+    fails, warns = Verdict("a", False, "A.", "a"), Verdict("b", False, "B.", "b", warn=True)
+    for action, wrong in itertools.product(Action, ([], [fails], [warns], [warns, fails])):
+        expected = Need.NONE if not wrong else Need.SOON if fails in wrong else Need.PERHAPS
+        assert need_of(Decision(action, "so"), wrong) is (Need.NOW if action is Action.HALT else expected)
+
+
+def test_a_name_cannot_break_the_table() -> None:
+    row = FleetRow("a|b", "dead", Need.SOON, fix="frazil x | y\nz")
+    (line,) = fleet_markdown([row], NOW).splitlines()[2:]
+    assert line == "| a\\|b | **dead** | – | – | – | – | – | – | `frazil x \\| y z` |"
+
+
+def test_three_hundred_streams_fit() -> None:
+    key = dg.AssetKey(["frazil", "payments_of_a_region", "card_payments_0123"])
+    rows = [
+        FleetRow(
+            f"card-payments-{number:03}", "waiting", Need.NONE, key, NOW - 1, Lag(10**9, NOW), 12345.6, NOW, NOW, 123456
+        )
+        for number in range(300)
+    ]
+    began = time.perf_counter()
+    text = fleet_markdown(rows, NOW)
+    assert len(text.encode()) < 60_000
+    assert time.perf_counter() - began < 2.0
+    assert fleet_code(rows) == fleet_code(list(reversed(rows)))
