@@ -77,12 +77,13 @@ def letters_markdown(counted: Tally) -> str:
     return "\n".join(lines)
 
 
-def letters_waiting(spec: StreamSpec, counted: Tally, read: int) -> Verdict:
+def letters_waiting(spec: StreamSpec, counted: Tally, read: int, at: float | None = None) -> Verdict:
     """Whether too many letters wait.
 
     Args:
         counted: The stream's letters.
         read: Records that the stream has read since its first run.
+        at: When they stood so; seconds since 1970, None for now.
     """
     stream, parked, allowed = spec.stream, counted.by_state["parked"], allowed_ratio(spec)
     figures: dict[str, float | int | str] = {
@@ -111,11 +112,11 @@ def letters_waiting(spec: StreamSpec, counted: Tally, read: int) -> Verdict:
     if wrong:
         code = f"waiting:{bool(counted.unreadable)}:{ratio > allowed}:{bool(parked)}"
         sentence = f"{'; '.join(wrong)}. Next: {nexts[0]}"
-        return Verdict(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures)
+        return Verdict(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures, at=at)
     if not counted.waiting:
-        return Verdict(LETTERS_WAITING, True, "No letter waits.", "none", figures=figures)
+        return Verdict(LETTERS_WAITING, True, "No letter waits.", "none", figures=figures, at=at)
     sentence = f"{counted.waiting:,} letters wait ({', '.join(WAITING[:2]).replace('_', ' ')}); none is parked."
-    return Verdict(LETTERS_WAITING, True, sentence, "fine", figures=figures)
+    return Verdict(LETTERS_WAITING, True, sentence, "fine", figures=figures, at=at)
 
 
 def report_letters(

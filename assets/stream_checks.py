@@ -2,8 +2,11 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 from pyiceberg.table import Table
@@ -18,7 +21,10 @@ from resources.deployment_resource import DeploymentResource
 DESCRIPTIONS = {
     "driver_alive": "A driver runs, or the stream needs none. Warns while an operator has paused or stopped it.",
     "batch_not_stalled": "The driver gets on: no batch hangs, and records that wait are read.",
-    "lag_within_slo": "The table is no further behind the topics than slo.lag_records and slo.lag_time allow.",
+    "lag_within_slo": (
+        "The table is no further behind the topics than slo.lag_records and slo.lag_time, or freshness.fail, allow. "
+        "Where none of them is set, it warns from 15 minutes beyond the trigger on."
+    ),
     "dead_letter_ratio": "No more of the newest records became dead letters than slo.dead_letter_ratio allows.",
     "configuration": "The stream's file is valid, and what runs is what it says.",
 }
@@ -34,6 +40,7 @@ class Verdict:
         sentence: Why, in words; ends with the next command where there is one.
         code: The verdict without its figures: what has to differ to be news.
         warn: A failure that needs nobody now.
+        at: When its figures were so; seconds since 1970, None where they are of the moment.
     """
 
     name: str
@@ -42,6 +49,13 @@ class Verdict:
     code: str
     warn: bool = False
     figures: Mapping[str, float | int | str] = field(default_factory=dict)
+    at: float | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its figures, and how old they are."""
+        at = time.time() if self.at is None else self.at
+        return {**self.figures, "as_of": dg.MetadataValue.timestamp(datetime.fromtimestamp(at, UTC))}
 
     @property
     def fix(self) -> str | None:
@@ -65,7 +79,7 @@ def evaluation(verdict: Verdict, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
         passed=verdict.passed,
         severity=verdict.severity,
         description=verdict.sentence,
-        metadata=dict(verdict.figures),
+        metadata=verdict.metadata,
     )
 
 
@@ -77,7 +91,7 @@ def check_result(verdict: Verdict, key: dg.AssetKey) -> dg.AssetCheckResult:
         check_name=verdict.name,
         severity=verdict.severity,
         description=verdict.sentence,
-        metadata=dict(verdict.figures),
+        metadata=verdict.metadata,
     )
 
 

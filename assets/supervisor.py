@@ -16,7 +16,8 @@ def supervisor_asset() -> dg.AssetSpec:
         description=(
             "The sensor `frazil_reconcile`, which keeps the streams as they are wanted. Reported every two minutes, "
             "and at once when a stream comes to need somebody: `all_streams` below is a table of all streams, what "
-            "needs a hand first. Its times are how long before `as_of` something was. "
+            "needs a hand first. Its times are how long before `as_of` something was: when its state began (`since`), "
+            "its newest commit, and what its table is complete through; `letters` are the dead letters that wait. "
             "If it turns stale, nothing is restarted any more and no check is up to date; drivers that run go on "
             "running. Look at the sensor's newest tick, and at Dagster's daemon."
         ),

@@ -78,6 +78,7 @@ class Slo(SpecModel):
     Args:
         lag_records: The most records that may wait.
         lag_time: The longest that the table may be behind the log; without it ``freshness.fail``, if there is one.
+            Without any of the three, 15 minutes beyond the trigger, which only warns.
         dead_letter_ratio: The largest share of dead letters within the last minutes; without it
             ``errors.stop_above.ratio``, or 5 %.
     """

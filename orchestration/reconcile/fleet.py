@@ -17,8 +17,11 @@ from orchestration.reconcile.memory import checksum
 from orchestration.reconcile.standing import Standing, instant
 from orchestration.reconcile.verdicts import Lag
 
-_HEAD = "| stream | state | since | lag | rec/s | last commit | complete through | letters wait | next |"
-_RULE = "|---|---|---:|---:|---:|---:|---:|---:|---|"
+# Short, for what is wider than Dagster's column has to be scrolled to.
+_COLUMNS = ("stream", "state", "since", "lag", "rec/s", "committed", "complete", "letters", "next")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+# Dagster shows Markdown on the page itself up to 1,000 characters, and behind a click from there on.
+_SHOWN_LETTERS = 950
 # A lag that was looked up longer ago than this says so.
 _OLD_SECONDS = 15.0
 
@@ -115,44 +118,73 @@ def fleet_metadata(rows: Sequence[FleetRow], now: float) -> dict[str, Any]:
     Args:
         now: Seconds since 1970.
     """
-    told: dict[str, Any] = {"as_of": instant(now)}
-    if rows:
-        told["all_streams"] = dg.MetadataValue.md(fleet_markdown(rows, now))
-    return told | {"need_a_hand": sum(row.need <= Need.SOON for row in rows)}
-
-
-def fleet_markdown(rows: Sequence[FleetRow], now: float) -> str:
-    """The streams as a table in Markdown. Times are how long ago something was."""
     ordered = sorted(rows, key=lambda row: (row.need, -(row.lag.records if row.lag else 0), row.stream))
-    return "\n".join([_HEAD, _RULE, *(_line(row, now) for row in ordered)])
+    told: dict[str, Any] = {"as_of": instant(now)}
+    needy = [row for row in ordered if row.need is not Need.NONE]
+    if needy:
+        told["needs_a_hand"] = dg.MetadataValue.md(needs_markdown(needy, now))
+    if rows:
+        told["all_streams"] = dg.MetadataValue.table([dg.TableRecord(_cells(row, now)) for row in ordered])
+    return told | {"streams_in_need": sum(row.need <= Need.SOON for row in rows)}
+
+
+def needs_markdown(rows: Sequence[FleetRow], now: float) -> str:
+    """The streams that need a hand, with links and commands to copy, as a table in Markdown that stays on the page."""
+    lines = ["| stream | state | since | lag | next |", "|---|---|---:|---:|---|"]
+    for number, row in enumerate(rows):
+        line = _line(row, now)
+        if len(line) + sum(len(each) + 1 for each in lines) > _SHOWN_LETTERS:
+            lines.append(f"| … {len(rows) - number:,} more | | | | |")
+            break
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _line(row: FleetRow, now: float) -> str:
-    # From the supervisor's page, /assets/frazil/supervisor, under whatever prefix the web server has.
-    name = cell(row.stream) if row.key is None else f"[{cell(row.stream)}](../{'/'.join(row.key.path)})"
-    cells = [
-        name,
-        f"**{cell(row.state)}**" if row.need <= Need.SOON else cell(row.state),
+    cells = _cells(row, now)
+    name = cell(row.stream)
+    if row.key is not None:
+        # From the supervisor's page, /assets/frazil/supervisor, under whatever prefix the web server has.
+        name = f"[{name}](../{'/'.join(row.key.path)})"
+    state = f"**{cell(row.state)}**" if row.need <= Need.SOON else cell(row.state)
+    fix = f"`{cell(row.fix)}`" if row.fix else ""
+    return f"| {name} | {state} | {cells['since']} | {cells['lag']} | {fix} |"
+
+
+def _cells(row: FleetRow, now: float) -> dict[str, str]:
+    """A stream's row in words. Times are how long ago something was."""
+    cells = (
+        row.stream,
+        row.state,
         _ago(row.since, now),
         _lag(row.lag, now),
         "–" if row.rate is None else f"{row.rate:,.0f}",
         _ago(row.last_commit, now),
         _ago(row.complete_through, now),
         "–" if row.letters is None else f"{row.letters:,}",
-        f"`{cell(row.fix)}`" if row.fix else "",
-    ]
-    return f"| {' | '.join(cells)} |"
+        row.fix or "",
+    )
+    return dict(zip(_COLUMNS, cells, strict=True))
 
 
 def _lag(lag: Lag | None, now: float) -> str:
     if lag is None:
         return "–"
     age = now - lag.at
-    return f"{lag.records:,}" if age <= _OLD_SECONDS else f"{lag.records:,} ({_ago(lag.at, now)} ago)"
+    return (
+        f"{lag.records:,}" if age <= _OLD_SECONDS else f"{lag.records:,}{_NO_BREAK}({_ago(lag.at, now)}{_NO_BREAK}ago)"
+    )
 
 
 def _ago(at: float | None, now: float) -> str:
-    # Imported here: it brings what a terminal needs, and a code location that only loads should not wait for it.
-    from orchestration.status_tables import span
-
-    return "–" if at is None else span(now - at)
+    """How long before the table's time something was, such as 35s, 14m, 3h5m or 2d4h; narrow, and in one piece."""
+    if at is None:
+        return "–"
+    seconds = max(0, int(now - at))
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m"
+    if seconds < 86_400:
+        return f"{seconds // 3600}h{seconds % 3600 // 60}m"
+    return f"{seconds // 86_400}d{seconds % 86_400 // 3600}h"

@@ -19,7 +19,6 @@ from orchestration.reconcile.facts import Actual
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
 AGAIN_SECONDS = 30.0
 LONGEST_AGAIN_SECONDS = 600.0
-WAITING_SECONDS = 1800
 # What flaps is told this often at most.
 CHANGED_SECONDS = 30
 
@@ -37,13 +36,13 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         unheld: Boot clock when its driver was first seen at work without the lease.
         sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
         life: A checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
-        waits: A checksum of what the check of waiting letters said last; `waits_at`: when.
         letters: How many letters waited when they were last counted.
         lag: A checksum of the lags last reported; `lag_at`: when.
         state: A checksum of the state last reported; `state_at`: when any was reported.
-        checks: Of what each check said last, a short checksum; `checks_at`: when any was reported, `all_at`: when all.
-        looked_at: When the lag of a stream without a driver was last asked for; `waiting` records, `through` is what
-            its table was complete through.
+        checks: Of what each check said last, a short checksum; `checks_at`: when they were reported.
+        looked_at: When the lag of a stream whose driver does not say was last asked for; `waiting` records waited at
+            `waiting_at`.
+        through: The latest time that its table is known to have been complete through, under this attempt.
     """
 
     request: int = msgspec.field(default=0, name="r")
@@ -60,8 +59,6 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     dead_at: int = msgspec.field(default=0, name="xa")
     life: int = msgspec.field(default=0, name="y")
     uncounted: bool = msgspec.field(default=False, name="u0")
-    waits: int = msgspec.field(default=0, name="w")
-    waits_at: int = msgspec.field(default=0, name="wa")
     lag: int = msgspec.field(default=0, name="g")
     lag_at: int = msgspec.field(default=0, name="ga")
     letters: int | None = msgspec.field(default=None, name="lw")
@@ -69,9 +66,9 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     state_at: int = msgspec.field(default=0, name="ta")
     checks: list[int] = msgspec.field(default_factory=list, name="c")
     checks_at: int = msgspec.field(default=0, name="ca")
-    all_at: int = msgspec.field(default=0, name="cb")
     looked_at: int = msgspec.field(default=0, name="k")
     waiting: int | None = msgspec.field(default=None, name="kw")
+    waiting_at: int = msgspec.field(default=0, name="ka")
     through: int | None = msgspec.field(default=None, name="kt")
 
     def timed(self, actual: Actual, clock: float) -> Actual:
@@ -84,6 +81,8 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         attempt = actual.launch.attempt if actual.launch else 0
         if attempt != self.attempt:
             self.attempt, self.launched, self.down, self.unheld = attempt, None, None, None
+            # Offsets may have been reset, or the table rolled back, between two drivers.
+            self.through = None
         now = math.floor(clock)
         if not actual.awaited:
             self.launched = None
@@ -112,13 +111,19 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         """Note that the state has been reported."""
         self.state, self.state_at = checksum(code) & 0xFFFF, math.floor(now)
 
-    def tells_waiting(self, code: str, now: float) -> bool:
-        """Whether the check of waiting letters is to be told: it says something else, or has not for long."""
-        told = checksum(code) & 0xFFFF
-        if told == self.waits and not due(now, self.waits_at, WAITING_SECONDS):
-            return False
-        self.waits, self.waits_at = told, math.floor(now)
-        return True
+    def complete_through(self, told: float | None) -> float | None:
+        """What the table is complete through, given what is told of it now; it does not fall back under one attempt.
+
+        A topic that has been quiet for hours stands at its end, and so is complete; with its next record its table is
+        complete through the last batch only, by what is told, though it was complete a moment ago.
+        """
+        if told is None:
+            # Nothing is known since offsets were reset.
+            self.through = None
+            return None
+        known = told if self.through is None else max(told, self.through)
+        self.through = math.floor(known)
+        return known
 
     def may_ask(self, action: str, clock: float) -> bool:
         """Whether a run may be asked for now: at once, unless the same was asked for before and nothing came of it.

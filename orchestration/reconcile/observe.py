@@ -26,8 +26,8 @@ from orchestration.reconcile.verdicts import Lag, with_next
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
-# All checks are told anew: with a materialization of the table, and without any.
-WITH_TABLE_SECONDS, CHECKS_SECONDS = 300, 600
+# All checks are told anew, so that none of their figures is older.
+CHECKS_SECONDS = 300
 # The end of its topics was looked up this recently, or a stream does not count as caught up.
 CAUGHT_UP_SECONDS = 120
 SUPERVISOR_SECONDS = 120
@@ -53,7 +53,7 @@ def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
         "lag": len(names.topic_keys(spec)) * reports,
         # Whether the records add up is told with each report, since the table has been asked anyhow; how many letters
         # wait with each report of those.
-        "checks": len(DESCRIPTIONS) * min(reports, _DAY // WITH_TABLE_SECONDS) + 2 * reports,
+        "checks": len(DESCRIPTIONS) * (_DAY // CHECKS_SECONDS) + 2 * reports,
         "checks_flapping": len(DESCRIPTIONS) * _DAY // CHANGED_SECONDS,
     }
 
@@ -91,24 +91,19 @@ def stream_events(
         yield report
     yield from _of_dead_letters(spec, settings, actual, stands, memory, lookups, now)
     yield from _lags(spec, beat, lag, memory, now)
-    told = list(_news(found, memory, now, with_table=isinstance(report, dg.AssetMaterialization)))
+    told = list(_news(found, memory, now))
     if facts is not None:
         told.append(adds_up(spec.stream, facts.totals))
     yield from (evaluation(verdict, key) for verdict in told)
 
 
-def _news(found: Sequence[Verdict], memory: StreamMemory, now: float, *, with_table: bool) -> Sequence[Verdict]:
-    """The checks that say something else than last time; every now and then all of them."""
+def _news(found: Sequence[Verdict], memory: StreamMemory, now: float) -> Sequence[Verdict]:
+    """All checks where one says something else than last time, so that their figures agree; and every five minutes."""
     codes = [checksum(verdict.code) & 0xFFFF for verdict in found]
-    every = WITH_TABLE_SECONDS if with_table else CHECKS_SECONDS
-    if len(codes) != len(memory.checks) or due(now, memory.all_at, every):
-        memory.checks, memory.checks_at, memory.all_at = codes, int(now), int(now)
-        return found
-    news = [verdict for verdict, code, last in zip(found, codes, memory.checks, strict=True) if code != last]
-    if not news or not due(now, memory.checks_at, CHANGED_SECONDS):
+    if not due(now, memory.checks_at, CHECKS_SECONDS if codes == memory.checks else CHANGED_SECONDS):
         return []
     memory.checks, memory.checks_at = codes, int(now)
-    return news
+    return found
 
 
 def _of_table(
@@ -143,14 +138,14 @@ def _of_table(
         return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=_version(named)), None
     facts = lookups.table(spec.table.name, spec.stream, named, memory.sink)
     memory.sink, memory.sink_at = named, int(now)
-    told, text = _facts(facts) | told, None
+    told, text = told | _facts(facts), None
     if not is_new:
         told = told | {"records_added": 0}
         text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
     elif not fresh:
         text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
     event = dg.AssetMaterialization if fresh else dg.AssetObservation
-    return event(key, description=text, metadata=_named(named) | told, tags=_version(named)), facts
+    return event(key, description=text, metadata=told | _named(named), tags=_version(named)), facts
 
 
 def _stands(stands: Standing) -> str:
@@ -192,8 +187,13 @@ def _of_dead_letters(
     if not is_new and counted is None:
         return
     named = counted.tally.snapshot_id if counted is not None else snapshot
-    told = _named(named) | _facts(table) | (letter_metadata(counted.tally) if counted is not None else {})
-    told |= standing_metadata(stands, actual)
+    told = letter_metadata(counted.tally) if counted is not None else {}
+    # A count that took long may tell of an earlier snapshot.
+    earlier = newest.snapshot_by_id(told_of) if memory.uncounted and newest is not None and told_of else None
+    counted_at = now if earlier is None else earlier.timestamp_ms / 1000
+    if counted is not None:
+        told["letters_as_of"] = instant(counted_at)
+    told |= standing_metadata(stands, actual) | _named(named) | _facts(table)
     if beat is not None:
         told |= {"records_dead": beat.work.dead}
         if beat.work.reasons:
@@ -202,9 +202,7 @@ def _of_dead_letters(
     yield dg.AssetMaterialization(key, metadata=told, tags=_version(named))
     if counted is not None:
         memory.letters = counted.tally.waiting
-        found = letters_waiting(spec, counted.tally, counted.read)
-        if memory.tells_waiting(found.code, now):
-            yield evaluation(found, key)
+        yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
 
 
 def _caught_up(actual: Actual) -> bool:

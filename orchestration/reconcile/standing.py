@@ -76,19 +76,20 @@ def standing(each: Wanted, actual: Actual, decision: Decision, settings: Setting
 def standing_metadata(stands: Standing, actual: Actual) -> dict[str, Any]:
     """What every report of a stream's assets carries: its state, how old that is, and where its driver is found."""
     beat = actual.beat
-    told: dict[str, Any] = {"state": stands.state, "as_of": instant(stands.at)}
+    told: dict[str, Any] = {"state": stands.state}
     if stands.since is not None:
         told["state_since"] = instant(stands.since)
     if stands.fix:
         told["next"] = stands.fix
+    if beat is not None and beat.error is not None and stands.code != "running":
+        told["last_error"] = beat.error.message
+    told["as_of"] = instant(stands.at)
     found = driver_metadata(beat)
     if not stands.lives:
         # Nobody answers there any more; the log stays.
         for page in ("spark_ui", "metrics"):
             found.pop(page, None)
-    if beat is not None and beat.error is not None and stands.code != "running":
-        told["last_error"] = beat.error.message
-    return found | told
+    return told | {key: value for key, value in found.items() if key not in told}
 
 
 def instant(seconds: float) -> dg.TimestampMetadataValue:

@@ -7,7 +7,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import dagster as dg
 import msgspec
@@ -32,6 +32,8 @@ from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict
 from resources.deployment import Deployment
 
 _LOOK_SECONDS = 60
+# A driver that is paused, or waits for its trigger, does not look: then the supervisor does.
+_OLD_LAG_SECONDS = 240
 _TOLD_STREAMS = 12
 _TOLD_LETTERS = 240
 _VERBS = {
@@ -148,19 +150,18 @@ def _lag(each: Wanted, look: Look, memory: StreamMemory, lookups: Lookups, now: 
     A driver that was launched while its stream was paused has never looked.
     """
     told = lag_of(look.actual)
-    if told is not None and look.actual.driver_lives:
-        memory.looked_at, memory.waiting, memory.through = 0, None, None
-        return told
+    if told is not None and look.actual.driver_lives and now - told.at <= _OLD_LAG_SECONDS:
+        memory.looked_at, memory.waiting = 0, None
+        return replace(told, valid_through=memory.complete_through(told.valid_through))
     if each.spec is not None and due(now, memory.looked_at, _LOOK_SECONDS):
         memory.looked_at = int(now)
         found = lookups.lag(each.spec, now)
         if found is not None:
-            memory.waiting = found.records
-            memory.through = int(found.valid_through) if found.valid_through is not None else None
-            return found
+            memory.waiting, memory.waiting_at = found.records, int(now)
+            return replace(found, valid_through=memory.complete_through(found.valid_through))
     if memory.waiting is None:
         return told
-    return Lag(memory.waiting, memory.looked_at, memory.through)
+    return Lag(memory.waiting, memory.waiting_at, memory.through)
 
 
 def _request(

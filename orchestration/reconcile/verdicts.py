@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from assets.letters import RATIO_MIN_RECORDS, allowed_ratio
 from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.spec.trigger import Every
 from jobs.supervise.heartbeat import Offsets
 from orchestration.reconcile.facts import FRESH_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
 from orchestration.reconcile.progress import complete_through, stalled
+
+DEFAULT_LAG_TIME = timedelta(minutes=15)
+DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +118,11 @@ def _batch_not_stalled(desired: Desired, actual: Actual) -> Verdict:
     fix = f"{log}; then frazil restart {desired.stream}" if log else f"frazil restart {desired.stream}"
     if not actual.fresh:
         sentence = f"The driver has not beaten for more than {FRESH_SECONDS:.0f} s"
-        return Verdict(name, False, with_next(sentence, fix), "silent")
+        return Verdict(name, False, with_next(sentence, fix), "silent", at=beat.beat_wall)
     if problem := stalled(desired, beat):
-        return Verdict(name, False, with_next(f"The driver {problem}", fix), "stalled")
-    return Verdict(name, True, "The driver gets on.", "fine", figures={"batches": beat.work.batches})
+        return Verdict(name, False, with_next(f"The driver {problem}", fix), "stalled", at=beat.beat_wall)
+    figures = {"batches": beat.work.batches}
+    return Verdict(name, True, "The driver gets on.", "fine", figures=figures, at=beat.beat_wall)
 
 
 def _lag_within_slo(spec: StreamSpec | None, lag: Lag | None, now: float) -> Verdict:
@@ -125,33 +130,53 @@ def _lag_within_slo(spec: StreamSpec | None, lag: Lag | None, now: float) -> Ver
     if lag is None:
         return Verdict(name, True, "The lag has not been looked up yet.", "unknown")
     most = spec.slo.lag_records if spec else None
-    longest = lag_time(spec)
+    longest, said_by = lag_time(spec)
     behind = max(0.0, now - lag.valid_through) if lag.valid_through is not None else None
     figures: dict[str, float | int | str] = {"consumer_lag_records": lag.records}
     if behind is not None:
         figures["behind_seconds"] = round(behind)
-    wrong: list[str] = []
-    if most is not None and lag.records > most:
-        wrong.append(f"{lag.records} records wait; slo.lag_records allows {most}")
+    if most is not None:
+        figures["allowed_records"] = most
+    if longest is not None:
+        figures |= {"allowed_seconds": round(longest.total_seconds()), "allowed_by": said_by}
+    waits = f"{lag.records:,} records wait as of {datetime.fromtimestamp(lag.at, UTC):%H:%M:%S} UTC"
+    many = most is not None and lag.records > most
+    wrong = [f"{waits}; slo.lag_records allows {most:,}" if many else waits]
+    late = False
     if longest is not None and behind is not None and behind > longest.total_seconds():
-        wrong.append(f"the table is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed")
-    if wrong:
+        late = True
+        wrong.append(f"the table is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed ({said_by})")
+    if many or late:
         stream = spec.stream if spec else ""
-        code = f"behind:{len(wrong)}"
-        return Verdict(name, False, with_next("; ".join(wrong), f"frazil status {stream}"), code, figures=figures)
-    return Verdict(name, True, f"{lag.records} records wait.", "fine", figures=figures)
+        # Nobody promised the default, so nobody has to get up for it.
+        warn = said_by == DEFAULT and not many
+        sentence = with_next("; ".join(wrong), f"frazil status {stream}")
+        return Verdict(name, False, sentence, f"behind:{many}:{late}", warn=warn, figures=figures, at=lag.at)
+    return Verdict(name, True, f"{waits}.", "fine", figures=figures, at=lag.at)
 
 
-def lag_time(spec: StreamSpec | None) -> timedelta | None:
-    """How far the table may be behind; None for no limit."""
+def lag_time(spec: StreamSpec | None) -> tuple[timedelta | None, str]:
+    """How far the table may be behind, None for no limit; and who says so.
+
+    The default holds where neither `slo` nor `freshness` says anything. A stream that is drained when somebody asks for
+    it has none.
+    """
     if spec is None:
-        return None
-    return spec.slo.lag_time or (spec.freshness.fail if spec.freshness else None)
+        return None, ""
+    if spec.slo.lag_time is not None:
+        return spec.slo.lag_time, "slo.lag_time"
+    if spec.freshness is not None:
+        return spec.freshness.fail, "freshness.fail"
+    if spec.slo.lag_records is not None or not spec.continuous:
+        return None, ""
+    pause = spec.trigger.every if isinstance(spec.trigger, Every) else timedelta()
+    return DEFAULT_LAG_TIME + pause + (spec.source.max_delay or timedelta()), DEFAULT
 
 
 def _dead_letter_ratio(spec: StreamSpec | None, actual: Actual) -> Verdict:
     name = "dead_letter_ratio"
     recent = actual.beat.work.recent if actual.beat else None
+    at = actual.beat.beat_wall if actual.beat else None
     if recent is None or recent.read == 0:
         return Verdict(name, True, "Nothing was read within the last minutes.", "fine")
     ratio, allowed = recent.dead / recent.read, allowed_ratio(spec)
@@ -160,8 +185,8 @@ def _dead_letter_ratio(spec: StreamSpec | None, actual: Actual) -> Verdict:
     if ratio > allowed and recent.read >= RATIO_MIN_RECORDS:
         table = spec.dead_letter_table if spec else "the dead-letter table"
         text = with_next(f"{sentence}; {allowed:.2%} are allowed)", f"read error_class and message in {table}")
-        return Verdict(name, False, text, "above", figures=figures)
-    return Verdict(name, True, f"{sentence}).", "fine", figures=figures)
+        return Verdict(name, False, text, "above", figures=figures, at=at)
+    return Verdict(name, True, f"{sentence}).", "fine", figures=figures, at=at)
 
 
 def _configuration(desired: Desired, actual: Actual, decision: Decision) -> Verdict:

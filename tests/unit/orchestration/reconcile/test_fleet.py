@@ -13,7 +13,7 @@ from assets.stream_checks import Verdict
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.facts import Action, Decision
-from orchestration.reconcile.fleet import FleetRow, Need, fleet_code, fleet_markdown, need_of
+from orchestration.reconcile.fleet import FleetRow, Need, fleet_code, fleet_metadata, need_of, needs_markdown
 from orchestration.reconcile.verdicts import Lag
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, dead_process, told, values, work
@@ -21,11 +21,11 @@ from tests.unit.orchestration.reconcile.standins import World, dead_process, tol
 SUPERVISOR = dg.AssetKey(["frazil", "supervisor"])
 
 
-def table_of(event: dg.AssetMaterialization) -> list[dict[str, str]]:
+def table_of(event: dg.AssetMaterialization) -> list[Any]:
     """The rows of the table, by the names of its columns."""
-    head, _, *lines = values(event)["all_streams"].splitlines()
-    columns = [each.strip() for each in head.strip("|").split("|")]
-    return [dict(zip(columns, (each.strip() for each in line.strip("|").split("|")), strict=True)) for line in lines]
+    value = event.metadata["all_streams"]
+    assert isinstance(value, dg.TableMetadataValue)
+    return [record.data for record in value.records]
 
 
 def test_one_table_says_it_all_and_what_needs_a_hand_stands_first(world: World) -> None:
@@ -44,28 +44,28 @@ def test_one_table_says_it_all_and_what_needs_a_hand_stands_first(world: World) 
     world.drive("away", now=NOW, state="retrying", work=work(1), error=LastError("no", "away", NOW, "frazil up"))
     (report,) = told(world.tick(NOW), SUPERVISOR)
     rows = table_of(report)
-    assert [row["stream"].partition("]")[0] for row in rows] == ["[halted", "[gone", "[held", "[away", "[calm"]
+    assert [row["stream"] for row in rows] == ["halted", "gone", "held", "away", "calm"]
     halted, gone, held, away, calm = rows
-    assert (halted["state"], halted["next"]) == (
-        "**halted**",
-        "`frazil accept halted --loss; then frazil start halted`",
-    )
-    assert (gone["state"], gone["rec/s"]) == ("**dead**", "–")
-    assert (held["state"], held["next"]) == ("paused", "`frazil resume held`")
-    assert (away["state"], away["next"]) == ("retrying", "`frazil up`")
+    assert (halted["state"], halted["next"]) == ("halted", "frazil accept halted --loss; then frazil start halted")
+    assert (gone["state"], gone["rec/s"]) == ("dead", "–")
+    assert (held["state"], held["next"]) == ("paused", "frazil resume held")
+    assert (away["state"], away["next"]) == ("retrying", "frazil up")
     assert calm == {
-        "stream": "[calm](../frazil/orders/calm)",
+        "stream": "calm",
         "state": "waiting",
-        "since": "11 min",
+        "since": "11m",
         "lag": "5",
         "rec/s": "4,123",
-        "last commit": "1 min",
-        "complete through": "5 s",
-        "letters wait": "–",
+        "committed": "1m",
+        "complete": "5s",
+        "letters": "–",
         "next": "",
     }
     carried = values(report)
-    assert (carried["as_of"], carried["need_a_hand"], carried["streams"]) == (NOW, 2, 5)
+    assert (carried["as_of"], carried["streams_in_need"], carried["streams"]) == (NOW, 2, 5)
+    lines = carried["needs_a_hand"].splitlines()[2:]
+    assert [line.partition("]")[0] for line in lines] == ["| [halted", "| [gone", "| [held", "| [away"]
+    assert lines[1] == "| [gone](../frazil/orders/gone) | **dead** | 0s | 69 | `frazil start gone` |"
 
 
 def test_a_stream_that_comes_to_need_somebody_is_told_at_once(orders: World) -> None:
@@ -95,12 +95,20 @@ def test_a_stream_that_cannot_be_looked_at_stands_first(world: World, monkeypatc
     monkeypatch.setattr(module, "look_at", look_at)
     (report,) = told(world.tick(NOW), SUPERVISOR)
     first, *_ = table_of(report)
-    assert (first["stream"], first["state"]) == ("refunds", "**not looked at**")
+    assert (first["stream"], first["state"]) == ("refunds", "not looked at")
 
 
 def test_a_figure_that_is_old_says_so() -> None:
     rows = [FleetRow("orders", "dead", Need.SOON, lag=Lag(7012, NOW - 35, None))]
-    assert "| 7,012 (35 s ago) |" in fleet_markdown(rows, NOW)
+    assert "| 7,012\N{NO-BREAK SPACE}(35s\N{NO-BREAK SPACE}ago) |" in needs_markdown(rows, NOW)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(-5, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (11_100, "3h5m"), (86_399, "23h59m"), (187_200, "2d4h")],
+)
+def test_ages_are_short(seconds: float, told: str) -> None:
+    assert f"| {told} |" in needs_markdown([FleetRow("orders", "dead", Need.SOON, since=NOW - seconds)], NOW)
 
 
 def test_who_is_needed_how_much() -> None:
@@ -113,8 +121,8 @@ def test_who_is_needed_how_much() -> None:
 
 def test_a_name_cannot_break_the_table() -> None:
     row = FleetRow("a|b", "dead", Need.SOON, fix="frazil x | y\nz")
-    (line,) = fleet_markdown([row], NOW).splitlines()[2:]
-    assert line == "| a\\|b | **dead** | – | – | – | – | – | – | `frazil x \\| y z` |"
+    (line,) = needs_markdown([row], NOW).splitlines()[2:]
+    assert line == "| a\\|b | **dead** | – | – | `frazil x \\| y z` |"
 
 
 def test_three_hundred_streams_fit() -> None:
@@ -126,7 +134,13 @@ def test_three_hundred_streams_fit() -> None:
         for number in range(300)
     ]
     began = time.perf_counter()
-    text = fleet_markdown(rows, NOW)
-    assert len(text.encode()) < 60_000
+    told = fleet_metadata(rows, NOW)
+    assert len(told["all_streams"].records) == 300
+    assert len(dg.serialize_value(told["all_streams"])) < 80_000
+    in_need = needs_markdown(rows, NOW)
+    assert len(in_need) < 1000
+    shown = len(in_need.splitlines()) - 3
+    assert shown >= 5
+    assert in_need.endswith(f"| … {300 - shown} more | | | | |")
     assert time.perf_counter() - began < 2.0
     assert fleet_code(rows) == fleet_code(list(reversed(rows)))

@@ -19,7 +19,7 @@ from tests.unit.orchestration.reconcile.standins import World, dead_process, eve
 SINK = dg.AssetKey(["frazil", "orders", "orders"])
 
 
-def test_checks_are_told_on_change_and_every_ten_minutes(orders: World) -> None:
+def test_checks_are_told_on_change_and_every_five_minutes(orders: World) -> None:
     def drive(at: float, **changes: Any) -> dict[str, bool]:
         orders.drive("orders", now=at, **changes)
         return {event.check_name: event.passed for event in events(orders.tick(at), dg.AssetCheckEvaluation)}
@@ -30,11 +30,11 @@ def test_checks_are_told_on_change_and_every_ten_minutes(orders: World) -> None:
     assert drive(NOW, work=work()) == fine
     assert drive(NOW + 10, work=work(3, lag_at=NOW + 10)) == {}, "other figures are no news"
     slow = work(9, busy_since=NOW - 1000, lag_at=NOW + 40)
-    assert drive(NOW + 40, work=slow) == {"batch_not_stalled": False}
+    assert drive(NOW + 40, work=slow) == fine | {"batch_not_stalled": False}, "all, so that their figures agree"
     assert drive(NOW + 50, work=work()) == {}, "it flaps"
-    assert drive(NOW + 70, work=work()) == {"batch_not_stalled": True}
-    assert drive(NOW + 590, work=work(valid_through_ms=int(NOW + 585) * 1000)) == {}
-    assert drive(NOW + 600, work=work(valid_through_ms=int(NOW + 595) * 1000)) == fine
+    assert drive(NOW + 70, work=work()) == fine
+    assert drive(NOW + 360, work=work(valid_through_ms=int(NOW + 355) * 1000)) == {}
+    assert drive(NOW + 370, work=work(valid_through_ms=int(NOW + 365) * 1000)) == fine
 
 
 def test_failed_checks_explain_themselves(orders: World) -> None:
@@ -48,8 +48,8 @@ def test_failed_checks_explain_themselves(orders: World) -> None:
 
     behind = drive(NOW, work=work(500, valid_through_ms=int(NOW - 3600) * 1000))
     assert behind["lag_within_slo"].description == (
-        "500 records wait; slo.lag_records allows 100; the table is 3600 s behind; 600 s are allowed. "
-        "Next: frazil status orders"
+        "500 records wait as of 08:00:00 UTC; slo.lag_records allows 100; the table is 3600 s behind; "
+        "600 s are allowed (slo.lag_time). Next: frazil status orders"
     )
     many = drive(NOW, work=work(recent=Recent(300, 1000, 950, 50)))
     assert "50 of the newest 1000 records became dead letters (5.00%; 1.00% are allowed)" in (

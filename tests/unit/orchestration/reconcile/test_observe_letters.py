@@ -83,6 +83,9 @@ def test_new_letters_are_counted_when_the_snapshot_is_new(supervised: Supervised
     (second,) = supervised.tick(NOW + EVERY + 10)
     assert numbers(second) == {"new": 6, "total": 6, "waiting": 6}
     assert second["records_added"] == 2
+    assert second["letters_as_of"] == NOW + EVERY + 10
+    (waiting,) = [event for event in events(supervised.last, dg.AssetCheckEvaluation) if event.asset_key == DEAD]
+    assert (values(waiting)["dead_letters_waiting"], values(waiting)["as_of"]) == (6, NOW + EVERY + 10)
 
 
 def test_a_replay_at_the_command_line_is_noticed(supervised: Supervised) -> None:
