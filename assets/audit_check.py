@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -45,12 +46,14 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> dg.AssetCheckResult:
         # Imported here: a code location that only loads should not wait for what the catalog needs.
+        from jobs.verify.audit_questions import asking_briefly
         from jobs.verify.audit_run import audit
 
-        told = _Progress(context)
+        told, settings = _Progress(context), deployment.settings()
+        asked = partial(asking_briefly, settings.kafka)
         try:
             with catalog.catalog() as connected:
-                found = audit(_as_it_is_now(deployment, spec), deployment.settings(), connected, on_progress=told)
+                found = audit(_as_it_is_now(deployment, spec), settings, connected, kafka=asked, on_progress=told)
         except FrazilError as problem:
             raise failure(problem) from None
         return audit_result(found, key)

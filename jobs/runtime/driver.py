@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-from jobs.commit.errors import FencedError
+from jobs.commit.errors import FencedError, ToleranceError
 from jobs.errors import FrazilError, StreamStopped
 from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, spark_log_option, start_logging
 from jobs.runtime.lease import Lease, LeaseHeldError
@@ -147,7 +147,9 @@ def _run(
 
 
 def _last_error(problem: FrazilError, kind: Literal["operator", "error"], words: Callable[[str], str]) -> LastError:
-    return LastError(words(problem.message), kind, time.time(), words(problem.fix) if problem.fix else None)
+    question = isinstance(problem, StreamStopped) and not isinstance(problem, ToleranceError)
+    fix = words(problem.fix) if problem.fix else None
+    return LastError(words(problem.message), kind, time.time(), fix, question=question)
 
 
 def _listen(wishes: Wishes) -> None:

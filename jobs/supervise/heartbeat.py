@@ -47,6 +47,8 @@ class LastError(msgspec.Struct, frozen=True):
         fix: The next command to type.
         at: Seconds since 1970.
         trace: The stack trace of what nobody expected; empty where the message says it all.
+        question: With `operator`: whether records are in question until it is answered. Not so where records failed and
+            none is to be set aside. None: a driver of an earlier version, which did not say.
     """
 
     message: str
@@ -54,6 +56,7 @@ class LastError(msgspec.Struct, frozen=True):
     at: float
     fix: str | None = None
     trace: str = ""
+    question: bool | None = None
 
 
 class Recent(msgspec.Struct, frozen=True):

@@ -10,7 +10,17 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 
 ProblemKind = Literal[
-    "gap", "overlap", "sum", "missing", "doubled", "unexpected", "both", "dead_letters", "not_counted"
+    "gap",
+    "overlap",
+    "sum",
+    "missing",
+    "doubled",
+    "unexpected",
+    "both",
+    "dead_letters",
+    "not_counted",
+    "rolled_back",
+    "stopped",
 ]
 Verdict = Literal["complete", "changed_since", "incomplete"]
 

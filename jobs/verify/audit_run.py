@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 
 import numpy as np
 from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
+from jobs.runtime.kafka_log import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify import ledger
@@ -17,6 +19,7 @@ from jobs.verify.audit import Agreement, Expected
 from jobs.verify.audit_changes import with_changes
 from jobs.verify.audit_count import blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit
+from jobs.verify.audit_questions import standing
 from jobs.verify.audit_replays import Replays
 from jobs.verify.audit_report import Book
 from jobs.verify.audit_summaries import by_summaries
@@ -35,6 +38,7 @@ def audit(
     *,
     table: str | None = None,
     full: bool = False,
+    kafka: Callable[[], KafkaLog] | None = None,
     on_progress: Progress = lambda done, total, rows: None,
     window: int = WINDOW_OFFSETS,
 ) -> StreamAudit:
@@ -43,6 +47,7 @@ def audit(
     Args:
         table: Only this one of the stream's tables.
         full: Also what was audited before.
+        kafka: Connects to Kafka, which is asked whether the stream can go on where it stands; None: it is not asked.
         window: Offsets that are counted at a time; each takes a byte per table.
 
     Raises:
@@ -56,6 +61,9 @@ def audit(
         )
     found = StreamAudit(spec.stream, full)
     looked = looked_at(spec, settings, catalog, [name for name in names if table in (None, name)], found)
+    questions, notes = standing(spec, settings, lambda: _metadata_of(spec, catalog), kafka)
+    found.problems += questions
+    found.notes += notes
     book = Book(spec.stream, found, {each.name: each.facts for each in looked})
     for each in looked:
         found.tables.append(each.facts)
@@ -72,6 +80,11 @@ def audit(
         _mark(looked, found, settings, catalog)
     found.seconds = time.monotonic() - began
     return found
+
+
+def _metadata_of(spec: StreamSpec, catalog: Catalog) -> dict[str, TableMetadata]:
+    tables = {name: load(catalog, name) for name in (spec.table.name, spec.dead_letter_table)}
+    return {name: table.metadata for name, table in tables.items() if table is not None}
 
 
 def _count(

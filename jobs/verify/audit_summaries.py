@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.verify.audit import Expected
@@ -32,8 +34,17 @@ def by_summaries(table: Table, found: Expected, after: int, book: Book) -> None:
                 unsaid.add(reading.snapshot_id)
             said[reading.snapshot_id] += reading.rows or 0
     facts = book.tables[found.table]
+    left_out = _left_out(table.metadata)
     for snapshot_id, rows in said.items():
         snapshot = table.metadata.snapshot_by_id(snapshot_id)
+        if snapshot_id in left_out and rows:
+            partition, range_ = where[snapshot_id][0]
+            sentence = f"snapshot {snapshot_id}, which landed {rows:,} rows, is not in the table's history any more"
+            ranges = tuple(range_ for _, range_ in where[snapshot_id])
+            book.audit.problems.append(
+                Problem("missing", found.table, partition, range_, rows, sentence, ranges, exact=False)
+            )
+            continue
         if snapshot is None or snapshot.summary is None or snapshot_id in unsaid:
             facts.unchecked += 1
             continue
@@ -47,3 +58,16 @@ def by_summaries(table: Table, found: Expected, after: int, book: Book) -> None:
         book.audit.problems.append(
             Problem(kind, found.table, partition, range_, abs(rows - added), sentence, ranges, exact=False)
         )
+
+
+def _left_out(metadata: TableMetadata) -> set[int]:
+    """Snapshots that are kept, and are no ancestors of main's head though ancestors as old as they are kept, too."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    head = metadata.refs.get(MAIN_BRANCH)
+    current = by_id.get(head.snapshot_id) if head else None
+    along: dict[int, int] = {}
+    while current is not None:
+        along[current.snapshot_id] = current.sequence_number or 0
+        current = by_id.get(current.parent_snapshot_id or -1)
+    oldest = min(along.values(), default=0)
+    return {each for each, snapshot in by_id.items() if each not in along and (snapshot.sequence_number or 0) > oldest}

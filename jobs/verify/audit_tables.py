@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
-from jobs.commit.history import history
 from jobs.commit.offsets import Positions
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.runtime.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
@@ -19,6 +20,7 @@ from jobs.spec.settings import Settings
 from jobs.verify import ledger
 from jobs.verify.audit import Expected, expected
 from jobs.verify.audit_facts import Problem, StreamAudit, TableAudit
+from jobs.verify.audit_questions import rolled_back
 from jobs.verify.ledger_marks import AuditMark
 from jobs.verify.ledger_row import WHOLE, LedgerRow
 from jobs.verify.table_rows import RowCounter
@@ -70,7 +72,7 @@ def looked_at(
     # left aside. The sink first: it is committed first.
     tables = {name: load(catalog, name) for name in wanted}
     found.recorded = ledger.fill(catalog, settings, [spec]).rows
-    marks = {} if found.full else _marks(spec, settings, catalog, tables)
+    marks = {} if found.full else _marks(spec, settings, catalog, tables, found)
     rows = {name: _since(spec, settings, catalog, name, tables, marks) for name in wanted}
     begins: dict[str, Positions] = {
         name: mark.positions for name, mark in marks.items() if mark.positions or not mark.sequence
@@ -97,11 +99,38 @@ def looked_at(
 
 
 def _marks(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, tables: dict[str, Table | None]
+    spec: StreamSpec, settings: Settings, catalog: Catalog, tables: dict[str, Table | None], found: StreamAudit
 ) -> dict[str, AuditMark]:
     by_uuid = ledger.audited(catalog, settings, spec.stream)
-    uuids = {name: str(table.metadata.table_uuid) for name, table in tables.items() if table is not None}
-    return {name: by_uuid[uuid] for name, uuid in uuids.items() if uuid in by_uuid}
+    marks: dict[str, AuditMark] = {}
+    for name, table in tables.items():
+        mark = by_uuid.get(_uuid(table) or "")
+        if table is None or mark is None:
+            continue
+        if rolled_back(name, table.metadata, spec.stream):
+            continue
+        if _still_holds(table.metadata, mark):
+            marks[name] = mark
+        else:
+            said = f"snapshot {mark.snapshot_id}, in which it was audited last, is not in its history any more"
+            found.notes.append(f"table {name} was counted from its first batch on: {said}")
+    return marks
+
+
+def _still_holds(metadata: TableMetadata, mark: AuditMark) -> bool:
+    """Whether what was counted then is what the table holds, but for what came since.
+
+    A snapshot that has expired says nothing. Whether the table was rolled back or replaced is then told by the stamps.
+    One that is kept, and is no ancestor of main's head, tells that the rows which were counted may not be there.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    if mark.snapshot_id not in by_id:
+        return True
+    head = metadata.refs.get(MAIN_BRANCH)
+    current = by_id.get(head.snapshot_id) if head else None
+    while current is not None and current.snapshot_id != mark.snapshot_id:
+        current = by_id.get(current.parent_snapshot_id or -1)
+    return current is not None
 
 
 def _since(
@@ -157,8 +186,8 @@ def _followed(
     if former := {row.table_uuid for row in rows} - {uuid}:
         words = "a former one is" if len(former) == 1 else f"{len(former)} former ones are"
         found.notes.append(f"table {name} was dropped and created anew; {words} not audited")
-    if history(metadata, found.stream).rolled_back:
-        found.notes.append(f"table {name} was rolled back, which nobody has answered: its last records are missing")
+    if problem := rolled_back(name, metadata, found.stream):
+        found.problems.append(problem)
     known = [
         row for row in rows if row.table_uuid == uuid and row.sequence <= getattr(metadata, "last_sequence_number", 0)
     ]

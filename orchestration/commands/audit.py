@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.errors import FrazilError
 from jobs.verify.audit_facts import StreamAudit
+from jobs.verify.audit_questions import asking_briefly
 from jobs.verify.audit_run import audit as audit_stream
 from orchestration.audit_output import audit_facts, print_audit
 from orchestration.live import NoCatalogYet, quick_catalog
@@ -39,7 +42,8 @@ def audit(deployment: Deployment, stream: str, table: str | None, full: bool, so
         def told(done: int, total: int, rows: int) -> None:
             bar.update(task, completed=done, total=total or None, rows=rows)
 
-        found = audit_stream(spec, settings, catalog, table=table, full=full, on_progress=told)
+        asked = partial(asking_briefly, settings.kafka)
+        found = audit_stream(spec, settings, catalog, table=table, full=full, kafka=asked, on_progress=told)
         if source and found.problems:
             _name_exactly(found, deployment, stream)
     if as_json:

@@ -20,7 +20,7 @@ from orchestration.cli import main
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 from tests.integration.topics import create_topic, read_topic
-from tests.unit.verify.audit_stream import RealStream
+from tests.unit.verify.audit_stream import DEAD, SINK, RealStream
 from tests.unit.verify.audit_world import HOLE, ROW, TOMBSTONE
 
 if TYPE_CHECKING:
@@ -161,6 +161,12 @@ def test_kafka_names_the_missing_among_the_holes(broker: str, tmp_path: Path) ->
     assert (problem["records"], problem["offsets"], problem["exact"]) == (1, [[1, 7], [8, 9]], False)
     (problem,) = json.loads(CliRunner().invoke(main, [*arguments, "--source"]).stdout)["problems"]
     assert (problem["records"], problem["offsets"], problem["exact"]) == (1, [[2, 3]], True)
+    # The tables hold what the topic does not: it was cut, or is another one.
+    stream.land([ROW])
+    result = CliRunner().invoke(main, [*arguments, "--table", DEAD])
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert (result.exit_code, problem["kind"], problem["table"]) == (1, "stopped", SINK)
+    assert "ends at 9, before the stream's position 10" in problem["sentence"]
 
 
 def places(rows: Any) -> list[tuple[str, int, int]]:

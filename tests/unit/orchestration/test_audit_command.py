@@ -56,7 +56,10 @@ def test_a_complete_stream(stream):
     assert lines[-1] == (
         "payments: complete. 7 records were read; each is a row, a dead letter, a tombstone or filtered, once."
     )
-    assert command(stream).stdout == "payments: nothing is new since the last audit.\n"
+    assert command(stream).stdout.splitlines() == [
+        "? Kafka was not asked whether the stream can go on: The local broker is not running.",
+        "payments: nothing is new since the last audit.",
+    ]
 
 
 def test_the_facts(stream):
@@ -129,6 +132,18 @@ def test_the_job_audits_every_stream_and_one_that_fails_hides_no_other(stream):
     (evaluation,) = checks(executed(stream, "frazil_audit"))
     assert not evaluation.passed
     assert "| doubled | 2 | orders.payments payments-0 [4, 5)" in str(evaluation.metadata["what_is_wrong"].value)
+
+
+def test_an_unanswered_rollback_is_status_1_and_a_red_check(stream):
+    assert command(stream).exit_code == 0
+    table = stream.table()
+    table.manage_snapshots().set_current_snapshot(snapshot_id=table.metadata.snapshots[0].snapshot_id).commit()
+    result = command(stream)
+    assert result.exit_code == 1 and "Next: frazil accept payments --rollback keep, or reland" in result.stdout
+    code, document = facts(stream)
+    assert (code, document["verdict"]) == (1, "incomplete")
+    (evaluation,) = checks(executed(stream, "frazil_audit"))
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.ERROR)
 
 
 def checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:

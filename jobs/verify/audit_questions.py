@@ -1,0 +1,147 @@
+"""Questions that a stream stands stopped on and nobody has answered: as long as one is open, nothing is complete.
+
+Three places tell of them. The tables: one was rolled back. The driver's last word. And Kafka, if it answers: a topic is
+another one than was read, is gone, was cut, or no longer keeps what was not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.decide import restart_positions, target_positions
+from jobs.commit.errors import TopicLostError
+from jobs.commit.history import history, stamps_along_main
+from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.start import starting_point
+from jobs.errors import FrazilError, StreamStopped
+from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError, subscription
+from jobs.runtime.open_stream import stream_folder
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import KafkaSettings, Settings
+from jobs.supervise.heartbeat import LastError, read_heartbeat
+from jobs.verify.audit_facts import Problem
+
+# An audit does not wait for Kafka as a driver does.
+_KAFKA_SECONDS = timedelta(seconds=5)
+# The stream's tables as they are now, by name; those that are there.
+Tables = Mapping[str, TableMetadata]
+
+
+def asking_briefly(settings: KafkaSettings) -> KafkaLog:
+    """A connection to Kafka that gives up soon where nobody answers."""
+    timeout = min(settings.request_timeout, _KAFKA_SECONDS)
+    return KafkaLog(settings.model_copy(update={"request_timeout": timeout}))
+
+
+def rolled_back(table: str, metadata: TableMetadata, stream: str) -> Problem | None:
+    """The rollback of a table that nobody has answered; None without one.
+
+    Args:
+        table: Its full name.
+    """
+    past = history(metadata, stream)
+    if not past.rolled_back:
+        return None
+    gone = f", which takes {describe(past.removed)} out of it" if past.removed else ""
+    said = f"it was rolled back or replaced{gone}, and nobody has answered. Next: frazil accept {stream} --rollback "
+    # How many rows that is, counting tells.
+    return Problem("rolled_back", table, None, None, 0, said + "keep, or reland")
+
+
+def standing(
+    spec: StreamSpec, settings: Settings, tables: Callable[[], Tables], kafka: Callable[[], KafkaLog] | None
+) -> tuple[list[Problem], list[str]]:
+    """What the stream stands stopped on, but for rollbacks; and notes on what could not be looked at.
+
+    Args:
+        tables: Loads the stream's tables.
+        kafka: Connects to Kafka; None if it is not to be asked.
+    """
+    there = tables()
+    if any(history(metadata, spec.stream).rolled_back for metadata in there.values()):
+        # Until that is answered nobody knows where the stream is to go on.
+        return [], []
+    said = _last_word(spec, settings, there)
+    notes: list[str] = []
+    if said is None and kafka is not None:
+        try:
+            said = _of_kafka(spec, kafka(), tables)
+        except FrazilError as problem:
+            notes.append(f"Kafka was not asked whether the stream can go on: {problem.message}")
+    if said is None:
+        return [], notes
+    return [Problem("stopped", spec.table.name, None, None, 0, f"the stream stands stopped: {said}")], notes
+
+
+def _last_word(spec: StreamSpec, settings: Settings, tables: Tables) -> str | None:
+    """What the driver ended with, if nothing was landed or answered since."""
+    beat = read_heartbeat(stream_folder(settings, spec.stream).root)
+    if beat is None or beat.state != "failed" or beat.error is None or not _is_question(beat.error):
+        return None
+    newest = max((_last_stamped(metadata, spec.stream) for metadata in tables.values()), default=0.0)
+    if newest > beat.error.at:
+        return None
+    since = datetime.fromtimestamp(beat.error.at, UTC)
+    return f"{_sentence(beat.error.message, beat.error.fix)} (since {since:%Y-%m-%d %H:%M} UTC)"
+
+
+def _is_question(error: LastError) -> bool:
+    if error.kind != "operator":
+        return False
+    # A driver of an earlier version does not say; a question that can be answered names the command.
+    return error.question if error.question is not None else "frazil accept" in (error.fix or "")
+
+
+def _last_stamped(metadata: TableMetadata, stream: str) -> float:
+    """When the newest stamped commit was made that is still kept; seconds since 1970, 0 without one."""
+    times = {snapshot.snapshot_id: snapshot.timestamp_ms / 1000 for snapshot in metadata.snapshots}
+    # A claim answers nothing: a driver makes it before it looks whether it may go on.
+    landed = (times[each] for each, stamp in stamps_along_main(metadata, stream) if stamp.kind != "claim")
+    return next(landed, 0.0)
+
+
+def _of_kafka(spec: StreamSpec, kafka: KafkaLog, tables: Callable[[], Tables]) -> str | None:
+    """Why the stream could not begin where its stamps stand, by what Kafka has now; None if it could.
+
+    A stream that works moves while it is looked at. So the tables are read before Kafka is asked, and once more if its
+    answer does not fit them: only where the stream stands still it is stuck.
+    """
+    before = _stands(spec, tables())
+    try:
+        _begin(spec, kafka, tables())
+    except StreamStopped as problem:
+        if _stands(spec, tables()) != before:
+            return None
+        return _sentence(problem.message, problem.fix)
+    return None
+
+
+def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
+    anchor = spec.table.name
+    stamps = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    anchored = stamps.get(anchor)
+    if anchored is None:
+        return
+    log = kafka.state(spec.source)
+    known = restart_positions(target_positions(stamps, anchor))
+    reached = pointwise_max(stamp.position for stamp in stamps.values() if stamp)
+    try:
+        starting_point(spec.stream, known, anchored, log, known, subscription(spec.source), reached)
+    except TopicLostError:
+        hidden = {partition.topic for partition in known} - set(log.topics)
+        if seen := sorted(kafka.identities(sorted(hidden))):
+            raise KafkaUnavailableError(f"Kafka lists no topic {', '.join(seen)}, but knows it when asked") from None
+        raise
+
+
+def _stands(spec: StreamSpec, tables: Tables) -> dict[str, Positions]:
+    pasts = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    return {name: newest.position for name, newest in pasts.items() if newest}
+
+
+def _sentence(message: str, fix: str | None) -> str:
+    said = " ".join(message.split())
+    return f"{said} Next: {' '.join(fix.split())}" if fix else said
