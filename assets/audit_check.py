@@ -85,12 +85,12 @@ def audit_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
 
 
 def _metadata(found: "StreamAudit") -> dict[str, Any]:
-    from jobs.verify.audit_words import decision_sentence, problem_sentence
+    from jobs.verify.audit_words import decision_sentence, problem_sentence, queue_sentence
 
     metadata: dict[str, Any] = {
         "audited_records": found.read,
-        "missing_records": found.total("missing") + found.total("gap"),
-        "doubled_records": found.total("doubled") + found.total("overlap"),
+        "missing_records": found.missing,
+        "doubled_records": found.doubled,
         "scanned_rows": found.scanned,
         "ledger_rows": found.recorded,
         "audit_seconds": round(found.seconds, 3),
@@ -106,7 +106,9 @@ def _metadata(found: "StreamAudit") -> dict[str, Any]:
             lines.append(f"| … | | {len(found.problems) - _SHOWN_PROBLEMS:,} more | |")
         head = "| what | records | where | changed by snapshot |\n|---|---:|---|---|"
         metadata["what_is_wrong"] = dg.MetadataValue.md("\n".join([head, *lines]))
+    queue = queue_sentence(found)
     said = [decision_sentence(decision) for decision in found.decisions] + found.notes + found.pending
+    said += [queue] if queue else []
     if said:
         metadata["also"] = dg.MetadataValue.md("\n".join(f"- {cell(each)}" for each in said[:_SHOWN_PROBLEMS]))
     return metadata

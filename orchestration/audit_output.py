@@ -11,7 +11,7 @@ from rich.console import Console
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.audit_facts import Decision, Line, Problem, StreamAudit, TableAudit
-from jobs.verify.audit_words import SHOWN, decision_sentence, more, problem_sentence, verdict_sentence
+from jobs.verify.audit_words import SHOWN, decision_sentence, more, problem_sentence, queue_sentence, verdict_sentence
 from jobs.verify.ledger_row import WHOLE
 from orchestration.terminal import print_columns, thousands
 
@@ -39,15 +39,17 @@ def audit_facts(audit: StreamAudit) -> dict[str, Any]:
         "stream": audit.stream,
         "verdict": audit.verdict,
         "full": audit.full,
+        "since": audit.since,
         "seconds": round(audit.seconds, 3),
         "records_audited": audit.read,
-        "missing": audit.total("missing") + audit.total("gap"),
-        "doubled": audit.total("doubled") + audit.total("overlap"),
+        "missing": audit.missing,
+        "doubled": audit.doubled,
         "rows_scanned": audit.scanned,
         "ledger_rows_added": audit.recorded,
         "tables": [_table_facts(table) for table in audit.tables],
         "problems": [problem_facts(problem) for problem in audit.problems],
         "answers": [_decision_facts(decision) for decision in audit.decisions],
+        "connect_queue": _counts_facts(audit.queue) if audit.queue is not None else None,
         "pending": audit.pending,
         "notes": audit.notes,
     }
@@ -75,6 +77,8 @@ def _table_facts(table: TableAudit) -> dict[str, Any]:
         ],
         "unknown": [{**_place(partition), **_range(range_)} for partition, range_ in table.unknown],
         "batches_unchecked": table.unchecked,
+        "missing": table.missing,
+        "doubled": table.doubled,
     }
 
 
@@ -163,6 +167,11 @@ def _rows(table: TableAudit) -> Iterator[tuple[str, ...]]:
             thousands(sum(line.missing for line in lines)),
             thousands(sum(line.doubled for line in lines)),
         )
+    missing = table.missing - sum(line.missing for line in table.lines)
+    doubled = table.doubled - sum(line.doubled for line in table.lines)
+    if missing or doubled:
+        # Known as a sum over several partitions only.
+        yield (table.table, "all together", "–", *("–",) * 7, thousands(missing), thousands(doubled))
 
 
 def _numbers(lines: list[Line]) -> str:
@@ -194,4 +203,5 @@ def sentences(audit: StreamAudit) -> Iterator[str]:
             yield f"? {table.table}: its rows do not say where they came from: checked by what each batch added"
         if table.unchecked:
             yield f"? {table.table}: {table.unchecked:,} batches were not checked: their snapshots have expired"
-    yield from (f"? {sentence}" for sentence in (*audit.notes, *audit.pending))
+    said = queue_sentence(audit)
+    yield from (f"? {sentence}" for sentence in (*([said] if said else []), *audit.notes, *audit.pending))

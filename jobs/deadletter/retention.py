@@ -20,6 +20,8 @@ from jobs.commit.producer import overwrite_once
 log = logging.getLogger(__name__)
 
 EXPIRED_BEFORE = "frazil.letters-expired-before"
+# In the summary of the snapshot that takes letters out by their age: before which time.
+EXPIRED_SUMMARY = "frazil.letters-expired"
 """Table property: all letters first seen before this instant may be gone. Never goes back."""
 
 MAX_REFUSALS = 50
@@ -95,7 +97,9 @@ def expire_letters(table: Table, keep: timedelta, *, now: datetime | None = None
             return found
         properties = {EXPIRED_BEFORE: max(before.isoformat(), table.properties.get(EXPIRED_BEFORE, ""))}
         try:
-            snapshot = overwrite_once(table, going, (), summary={}, properties=properties)
+            snapshot = overwrite_once(
+                table, going, (), summary={EXPIRED_SUMMARY: properties[EXPIRED_BEFORE]}, properties=properties
+            )
         except HeadMovedError:
             # The stream, or a replay, has committed since; look again at what is there now.
             continue

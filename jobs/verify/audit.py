@@ -141,14 +141,17 @@ class _Track:
         accounted = counts.landed + counts.dead + counts.tombstones + counts.filtered
         if accounted != counts.read:
             said = f"{counts.read:,} records were read, and {accounted:,} became rows, dead letters or tombstones"
-            self._problem("sum", row.range, said, abs(counts.read - accounted))
+            self._problem("sum", row.range, said, abs(counts.read - accounted), surplus=accounted > counts.read)
         elif counts.read > row.range.end - row.range.start:
             self._problem("sum", row.range, f"{counts.read:,} records were read from fewer offsets", counts.read)
 
-    def _problem(self, kind, range_: OffsetRange, sentence: str, records: int | None = None) -> None:
+    def _problem(
+        self, kind, range_: OffsetRange, sentence: str, records: int | None = None, *, surplus: bool | None = None
+    ) -> None:
         count = range_.end - range_.start if records is None else records
+        where = (range_,)
         self._found.problems.append(
-            Problem(kind, self._found.table, self._partition, range_, count, sentence, (range_,))
+            Problem(kind, self._found.table, self._partition, range_, count, sentence, where, surplus=surplus)
         )
 
 
@@ -221,9 +224,8 @@ class Agreement:
                     pending.append(f"{told:,} dead letters of {partition} {both.range} are to be committed yet")
                     continue
                 said_so = f"{got:,} dead letters were received, where {self._sink.table} says that {told:,} failed"
-                problems.append(
-                    Problem("dead_letters", self._dead.table, partition, both.range, abs(told - got), said_so)
-                )
+                table, off = self._dead.table, abs(told - got)
+                problems.append(Problem("dead_letters", table, partition, both.range, off, said_so, surplus=got > told))
         return problems, pending
 
     def holds(

@@ -37,6 +37,30 @@ def others_snapshots(metadata: TableMetadata) -> list[Snapshot]:
     return found[::-1]
 
 
+def others_since(metadata: TableMetadata, snapshot_id: int, sequence: int) -> list[Snapshot]:
+    """Snapshots along main, newer than an audit, by which others may have changed which rows are there; oldest first.
+
+    Compaction rewrites rows and changes none.
+
+    Args:
+        snapshot_id: The one that the audit counted in.
+        sequence: Of the last commit that it knew, which counts where that snapshot has expired.
+    """
+    counted = metadata.snapshot_by_id(snapshot_id)
+    after = counted.sequence_number or 0 if counted is not None else sequence
+    return [each for each in others_snapshots(metadata) if (each.sequence_number or 0) > after and not _is_ours(each)]
+
+
+def _is_ours(snapshot: Snapshot) -> bool:
+    summary = snapshot.summary
+    if summary is None:
+        return False
+    # Letters that expire, or change their state, are rewritten without a stamp.
+    return summary.operation is Operation.REPLACE or any(
+        key.startswith("frazil.") for key in summary.additional_properties
+    )
+
+
 def with_changes(
     problems: Iterable[Problem], table: Table, columns: tuple[str, str, str], stream: str | None
 ) -> list[Problem]:

@@ -42,11 +42,17 @@ class Part:
 
 @dataclass(slots=True)
 class Counted:
-    """What stands in both tables of one block."""
+    """What stands in both tables of one block.
+
+    Attributes:
+        apart: Whether a record stands in one of the two tables only; after an operator's answer perhaps in both.
+        both: Offsets that stand in both tables; without letters that came back, or that no batch put there.
+    """
 
     block: Block
     sink: list[Found]
     dead: list[Found]
+    apart: bool = True
     both: Ranges = field(default_factory=Ranges)
     in_both: int = 0
     stray: int = 0
@@ -95,16 +101,23 @@ def windows(every: Iterable[Block], size: int) -> Iterator[list[Part]]:
         yield window
 
 
-def counted(parts: Iterable[list[Part]], count: Counting) -> Iterator[Counted]:
-    """Count window by window, and give each block when all of it is counted."""
+def counted(parts: Iterable[list[Part]], count: Counting, apart: Callable[[Block], bool]) -> Iterator[Counted]:
+    """Count window by window, and give each block when all of it is counted.
+
+    Args:
+        parts: Of each window.
+        count: Counts the rows of a window.
+        apart: Whether a record of a block stands in one of the two tables only.
+    """
     open_: Counted | None = None
     for window in parts:
         arrays = count([Piece(part.block.partition, part.range) for part in window])
         for part, in_sink, in_dead, back in zip(window, *arrays, strict=True):
             if open_ is None:
                 block = part.block
-                open_ = Counted(block, [Found(unit) for unit in block.sink], [Found(unit) for unit in block.dead])
-            _take(open_, part.range, _without_replays(open_, part.range, in_sink, in_dead, back), in_dead)
+                sink, dead = ([Found(unit) for unit in units] for units in (block.sink, block.dead))
+                open_ = Counted(block, sink, dead, apart(block))
+            _take(open_, part.range, _without_replays(open_, part.range, in_sink, in_dead, back), in_dead, back)
             if part.last:
                 yield open_
                 open_ = None
@@ -132,21 +145,25 @@ def _without_replays(
     return in_sink - replayed
 
 
-def _take(into: Counted, range_: OffsetRange, in_sink: np.ndarray, in_dead: np.ndarray) -> None:
+def _take(into: Counted, range_: OffsetRange, in_sink: np.ndarray, in_dead: np.ndarray, back: np.ndarray) -> None:
+    once = all(len(unit.readings) == 1 for unit in (*into.block.sink, *into.block.dead))
+    # A record that failed when it was read, once, has no row but that of its replay, which is left out already.
+    none = (in_dead > 0) & (back > 0) if once and into.apart and back.any() else None
     for found_of, mine, other in ((into.sink, in_sink, in_dead), (into.dead, in_dead, in_sink)):
         for found in found_of:
             start, end = max(found.unit.range.start, range_.start), min(found.unit.range.end, range_.end)
             if start < end:
                 part = slice(start - range_.start, end - range_.start)
-                found.add(mine[part], other[part], start)
+                landed_none = none[part] if none is not None and found_of is into.sink else None
+                found.add(mine[part], other[part], start, landed_none)
     if not in_dead.any():
         return
-    if all(len(unit.readings) == 1 for unit in (*into.block.sink, *into.block.dead)):
-        shared = np.flatnonzero((in_sink > 0) & (in_dead > 0))
-        into.in_both += len(shared)
-        into.both.add(shared, range_.start)
     outside = in_dead.copy()
     for unit in into.block.dead:
         outside[max(0, unit.range.start - range_.start) : max(0, unit.range.end - range_.start)] = 0
+    if once:
+        shared = np.flatnonzero((in_sink > 0) & (in_dead > 0) & (back == 0) & (outside == 0))
+        into.in_both += len(shared)
+        into.both.add(shared, range_.start)
     into.stray += int(outside.sum(dtype=np.int64))
     into.strays.add(np.flatnonzero(outside), range_.start)

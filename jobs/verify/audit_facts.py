@@ -22,6 +22,9 @@ ProblemKind = Literal[
     "rolled_back",
     "stopped",
 ]
+# What a problem says of rows or records: that so many are not where they belong, or that so many are too many.
+_TOO_FEW: frozenset[ProblemKind] = frozenset({"missing", "gap"})
+_TOO_MANY: frozenset[ProblemKind] = frozenset({"doubled", "overlap", "unexpected", "both"})
 Verdict = Literal["complete", "changed_since", "incomplete"]
 
 
@@ -115,6 +118,7 @@ class Problem:
         exact: Whether `where` holds the offsets in question and no others; if not, they are among them.
         more: How many ranges `where` leaves out.
         changes: What others did to these rows since, as far as snapshots tell.
+        surplus: Of kinds that say that two numbers disagree: whether there are too many; None: that cannot be said.
     """
 
     kind: ProblemKind
@@ -127,6 +131,17 @@ class Problem:
     exact: bool = True
     more: int = 0
     changes: tuple[Change, ...] = ()
+    surplus: bool | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many rows or records it says are missing."""
+        return self.records if self.kind in _TOO_FEW or self.surplus is False else 0
+
+    @property
+    def doubled(self) -> int:
+        """How many rows or records it says are too many."""
+        return self.records if self.kind in _TOO_MANY or self.surplus else 0
 
     @property
     def explained(self) -> bool:
@@ -145,6 +160,7 @@ class Line:
     Attributes:
         ranges: How many ranges were counted in the table; 0 if only their stamps were looked at.
         rows: Rows found in the table; None if none were counted.
+        missing, doubled: The sums over the problems of the partition.
     """
 
     partition: TopicPartition
@@ -167,6 +183,7 @@ class TableAudit:
         since: When it was audited last; None if all was looked at.
         unchecked: Batches whose snapshot has expired, so that nothing tells how many rows they added.
         unknown: Ranges whose stamps had expired before they were recorded: only the running totals speak of them.
+        missing, doubled: The sums over all problems of the table, those of no partition included.
     """
 
     table: str
@@ -176,6 +193,8 @@ class TableAudit:
     lines: list[Line] = field(default_factory=list)
     unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
     unchecked: int = 0
+    missing: int = 0
+    doubled: int = 0
 
 
 @dataclass(slots=True)
@@ -183,6 +202,8 @@ class StreamAudit:
     """What was found on all tables of a stream.
 
     Attributes:
+        since: What was committed from then on was counted again; None: of what had been audited nothing was.
+        queue: What came from dead-letter topics of Kafka Connect, which is in no range; None if nothing did.
         recorded: Rows that this audit added to the ledger before it began.
         scanned: Rows of the tables that were read.
         pending: What is no problem yet: a commit that is still to come, a table that is not there yet.
@@ -191,6 +212,8 @@ class StreamAudit:
 
     stream: str
     full: bool
+    since: datetime | None = None
+    queue: Counts | None = None
     tables: list[TableAudit] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -207,11 +230,37 @@ class StreamAudit:
             return "complete"
         return "changed_since" if all(problem.explained for problem in self.problems) else "incomplete"
 
-    def total(self, kind: str) -> int:
-        """Records of all problems of one kind."""
-        return sum(problem.records for problem in self.problems if problem.kind == kind)
+    @property
+    def missing(self) -> int:
+        """Rows and records that are missing, over all problems."""
+        return sum(problem.missing for problem in self.problems)
+
+    @property
+    def doubled(self) -> int:
+        """Rows and records that are too many, over all problems."""
+        return sum(problem.doubled for problem in self.problems)
 
     @property
     def read(self) -> int:
         """Records that the audited ranges of the sink read."""
         return sum(line.counts.read for table in self.tables if table.anchor for line in table.lines)
+
+    def add_up(self) -> None:
+        """Set the sums of the tables and their partitions to what the list of problems says."""
+        for table in self.tables:
+            mine = [problem for problem in self.problems if problem.table == table.table]
+            table.missing = sum(problem.missing for problem in mine)
+            table.doubled = sum(problem.doubled for problem in mine)
+            lines = {line.partition: line for line in table.lines}
+            for line in table.lines:
+                line.missing = line.doubled = 0
+            for problem in mine:
+                if problem.partition is None or problem.range is None or not problem.missing + problem.doubled:
+                    continue
+                line = lines.get(problem.partition)
+                if line is None:
+                    # Of the partition no batch was committed here, or none is new.
+                    line = lines[problem.partition] = Line(problem.partition, *problem.range)
+                    table.lines.append(line)
+                line.missing += problem.missing
+                line.doubled += problem.doubled

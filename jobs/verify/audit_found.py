@@ -60,16 +60,25 @@ class Found:
     holes: Ranges = field(default_factory=Ranges)
     holes_both: Ranges = field(default_factory=Ranges)
 
-    def add(self, counts: np.ndarray, other: np.ndarray, start: int) -> None:
-        """Take in offsets from `start` on, with how often each stands in this table and in the other one."""
+    def add(self, counts: np.ndarray, other: np.ndarray, start: int, none: np.ndarray | None = None) -> None:
+        """Take in offsets from `start` on.
+
+        Args:
+            counts: How often each stands in this table.
+            other: The same, in the other one.
+            none: Offsets of which no reading has landed a row; None: none is known.
+        """
         rows = self.unit.rows
         self.present += int(counts.sum(dtype=np.int64))
         if not any(reading.told for reading in self.unit.readings):
             return  # Only its sum is known.
         whole = len(counts) == self.unit.range.end - self.unit.range.start
-        if whole and self.present == rows and len(self.unit.readings) == 1 and counts.max() <= 1:
+        plain = len(self.unit.readings) == 1 and (none is None or not counts[none].any())
+        if whole and self.present == rows and plain and counts.max() <= 1:
             return
         allowed = self._allowed(start, len(counts))
+        if none is not None:
+            allowed[none] = 0
         counted = counts.astype(np.int16)
         over = np.flatnonzero(counted > allowed)
         self.surplus += int((counted - allowed)[over].sum(dtype=np.int64))
@@ -105,11 +114,12 @@ class Found:
         """Records that failed in batches of before."""
         return sum(each.counts.dead for each in self.unit.readings if each.at is not None and each.at < instant)
 
-    def problems(self, table: str, missing: int, *, apart: bool) -> Iterator[Problem]:
+    def problems(self, table: str, missing: int, among: list[OffsetRange], *, apart: bool) -> Iterator[Problem]:
         """What is wrong with the unit.
 
         Args:
             missing: Rows that are not there; negative if there are more.
+            among: The offsets of the rows that are too many, where they are known: those of dead letters.
             apart: Whether a record stands in one of the two tables only; after an operator's answer perhaps in both.
         """
         unit = self.unit
@@ -121,6 +131,9 @@ class Found:
             holes = self.holes_both if apart else self.holes
             said = f"{missing:,} of {unit.rows or 0:,} rows that were landed are not there"
             yield self._problem("missing", table, missing, said, holes, exact=exact)
+        elif missing < 0 and among:
+            said = f"{_rows(-missing)} too many, of records that are dead letters"
+            yield self._problem("unexpected", table, -missing, said, Ranges(among))
         elif missing < 0:
             said = f"{_rows(-missing)} too many, of offsets that landed none"
             yield self._problem("unexpected", table, -missing, said, Ranges([unit.range]), exact=False)

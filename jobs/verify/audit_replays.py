@@ -47,7 +47,9 @@ class Replays:
             self.pending = f"a replay landed letters while {self._sink} was read"
         columns, back = {column.name for column in letters.schema().columns}, EqualTo("state", "replayed")
         if "state" in columns:
-            self._back = RowCounter(letters, DEAD_LETTER_COLUMNS, stream=stream, also=back)
+            # Between a replay's two commits its rows are there, and its letters do not know it yet.
+            also = back if landed <= told else None
+            self._back = RowCounter(letters, DEAD_LETTER_COLUMNS, stream=stream, also=also)
         if {"state", "replay_snapshot_id"} <= columns and landed >= told:
             with_row = And(back, NotNull("replay_snapshot_id"))
             self._landed = RowCounter(letters, DEAD_LETTER_COLUMNS, stream=stream, also=with_row)

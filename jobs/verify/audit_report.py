@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.verify.audit import Agreement, Expected
+from jobs.verify.audit import Expected
 from jobs.verify.audit_count import Counted
-from jobs.verify.audit_facts import Line, Problem, StreamAudit, TableAudit
+from jobs.verify.audit_facts import Line, Problem, StreamAudit, TableAudit, Unit
 from jobs.verify.audit_found import Found
 
 
@@ -33,27 +33,33 @@ class Book:
     # Of units that no stamp alone says the rows of: rows that stand there, and what those stamps that do say.
     _unsaid: dict[str, list[int]] = field(default_factory=dict)
 
-    def note_expected(self, found: Expected) -> None:
-        """Take in what the ledger says of a table."""
+    def note_expected(self, found: Expected, after: int = 0) -> None:
+        """Take in what the ledger says of a table.
+
+        Args:
+            after: Of ranges without a later commit than this the rows are not counted, so the sums leave them out.
+        """
         facts = self.tables[found.table]
         facts.unknown = list(found.unknown)
         self.audit.problems += found.problems
         for unit in found.all_units():
-            line = self._lines.get((found.table, unit.partition))
-            if line is None:
-                line = Line(unit.partition, unit.range.start, unit.range.end)
-                self._lines[found.table, unit.partition] = line
-                facts.lines.append(line)
-            line.start, line.end = min(line.start, unit.range.start), max(line.end, unit.range.end)
-            line.counts += unit.counts
+            if unit.newest > after:
+                self._line(found.table, unit).counts += unit.counts
 
-    def note_counted(self, block: Counted, agreement: Agreement | None) -> None:
+    def _line(self, table: str, unit: Unit) -> Line:
+        """The sums of a unit's partition, which reach as far as the unit."""
+        line = self._lines.get((table, unit.partition))
+        if line is None:
+            line = self._lines[table, unit.partition] = Line(unit.partition, *unit.range)
+            self.tables[table].lines.append(line)
+        line.start, line.end = min(line.start, unit.range.start), max(line.end, unit.range.end)
+        return line
+
+    def note_counted(self, block: Counted) -> None:
         """Take in what stands in the tables of one block."""
         names = {facts.anchor: name for name, facts in self.tables.items()}
         partition, range_ = block.block.partition, block.block.range
-        first = [reading for unit in block.block.sink for reading in unit.readings]
-        second = [reading for unit in block.block.dead for reading in unit.readings]
-        apart = agreement is not None and agreement.holds(partition, range_, first, second)
+        in_both = block.in_both if block.apart else 0
         for anchor, founds in ((True, block.sink), (False, block.dead)):
             for found in founds:
                 missing = found.missing(answered=self._answered(partition, range_))
@@ -61,13 +67,17 @@ class Book:
                     allowed = min(-missing, found.dead_before(self.expired))
                     missing += allowed
                     self.came_back += allowed
-                self._note_found(names[anchor], found, missing, apart=apart)
+                # A row too many of a record that is a dead letter is that one, and is told once.
+                too_many = min(-missing, in_both) if anchor and missing < 0 else 0
+                among = block.both.kept if too_many and too_many == -missing == block.in_both else []
+                in_both -= too_many
+                self._note_found(names[anchor], found, missing, among, apart=block.apart)
         if block.stray:
             said = f"{block.stray:,} dead letters stand there that no batch put there"
             self._problem("unexpected", names[False], partition, range_, block.stray, said, block.strays.kept)
-        if block.in_both and apart:
-            said = f"{block.in_both:,} records stand in {names[True]} and among the dead letters, too"
-            self._problem("both", names[False], partition, range_, block.in_both, said, block.both.kept)
+        if in_both:
+            said = f"{in_both:,} records stand in {names[True]} and among the dead letters, too"
+            self._problem("both", names[False], partition, range_, in_both, said, block.both.kept)
 
     def _answered(self, partition: TopicPartition, range_: OffsetRange) -> bool:
         return any(
@@ -78,13 +88,11 @@ class Book:
             for each in self.audit.decisions
         )
 
-    def _note_found(self, table: str, found: Found, missing: int, *, apart: bool) -> None:
-        line = self._lines[table, found.unit.partition]
+    def _note_found(self, table: str, found: Found, missing: int, among: list[OffsetRange], *, apart: bool) -> None:
+        line = self._line(table, found.unit)
         line.ranges += 1
         line.rows = (line.rows or 0) + found.present
-        line.missing += max(0, missing)
-        line.doubled += found.surplus
-        self.audit.problems += found.problems(table, missing, apart=apart)
+        self.audit.problems += found.problems(table, missing, among, apart=apart)
         if found.unit.rows is None:
             sums = self._unsaid.setdefault(table, [0, 0])
             sums[0] += found.present - found.surplus

@@ -10,14 +10,17 @@ import numpy as np
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.commit.history import history
+from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
+from jobs.runtime.connect_opening import queue_id
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify import ledger
 from jobs.verify.audit import Agreement, Expected
 from jobs.verify.audit_changes import with_changes
-from jobs.verify.audit_count import blocks, counted, windows
+from jobs.verify.audit_count import Block, blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_questions import standing
 from jobs.verify.audit_replays import Replays
@@ -38,6 +41,7 @@ def audit(
     *,
     table: str | None = None,
     full: bool = False,
+    since: datetime | None = None,
     kafka: Callable[[], KafkaLog] | None = None,
     on_progress: Progress = lambda done, total, rows: None,
     window: int = WINDOW_OFFSETS,
@@ -47,6 +51,7 @@ def audit(
     Args:
         table: Only this one of the stream's tables.
         full: Also what was audited before.
+        since: Also what was audited before, if it was committed from then on.
         kafka: Connects to Kafka, which is asked whether the stream can go on where it stands; None: it is not asked.
         window: Offsets that are counted at a time; each takes a byte per table.
 
@@ -59,16 +64,17 @@ def audit(
         raise FrazilError(
             f"{table} is no table of stream {spec.stream}", fix=f"name {names[0]} or {names[1]}, or none for both"
         )
-    found = StreamAudit(spec.stream, full)
+    found = StreamAudit(spec.stream, full, since)
     looked = looked_at(spec, settings, catalog, [name for name in names if table in (None, name)], found)
     questions, notes = standing(spec, settings, lambda: _metadata_of(spec, catalog), kafka)
     found.problems += questions
     found.notes += notes
+    found.queue = _from_queues(spec, catalog)
     book = Book(spec.stream, found, {each.name: each.facts for each in looked})
     for each in looked:
         found.tables.append(each.facts)
         found.decisions += each.expected.decisions
-        book.note_expected(each.expected)
+        book.note_expected(each.expected, each.after)
     _count(spec, catalog, looked, book, on_progress, window)
     for each in looked:
         if each.table is not None and each.facts.method == "rows":
@@ -76,6 +82,7 @@ def audit(
             mine = [problem for problem in found.problems if problem.table == each.name]
             others = [problem for problem in found.problems if problem.table != each.name]
             found.problems = others + with_changes(mine, each.table, each.columns, stream)
+    found.add_up()
     if table is None:
         _mark(looked, found, settings, catalog)
     found.seconds = time.monotonic() - began
@@ -85,6 +92,12 @@ def audit(
 def _metadata_of(spec: StreamSpec, catalog: Catalog) -> dict[str, TableMetadata]:
     tables = {name: load(catalog, name) for name in (spec.table.name, spec.dead_letter_table)}
     return {name: table.metadata for name, table in tables.items() if table is not None}
+
+
+def _from_queues(spec: StreamSpec, catalog: Catalog) -> Counts | None:
+    table = load(catalog, spec.table.name)
+    newest = history(table.metadata, queue_id(spec.stream)).newest if table is not None else None
+    return newest.totals if newest is not None and newest.totals != Counts() else None
 
 
 def _count(
@@ -140,8 +153,13 @@ def _count(
         return in_sink, in_dead, back
 
     on_progress(0, total, 0)
-    for block in counted(windows(every, window), count):
-        book.note_counted(block, agreement)
+
+    def apart(block: Block) -> bool:
+        first, second = ([each for unit in of for each in unit.readings] for of in (block.sink, block.dead))
+        return agreement is not None and agreement.holds(block.partition, block.range, first, second)
+
+    for block in counted(windows(every, window), count, apart):
+        book.note_counted(block)
     book.audit.scanned += rows_read
     book.audit.problems += replays.problems
     if book.came_back:
@@ -160,7 +178,8 @@ def _mark(looked: list[Audited], found: StreamAudit, settings: Settings, catalog
     """
     if found.pending or any(not problem.explained for problem in found.problems):
         return
-    if all(each.table is None or each.marked == each.expected.sequence for each in looked):
+    known = all(each.table is None or each.marked == each.expected.sequence for each in looked)
+    if known and found.since is None:
         return
     marks: dict[str, AuditMark] = {}
     for each in looked:
@@ -169,7 +188,8 @@ def _mark(looked: list[Audited], found: StreamAudit, settings: Settings, catalog
             continue
         marks[str(each.table.metadata.table_uuid)] = AuditMark(
             each.expected.sequence,
-            snapshot.snapshot_id,
+            # Until all is counted again, what others changed is said by each audit.
+            each.counted_in or snapshot.snapshot_id,
             datetime.now(UTC),
             complete=True,
             # Without them the whole ledger is followed again, for what comes next was read before.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.offsets import Positions
 from jobs.deadletter.retention import EXPIRED_BEFORE
@@ -19,6 +20,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify import ledger
 from jobs.verify.audit import Expected, expected
+from jobs.verify.audit_changes import others_since
 from jobs.verify.audit_facts import Problem, StreamAudit, TableAudit
 from jobs.verify.audit_questions import rolled_back
 from jobs.verify.ledger_marks import AuditMark
@@ -37,6 +39,7 @@ class Audited:
         table: None if it is not there.
         after: Sequence number through which its rows were counted before; 0 if all of them are to be.
         marked: Sequence number through which it was audited before; None if it was not.
+        counted_in: The snapshot in which what was audited before was counted, if others have changed rows since.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Audited:
     facts: TableAudit
     after: int = 0
     marked: int | None = None
+    counted_in: int | None = None
 
     @property
     def columns(self) -> tuple[str, str, str]:
@@ -77,8 +81,11 @@ def looked_at(
     begins: dict[str, Positions] = {
         name: mark.positions for name, mark in marks.items() if mark.positions or not mark.sequence
     }
-    if len(begins) < sum(table is not None for table in tables.values()) or any(
-        _reaches_below(rows[name], mark) or _skips(rows[name], mark) for name, mark in marks.items()
+    fewer = len(begins) < sum(table is not None for table in tables.values())
+    if (
+        fewer
+        or found.since is not None
+        or any(_reaches_below(rows[name], mark) or _skips(rows[name], mark) for name, mark in marks.items())
     ):
         # All of it is followed again, for what an answer says of records audited before, or for lack of a beginning.
         rows = {name: ledger.read(catalog, settings, spec.stream, name, uuid=_uuid(tables[name])) for name in wanted}
@@ -203,7 +210,29 @@ def _followed(
         made.after = min([mark.sequence, *taken])
         made.expected.sequence = max(made.expected.sequence, mark.sequence)
         made.marked = mark.sequence
+        if found.since is not None:
+            made.after = min(made.after, _before(known, found.since))
+        elif others := others_since(metadata, mark.snapshot_id, mark.sequence):
+            made.counted_in = mark.snapshot_id
+            found.notes.append(_changed_by_others(found.stream, name, others))
     return made
+
+
+def _before(rows: Iterable[LedgerRow], since: datetime) -> int:
+    """The sequence number of the last commit before an instant; 0 without one."""
+    return max((row.sequence for row in rows if row.committed_at < since), default=0)
+
+
+def _changed_by_others(stream: str, table: str, others: Sequence[Snapshot]) -> str:
+    newest = others[-1]
+    did = newest.summary.operation.value if newest.summary else "changed"
+    at = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC)
+    said = f"snapshot {newest.snapshot_id} ({did}, {at:%Y-%m-%d %H:%M} UTC)"
+    said += f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+    return (
+        f"others have changed rows of table {table} since it was audited last, {said}; what had been audited was not "
+        f"counted again. Next: frazil audit {stream} --full, or --since 24h"
+    )
 
 
 def letters_expired(table: Table) -> datetime | None:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,15 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.expressions import EqualTo
 
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
 from jobs.verify import ledger
 from orchestration.cli import main
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
-from tests.unit.verify.audit_stream import DEAD, SINK, RealStream
+from tests.unit.verify.audit_stream import DEAD, SINK, RealStream, dead_rows
 from tests.unit.verify.audit_world import FAILED, ROW, TOMBSTONE
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
@@ -56,9 +62,11 @@ def test_a_complete_stream(stream):
     assert lines[-1] == (
         "payments: complete. 7 records were read; each is a row, a dead letter, a tombstone or filtered, once."
     )
-    assert command(stream).stdout.splitlines() == [
+    said = re.sub(r"\([-0-9: ]+ UTC\)", "(THEN)", command(stream).stdout)
+    assert said.splitlines() == [
         "? Kafka was not asked whether the stream can go on: The local broker is not running.",
-        "payments: nothing is new since the last audit.",
+        "payments: nothing is new since the last audit (THEN). What was counted before was not counted again: "
+        "frazil audit payments --full, or --since 24h.",
     ]
 
 
@@ -89,6 +97,77 @@ def test_what_is_missing_and_doubled(stream):
         ("missing", 1, ((2, 3),)),
         ("doubled", 0, ((0, 1),)),
     }
+
+
+def test_table_sums_and_list_say_the_same(stream):
+    """Rows that are gone, that are there again, and one of a record that failed."""
+    p0, p1 = sorted(stream.position)
+    stream.table().append(stream.sink_rows(p0, [0, 1]))
+    stream.table().append(stream.sink_rows(p1, [0, 0]))
+    stream.table().delete(EqualTo("id", "p-1-2"))
+    stream.table(DEAD).delete(EqualTo("offset", 1))
+    stream.table(DEAD).append(dead_rows(p1, [0]))
+    _, document = facts(stream)
+    kinds = [(each["kind"], each["table"], each["partition"], each["records"]) for each in document["problems"]]
+    assert set(kinds) == {
+        ("doubled", SINK, 0, 1),
+        ("doubled", SINK, 1, 2),
+        ("missing", DEAD, 0, 1),
+        ("missing", SINK, 1, 1),
+        ("unexpected", DEAD, 1, 1),
+        ("unexpected", SINK, 0, 1),
+    }
+    assert len(kinds) == 6
+    assert (document["missing"], document["doubled"]) == (2, 5)
+    for table in document["tables"]:
+        lines = table["partitions"]
+        assert table["missing"] == sum(each["missing"] for each in lines)
+        assert table["doubled"] == sum(each["doubled"] for each in lines)
+    assert sum(table["missing"] for table in document["tables"]) == document["missing"]
+    assert sum(table["doubled"] for table in document["tables"]) == document["doubled"]
+    printed = [line.split() for line in command(stream).stdout.splitlines() if line.startswith((SINK, DEAD))]
+    assert [int(cells[-2]) for cells in printed] == [1, 1] and sum(int(cells[-1]) for cells in printed) == 5
+
+
+def test_damage_to_what_was_audited_is_said_and_counted_on_demand(stream):
+    assert command(stream).exit_code == 0
+    stream.table().append(stream.sink_rows(next(iter(stream.position)), [0]))
+    for _ in range(2):
+        # It stays said, also when the stream has gone on and was audited meanwhile.
+        stream.land([ROW])
+        result = command(stream)
+        assert result.exit_code == 0
+        assert f"others have changed rows of table {SINK} since it was audited last" in result.stdout
+        assert "Next: frazil audit payments --full, or --since 24h" in " ".join(result.stdout.split())
+    code, document = facts(stream, "--since", "24h")
+    assert (code, [each["kind"] for each in document["problems"]]) == (1, ["doubled"])
+    assert (document["since"] is not None, document["records_audited"]) == (True, 9)
+    later = (datetime.now(UTC) - timedelta(milliseconds=1)).isoformat()
+    code, document = facts(stream, "--since", later)
+    assert (code, document["records_audited"], document["rows_scanned"]) == (0, 0, 0)
+    assert facts(stream, "--full")[0] == 1
+
+
+def test_what_since_cannot_be(stream):
+    for text, said in (("yesterday", "'yesterday' is no time"), ("2999-01-01", "2999-01-01 is still to come")):
+        result = command(stream, "--since", text)
+        assert result.exit_code == 1 and said in result.stderr and "Next: frazil audit" in result.stderr
+    result = command(stream, "--since", "1h", "--full")
+    assert result.exit_code == 1 and "--full counts everything" in result.stderr
+
+
+def test_a_stream_that_landed_only_from_a_queue_of_connect(tmp_path):
+    made = RealStream(tmp_path)
+    target = Target(made.catalog(), SINK, "payments~connect")
+    target.read()
+    at = TopicPartition("connect-dlq", 0)
+    stamp = Stamp("payments~connect", "batch", 0, 1, "c", start={at: 0}, position={at: 3}, totals=Counts(3, 2, 1))
+    target.restamp(stamp)
+    result = command(made)
+    assert result.exit_code == 0
+    assert "from dead-letter topics of Kafka Connect came 2 rows and 1 dead letter" in result.stdout
+    assert result.stdout.splitlines()[-1] == "payments: nothing of its own topics has landed yet."
+    assert facts(made)[1]["connect_queue"]["landed"] == 2
 
 
 def test_what_cannot_be_asked(stream, tmp_path):

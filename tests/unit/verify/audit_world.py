@@ -13,7 +13,7 @@ import numpy as np
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.audit import Agreement, expected
-from jobs.verify.audit_count import blocks, counted, windows
+from jobs.verify.audit_count import Block, blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit, TableAudit
 from jobs.verify.audit_report import Book
 from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow
@@ -187,10 +187,15 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
         in_sink, in_dead = ([_counts(side.rows, piece) for piece in pieces] for side in (sink, dead))
         return in_sink, in_dead, [np.zeros_like(each) for each in in_sink]
 
-    for block in counted(windows(blocks(of_sink, of_dead, 0, 0), window), count):
-        book.note_counted(block, agreement)
+    def apart(block: Block) -> bool:
+        first, second = ([each for unit in of for each in unit.readings] for of in (block.sink, block.dead))
+        return agreement.holds(block.partition, block.range, first, second)
+
+    for block in counted(windows(blocks(of_sink, of_dead, 0, 0), window), count, apart):
+        book.note_counted(block)
     for each in (of_sink, of_dead):
         book.judge_totals(each, 0)
+    found.add_up()
     return found
 
 

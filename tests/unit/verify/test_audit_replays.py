@@ -14,7 +14,10 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
 from jobs.deadletter.retention import EXPIRED_BEFORE
+from jobs.runtime.replay_session import BATCHES, replay_id
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_run import audit
 from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream
@@ -91,6 +94,52 @@ def test_a_row_that_came_back_twice_is_too_many(stream: RealStream) -> None:
     problems = audited(stream).problems
     assert SINK in {problem.table for problem in problems}
     assert {problem.kind for problem in problems} <= {"unexpected", "doubled", "both"}
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_row_that_came_back_and_was_appended_again_is_found_by_its_offset(stream: RealStream, expired: bool) -> None:
+    brought_back(stream, 1)
+    brought_back(stream, 3)
+    brought_back(stream, 1, learns=False)
+    if expired:
+        with stream.table(DEAD).transaction() as change:
+            change.set_properties({EXPIRED_BEFORE: (datetime.now(UTC) - timedelta(days=30)).isoformat()})
+    (problem,) = audited(stream).problems
+    assert (problem.kind, problem.table, problem.records) == ("doubled", SINK, 1)
+    assert (problem.where, problem.exact) == ((OffsetRange(1, 2),), True)
+
+
+def test_a_row_doubled_after_a_replay_does_not_stand_for_one_that_is_gone(stream: RealStream) -> None:
+    """The sum of the range is right."""
+    brought_back(stream, 1)
+    brought_back(stream, 1, learns=False)
+    stream.table().delete(EqualTo("id", "p-0-2"))
+    found = {problem.kind: problem for problem in audited(stream).problems}
+    assert {kind: (each.records, each.where) for kind, each in found.items()} == {
+        "doubled": (1, (OffsetRange(1, 2),)),
+        "missing": (1, (OffsetRange(2, 3),)),
+    }
+
+
+def test_a_row_of_a_letter_that_did_not_come_back_is_told_once_with_its_offset(stream: RealStream) -> None:
+    brought_back(stream, 1)
+    brought_back(stream, 3, learns=False)
+    (problem,) = audited(stream).problems
+    assert (problem.kind, problem.table, problem.records) == ("unexpected", SINK, 1)
+    assert (problem.where, problem.exact) == ((OffsetRange(3, 4),), True)
+
+
+def test_rows_of_a_replay_whose_letters_do_not_know_it_yet_are_pending(stream: RealStream) -> None:
+    brought_back(stream, 1)
+    brought_back(stream, 3, learns=False)
+    target = Target(stream.catalog(), SINK, replay_id("payments"))
+    target.read()
+    target.restamp(Stamp(replay_id("payments"), "batch", 0, 1, "config", start={BATCHES: 0}, position={BATCHES: 1}))
+    result = audited(stream)
+    assert (result.problems, len(result.pending)) == ([], 1)
+    brought_back(stream, 3, learns=False)
+    (problem,) = audited(stream).problems
+    assert (problem.kind, problem.where) == ("doubled", (OffsetRange(3, 4),))
 
 
 def test_letters_that_have_expired_are_not_asked_for(stream: RealStream) -> None:

@@ -81,8 +81,8 @@ def test_a_row_that_is_there_twice_is_found(stream):
 
 def test_what_is_wrong_is_said_again_until_it_is_mended(stream):
     stream.table().append(stream.sink_rows(P1, [1, 2]))
-    assert audited(stream, window=2).total("doubled") == 2
-    assert audited(stream).total("doubled") == 2
+    assert audited(stream, window=2).doubled == 2
+    assert audited(stream).doubled == 2
     stream.table().delete(EqualTo("_kafka_partition", 1))
     stream.table().append(stream.sink_rows(P1, [0, 1, 2]))
     assert audited(stream).verdict == "complete"
