@@ -141,6 +141,19 @@ class Target:
         """The greatest epoch that any stamp of the stream on this table carries."""
         return history.greatest_epoch(self.table.metadata, self.stream)
 
+    def refuse_later_claim(self, epoch: int) -> None:
+        """Ask the catalog whether a later driver has been here.
+
+        Raises:
+            FencedError: One has.
+        """
+        try:
+            theirs = history.greatest_epoch(self._catalog.load_table(self.name).metadata, self.stream)
+        except NoSuchTableError:
+            raise gone(self.stream, self.name) from None
+        if theirs > epoch:
+            raise FencedError(self.stream, epoch, theirs, self.name)
+
     def claim(self, epoch: int, make: Callable[[Stamp | None], Stamp]) -> Stamp:
         """Commit an empty snapshot under `epoch`, so that no driver of an older epoch can commit after it.
 

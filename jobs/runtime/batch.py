@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.commit.decide import Need, Ranges, need
@@ -20,7 +22,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.batch_stamps import batch_stamp, stamp_for
 from jobs.runtime.batch_tasks import Prepared, run_tasks, slice_plan
 from jobs.runtime.breaker import Breaker
-from jobs.runtime.durable import remove_durably, write_durably
+from jobs.runtime.durable import put_in_place, remove_durably, staged_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.retry import describe, retried
@@ -206,11 +208,13 @@ class BatchRunner:
         encoded = pending.encode({name: target.table.metadata for name, target in stream.targets.items()})
         try:
             stream.lease.verify()
-            write_durably(note, encoded)
+            staged = staged_durably(note, encoded)
         except OSError:
-            # Nobody has noted them, and a full disk would be filled by each attempt anew.
+            # Nobody can have noted them, and a full disk would be filled by each attempt anew.
             drop_files(results, stream.targets, keep=frozenset())
             raise
+        # From here on another driver may commit from the record, also while this call hangs, or after it has failed.
+        put_in_place(staged, note)
         step("before_commit")
         stream.lease.verify()
         step("after_lease_check")
@@ -227,9 +231,7 @@ class BatchRunner:
                 log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
                 reached = target.newest.position if target.newest else {}
                 stream.positions[name] = pointwise_max([stream.positions[name], reached])
-                # The record first, so that nobody commits files that are being deleted.
-                remove_durably(note)
-                drop_files(results, stream.targets, keep=committed)
+                self._drop_noted(note, results, keep=committed)
                 if stream.anchor.name in committed:
                     self._counted += results.counts()
                 return False
@@ -240,6 +242,22 @@ class BatchRunner:
         step("after_commits")
         remove_durably(note)
         return True
+
+    def _drop_noted(self, note: Path, results: TaskResults, keep: AbstractSet[str]) -> None:
+        """Delete files that the record names, unless another driver may have read it.
+
+        Whoever takes the stream over takes the lease and claims every table before it looks for records. So a table
+        without a later claim, read after the record is gone, proves that nobody commits from it any more.
+
+        Raises:
+            FencedError: Another driver may; its files stay, and are orphan removal's if nobody commits them.
+        """
+        stream = self._stream
+        remove_durably(note)
+        stream.lease.verify()
+        for target in stream.targets.values():
+            target.refuse_later_claim(stream.epoch)
+        drop_files(results, stream.targets, keep=keep)
 
     def _run_tasks(self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
         plan = slice_plan(self._stream, batch, ranges, needs)

@@ -10,6 +10,11 @@ from pathlib import Path
 
 def write_durably(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, so that a reader sees the old or the new, and the new survives a power cut."""
+    put_in_place(staged_durably(path, content), path)
+
+
+def staged_durably(path: Path, content: bytes) -> Path:
+    """Write `content` beside `path`, under a name that nobody looks for; what fails here leaves nothing behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -17,9 +22,18 @@ def write_durably(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
+    except BaseException:
         beside.unlink(missing_ok=True)
+        raise
+    return beside
+
+
+def put_in_place(staged: Path, path: Path) -> None:
+    """Give what `staged_durably` wrote its name. Where this fails, others may have seen it under that name already."""
+    try:
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 

@@ -7,6 +7,7 @@ only one runs at a time, so a script always gives the same story.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -214,6 +215,7 @@ class Driver:
         self.at = "not started"
         self.error: Exception | None = None
         self.ended = False
+        self.write_fails_late = False
         self._kill = False
         self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._main, daemon=True)
@@ -352,6 +354,21 @@ def pause(at: str) -> None:
     driver: Driver | None = getattr(threading.current_thread(), "driver", None)
     if driver is not None:
         driver.pause(at)
+
+
+def noted(put_in_place: Callable[..., Any]) -> Callable[..., Any]:
+    """The record's write, which may go through, hang for as long as the script says, and only then raise."""
+
+    def around(*args: Any) -> None:
+        pause("before write")
+        put_in_place(*args)
+        pause("after write")
+        driver: Driver | None = getattr(threading.current_thread(), "driver", None)
+        if driver is not None and driver.write_fails_late:
+            driver.write_fails_late = False
+            raise OSError(errno.EIO, "the answer came late, and it was an error")
+
+    return around
 
 
 def assert_ledger_says_so(world: World) -> None:

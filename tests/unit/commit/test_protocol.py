@@ -20,7 +20,7 @@ from jobs.runtime import batch as batch_module
 from jobs.runtime import batch_tasks as batch_tasks_module
 from jobs.runtime import durable
 from jobs.runtime import takeover as takeover_module
-from jobs.runtime.durable import remove_durably, write_durably
+from jobs.runtime.durable import put_in_place, remove_durably
 from tests.unit.commit.protocol_world import (
     DEAD,
     TABLE,
@@ -29,6 +29,7 @@ from tests.unit.commit.protocol_world import (
     World,
     assert_ledger_says_so,
     fate,
+    noted,
     pause,
     paused_around,
 )
@@ -42,7 +43,7 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    monkeypatch.setattr(batch_module, "write_durably", paused_around(write_durably, "write"))
+    monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))
     for module in (batch_module, takeover_module):
         monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
@@ -111,6 +112,7 @@ incidents = st.one_of(
     st.tuples(st.just("lose state")),
     st.tuples(st.just("foreign commit"), which_table),
     st.tuples(st.just("alter"), which_table),
+    st.tuples(st.just("write fails late"), st.just(0)),
     produces,
 )
 # A chapter is a driver's life until the next one takes over, while those before it sleep and wake up.
@@ -149,6 +151,8 @@ def play(world: World, story: list[tuple]) -> None:
             driver = world.drivers[-1 - arguments[0]]
             if action == "kill":
                 driver.kill()
+            elif action == "write fails late":
+                driver.write_fails_late = True
             elif action == "finish":
                 driver.finish()
             elif action == "advance":
@@ -206,6 +210,28 @@ REMEMBERED: dict[str, list[tuple]] = {
         ("start", "two", [12]),
         ("to", 0, "step after_anchor_commit"),
         ("advance", 1, 1),
+    ],
+    # Its record goes through, the call hangs, a successor commits from the record, and then the call raises.
+    "a late error from the write of a record": [
+        ("produce", 0, 9),
+        ("start", "one", [9]),
+        ("write fails late", 0),
+        ("to", 0, "after write"),
+        ("start", "one", [4]),
+        ("finish", 0),
+        ("finish", 1),
+    ],
+    # The first driver finds that its files do not fit, the table is put back, and a successor commits them.
+    "files that did not fit are committed by a successor": [
+        ("produce", 0, 9),
+        ("start", "one", [12]),
+        ("to", 0, "verifies"),
+        ("alter", DEAD),
+        ("to", 0, "before remove"),
+        ("alter", DEAD),
+        ("start", "one", [4]),
+        ("to", 0, "step after_recovery_commit"),
+        ("finish", 1),
     ],
     # The table is ahead of the batch that runs again for the dead letters, and commits a partition that is new.
     "a new partition while a half committed batch runs again": [

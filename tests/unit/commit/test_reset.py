@@ -29,7 +29,7 @@ from jobs.runtime import batch as batch_module
 from jobs.runtime import batch_tasks as batch_tasks_module
 from jobs.runtime import durable, resetting
 from jobs.runtime import takeover as takeover_module
-from jobs.runtime.durable import remove_durably, write_durably
+from jobs.runtime.durable import put_in_place, remove_durably
 from jobs.runtime.open_stream import OpenStream, StreamFolder
 from tests.unit.commit.protocol_world import (
     DEAD,
@@ -39,6 +39,7 @@ from tests.unit.commit.protocol_world import (
     World,
     assert_ledger_says_so,
     fate,
+    noted,
     pause,
     paused_around,
 )
@@ -181,7 +182,7 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    monkeypatch.setattr(batch_module, "write_durably", paused_around(write_durably, "write"))
+    monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))
     for module in (batch_module, takeover_module):
         monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
