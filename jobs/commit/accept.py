@@ -208,7 +208,10 @@ def _after_rollback(past: History, position: Positions, answer: Literal["keep", 
     """What becomes of a rolled back table that is to stand at `position`.
 
     Counted from where its kept stamps leave it, which may also be ahead: a reset may have been rolled back as well.
+    Where it is in doubt whether anything is gone, and is to stay out, what the stamps say of the table stands.
     """
+    if past.doubt and answer == "keep" and past.newest:
+        return Decision("rollback_keep", since=past.newest.sequence)
     ancestor = past.stamped_ancestor
     kept = ancestor.position if ancestor else {}
     before = past.newest.position if past.newest else {}
@@ -227,9 +230,15 @@ def _after_rollback(past: History, position: Positions, answer: Literal["keep", 
 
 def _position_kept(past: History) -> Positions:
     """Where a rolled back table stands. Of partitions that it does not name, at 0: named nowhere, they would be taken
-    to stand where the other targets do."""
+    to stand where the other targets do. Where it stood as far before, and was moved back in between, there."""
     kept = past.stamped_ancestor.position if past.stamped_ancestor else {}
-    return {partition: kept.get(partition, 0) for partition in (past.newest.position if past.newest else {})}
+    stood = past.newest.position if past.newest else {}
+    return {
+        partition: min(kept.get(partition, 0), past.removed[partition].start)
+        if partition in past.removed and kept.get(partition, 0) <= at
+        else kept.get(partition, 0)
+        for partition, at in stood.items()
+    }
 
 
 def _anchored(stamps: NewestStamps, anchor: str) -> Stamp:

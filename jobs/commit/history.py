@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 
@@ -21,31 +23,78 @@ class History:
         newest: The newest stamp that counts, or None if the stream never committed here.
         stamped_ancestor: The newest stamp among the ancestors of the branch's head.
         removed: Per partition, the records that a rollback took out of the table; empty if nobody rolled it back.
+        rolled_back: Somebody did, or may have.
+        doubt: Whether somebody did cannot be shown.
     """
 
     newest: Stamp | None
     stamped_ancestor: Stamp | None
     removed: dict[TopicPartition, OffsetRange]
     rolled_back: bool
+    doubt: bool = False
 
 
-def history(metadata: TableMetadata, stream: str) -> History:
+def history_of(table: Table, stream: str) -> History:
+    """As `history`, and where the present metadata do not show it, the older versions of them are read as well.
+
+    Raises:
+        OSError: They are needed, and the storage does not answer.
+    """
+    return history(table.metadata, stream, older_versions(table))
+
+
+def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata] | None = None) -> History:
     """Read the stamps of `stream` along the ancestors of main, and the property.
 
-    Snapshots that are no ancestors (rolled back, or on other branches) do not count. Where no ancestor carries a stamp,
-    the sequence numbers tell why: if all that are left come after the stamped commit, its snapshot has expired and the
-    property decides; if one comes before it, or none is left at all, somebody moved the branch to before the stream's
-    first commit. (Parents do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the table's
-    first.)
+    Snapshots that are no ancestors (rolled back, or on other branches) do not count. Claims may be lost; if the newest
+    ancestor with a stamp is older than the last stamp that is no claim, somebody moved the branch.
+
+    Where no ancestor that is left carries a stamp, it has to be shown that the head came after the stream's last one
+    (see `lineage`). Parents alone do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the
+    table's first. What cannot be shown counts as rolled back; not for replays and queues, which stamp so rarely that
+    it would be the rule, and whose rows tell; and not for stamps of earlier versions.
+
+    Args:
+        older: Older versions of the metadata, newest first. Without them, what cannot be shown is told as `doubt`
+            alone.
     """
     recorded = _property_stamp(metadata, stream)
-    found, oldest_sequence = _newest_ancestor(metadata, stream)
+    along = list(ancestors(metadata))
+    found = next((stamp for each in along if (stamp := _summary_stamp(each, stream))), None)
     if recorded is None:
         return History(found, found, {}, rolled_back=False)
-    if found is None and oldest_sequence is not None and oldest_sequence > recorded.sequence:
+    if found is not None or not along or _comes_before(along[-1], recorded):
+        return _compared(metadata, stream, recorded, found, along)
+    if _on_line(metadata, recorded):
         return History(recorded, None, {}, rolled_back=False)
-    # Both are written by the same commit, so they differ only when the branch was moved since.
+    for each in expired_ancestors(along[-1], older) if older is not None else ():
+        found = _summary_stamp(each, stream) if each is not None else None
+        if each is None or found is not None or _comes_before(each, recorded):
+            past = _compared(metadata, stream, recorded, found, along)
+            # The property decides, as after any expiry.
+            return past if past.rolled_back else History(recorded, None, {}, rolled_back=False)
+    if "~" in stream or not recorded.moved:
+        return History(recorded, None, {}, rolled_back=False)
+    return History(recorded, None, {}, rolled_back=older is not None, doubt=True)
+
+
+def _comes_before(ancestor: Snapshot, recorded: Stamp) -> bool:
+    """Whether an ancestor is older than the stamp that has to be an ancestor, by a format that numbers snapshots."""
+    must = recorded.last_move or recorded.sequence
+    return bool(recorded.sequence) and (ancestor.sequence_number or 0) < must
+
+
+def _on_line(metadata: TableMetadata, recorded: Stamp) -> bool:
+    line, must = line_of(metadata.properties), recorded.last_move or recorded.sequence
+    return line is not None and line.covers(must) and stands_on(metadata, line.snapshot_id)
+
+
+def _compared(
+    metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp | None, along: list[Snapshot]
+) -> History:
+    """What became of the records between the newest stamp that is an ancestor and the one that should be."""
     kept = found.position if found else {}
+    # Both are written by the same commit, so they differ only when the branch was moved since.
     removed = {
         partition: OffsetRange(kept.get(partition, 0), offset)
         for partition, offset in recorded.position.items()
@@ -57,7 +106,34 @@ def history(metadata: TableMetadata, stream: str) -> History:
         for partition, offset in kept.items()
         if offset > recorded.position.get(partition, offset)
     }
-    return History(recorded, found, removed, rolled_back=bool(removed))
+    lost = False
+    if found is not None and found.sequence < (recorded.last_move or 0):
+        lost = True
+        stands = recorded.position
+        lowest = _lowest(metadata, stream, recorded, found, along)
+        back = {p: at for p, at in lowest.items() if at < kept.get(p, 0) <= stands.get(p, 0)}
+        if not removed and not back:
+            # The stamps that would tell how far it was moved back have expired.
+            back = dict.fromkeys((p for p, at in stands.items() if at), 0)
+        removed |= {p: OffsetRange(at, stands[p]) for p, at in back.items()}
+    return History(recorded, found, removed, rolled_back=bool(removed) or lost)
+
+
+def _lowest(
+    metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp, along: list[Snapshot]
+) -> dict[TopicPartition, int]:
+    """The lowest offset at which lost stamps say that the table stood, of the partitions that they are about."""
+    ids = {each.snapshot_id for each in along}
+    others = (_summary_stamp(each, stream) for each in metadata.snapshots if each.snapshot_id not in ids)
+    lowest: dict[TopicPartition, int] = {}
+    for stamp in (recorded, *others):
+        if stamp is None or stamp.kind == "claim" or not found.sequence < stamp.sequence <= recorded.sequence:
+            continue
+        stood = {p: part.stood for p, part in stamp.parts.items()} or (stamp.start if stamp.kind == "batch" else {})
+        for each in (stood, stamp.position):
+            for partition, at in each.items():
+                lowest[partition] = min(at, lowest.get(partition, at))
+    return lowest
 
 
 def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> list[tuple[int, Stamp]]:
@@ -79,13 +155,7 @@ def stamped_snapshots(metadata: TableMetadata, stream: str, after: int = -1) -> 
 
 
 def _along_main(metadata: TableMetadata, after: int) -> list[Snapshot]:
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    found: list[Snapshot] = []
-    current = by_id.get(_head_id(metadata) or -1)
-    while current is not None and (current.sequence_number or 0) > after:
-        found.append(current)
-        current = by_id.get(current.parent_snapshot_id or -1)
-    return found
+    return list(takewhile(lambda each: (each.sequence_number or 0) > after, ancestors(metadata)))
 
 
 def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
@@ -93,11 +163,6 @@ def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
     stamps = [_property_stamp(metadata, stream)]
     stamps += [_summary_stamp(snapshot, stream) for snapshot in metadata.snapshots]
     return max((stamp.epoch for stamp in stamps if stamp), default=0)
-
-
-def _head_id(metadata: TableMetadata) -> int | None:
-    ref = metadata.refs.get(MAIN_BRANCH)
-    return ref.snapshot_id if ref else None
 
 
 def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:
@@ -112,17 +177,3 @@ def _summary_stamp(snapshot, stream: str) -> Stamp | None:
         return None
     stamp = Stamp.from_json(text)
     return stamp if stamp.stream == stream else None
-
-
-def _newest_ancestor(metadata: TableMetadata, stream: str) -> tuple[Stamp | None, int | None]:
-    """The newest stamp among the ancestors of main's head, and the least sequence number met on the way to it."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    snapshot = by_id.get(_head_id(metadata) or -1)
-    oldest: int | None = None
-    while snapshot is not None:
-        oldest = snapshot.sequence_number or 0
-        stamp = _summary_stamp(snapshot, stream)
-        if stamp:
-            return stamp, oldest
-        snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
-    return None, oldest

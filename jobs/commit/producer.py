@@ -38,6 +38,8 @@ from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.types import DoubleType, FloatType
 
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
+from jobs.commit.lineage import LINE_PROPERTY, extended
+from jobs.commit.stamps import SUMMARY_KEY
 from jobs.write.exact_doubles import exact_partitions, of_type, restored, widen_zeros
 
 log = logging.getLogger(__name__)
@@ -140,9 +142,10 @@ def _commit_once(
 ) -> int:
     updates, requirements = producer._commit()
     metadata = table.metadata
+    line = extended(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
     all_updates: tuple[TableUpdate, ...] = (
         *(_not_before(_latest_ms(metadata), update) for update in updates),
-        SetPropertiesUpdate(updates=dict(properties)),
+        SetPropertiesUpdate(updates=dict(properties) | ({LINE_PROPERTY: line.text()} if line else {})),
     )
     all_requirements: tuple[TableRequirement, ...] = (
         AssertTableUUID(uuid=metadata.table_uuid),

@@ -60,6 +60,8 @@ class Stamp:
         parts: With `batch`: `counts` per partition, of those whose range was not empty on this target; together they
             are `counts`. Stamps of earlier versions have none.
         decision: With `accept`: what was decided about this table's records. Stamps of earlier versions have none.
+        moved: The sequence number of the stream's last stamp on this table that is no claim, itself included, 0 if
+            there is none: claims may be lost, that one not. Set by the commit; None in stamps of earlier versions.
     """
 
     stream: str
@@ -81,6 +83,17 @@ class Stamp:
     sequence: int = 0
     parts: Mapping[TopicPartition, Part] = field(default_factory=dict)
     decision: Decision | None = None
+    moved: int | None = None
+
+    @property
+    def last_move(self) -> int | None:
+        """As `moved`, also of a stamp of an earlier version, except a claim of those."""
+        return self.sequence if self.moved is None and self.kind != "claim" else self.moved
+
+    def committed_at(self, sequence: int, before: Stamp | None) -> Self:
+        """This stamp as it is committed with a snapshot of this sequence number, after the stream's stamp `before`."""
+        moved = sequence if self.kind != "claim" else before.last_move if before else 0
+        return replace(self, sequence=sequence, moved=moved)
 
     def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
@@ -143,6 +156,8 @@ class Stamp:
             "decided": pack_decision(self.decision) if self.decision else None,
         }
         document |= {key: value for key, value in optional.items() if value}
+        if self.moved is not None:
+            document["moved"] = self.moved
         return msgspec.json.encode(document).decode()
 
     @staticmethod
@@ -180,6 +195,7 @@ class Stamp:
             sequence=document.get("seq", 0),
             parts=unpack_parts(document.get("parts", {}), start),
             decision=unpack_decision(document["decided"]) if "decided" in document else None,
+            moved=document.get("moved"),
         )
 
 

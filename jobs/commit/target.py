@@ -16,9 +16,10 @@ from pyiceberg.table import Table
 
 from jobs.commit import history
 from jobs.commit.decide import Ranges, need
-from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, RolledBackError, TargetRecreatedError
-from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, TargetRecreatedError
+from jobs.commit.offsets import Positions, pointwise_max
 from jobs.commit.producer import append_once
+from jobs.commit.rolled_back import rolled_back
 from jobs.commit.schema_fit import still_fits
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
@@ -113,14 +114,9 @@ class Target:
             raise gone(self.stream, self.name) from None
         if self.uuid != before:
             raise recreated(self.stream, self.name, before, self.uuid)
-        past = history.history(self.table.metadata, self.stream)
+        past = history.history_of(self.table, self.stream)
         if past.rolled_back:
-            raise RolledBackError(
-                f"stream {self.stream}: table {self.name} was rolled back to before the stream's last commit; "
-                f"the records {describe(past.removed)} are no longer in it.",
-                fix=f"`frazil accept {self.stream} --rollback keep` to leave them out, or "
-                f"`frazil accept {self.stream} --rollback reland` to land them again",
-            )
+            raise rolled_back(self.stream, self.name, past)
         self.newest = past.newest
         return self.newest
 
@@ -135,7 +131,9 @@ class Target:
     def past(self) -> history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
         self.table = self._catalog.load_table(self.name)
-        return history.history(self.table.metadata, self.stream)
+        past = history.history_of(self.table, self.stream)
+        self.newest = past.newest
+        return past
 
     def greatest_epoch(self) -> int:
         """The greatest epoch that any stamp of the stream on this table carries."""
@@ -236,7 +234,7 @@ class Target:
 
     def _append(self, stamp: Stamp, files: Sequence[DataFile]) -> None:
         # The next number on exactly this metadata: another commit in between, and this one is refused.
-        stamp = replace(stamp, sequence=self.table.metadata.next_sequence_number())
+        stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest)
         text = stamp.to_json()
         append_once(
             self.table,

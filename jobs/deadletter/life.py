@@ -119,7 +119,7 @@ def _commit(target: Target, made: _Rewritten, stamp: Stamp | None) -> None:
     if stamp is not None:
         before = target.newest.position if target.newest else {}
         sequence = target.table.metadata.next_sequence_number()
-        stamp = replace(stamp, sequence=sequence, position=pointwise_max([before, stamp.position]))
+        stamp = replace(stamp, position=pointwise_max([before, stamp.position])).committed_at(sequence, target.newest)
         properties = {property_key(target.stream): stamp.to_json()}
         summary[SUMMARY_KEY] = stamp.to_json()
     overwrite_once(

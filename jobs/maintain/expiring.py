@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import time
 
+from pyiceberg.exceptions import CommitFailedException
+
 from jobs import steps
+from jobs.commit.lineage import LINE_PROPERTY, moved_up
+from jobs.errors import FrazilError
 from jobs.maintain.holding import fill_ledger, holds
 from jobs.maintain.keeping import Hold, cut, refuse_unless_stamps_are_kept
 from jobs.maintain.plan import Step
@@ -12,6 +16,7 @@ from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work, refuse_without_gc
 
 _DELETED = "deleted_"
+_TRIES = 5
 
 
 def expire(work: Work, step: Step) -> StepResult:
@@ -43,6 +48,7 @@ def expire(work: Work, step: Step) -> StepResult:
         detail["warning"] = warning
     if not found.going:
         return StepResult(step, before, before, seconds=time.monotonic() - began, detail=detail, done=False)
+    _keep_the_line(work)
     steps.step("maintain_before_expiry")
     answer = work.procedures().call(
         "expire_snapshots", older_than=found.older_than, retain_last=found.retain_last, stream_results=True
@@ -52,6 +58,25 @@ def expire(work: Work, step: Step) -> StepResult:
     detail |= {key: value for key, value in deleted.items() if value}
     detail["deleted_files"] = sum(deleted.values())
     return StepResult(step, before, after, seconds=time.monotonic() - began, detail=detail)
+
+
+def _keep_the_line(work: Work) -> None:
+    """Note that the head of main stands on the last stamped commit, while the snapshots that show it are there."""
+    for _ in range(_TRIES):
+        table = work.load()
+        line = moved_up(table.metadata)
+        if line is None:
+            return
+        try:
+            with table.transaction() as change:
+                change.set_properties({LINE_PROPERTY: line.text()})
+            return
+        except CommitFailedException:
+            continue
+    raise FrazilError(
+        f"table {work.name}: others committed at each of {_TRIES} tries to set a property, so no snapshot expires.",
+        fix=f"frazil maintain {work.name}",
+    )
 
 
 def _too_many(staying: int, most: int, kept_by: tuple[Hold, ...]) -> str:

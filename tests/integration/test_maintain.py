@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.commit.errors import RolledBackError
 from jobs.commit.history import history
 from jobs.maintain.compacting import manifests, position_deletes
 from jobs.maintain.measure import measure
@@ -91,6 +92,35 @@ def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark:
     result = lake.maintain(lambda: spark, EXPIRE, name="frazil.ledger", only={"expire"}, now=later)
     assert result.errors == ()
     assert [(each.files_after, each.done) for each in result.done] == [(1, True)]
+
+
+@pytest.mark.parametrize("how", ["replaced", "rolled back", "compacted"])
+def test_what_spark_does_to_a_table_while_its_stream_rests(lake: Lake, spark: SparkSession, how: str) -> None:
+    """Statements of another user, then an expiry of all but the head: only the first two are a reason to stop."""
+    lake.land()
+    kept = lake.table().metadata.current_snapshot_id
+    lake.land()
+    procedures = Procedures(spark, lake.settings, NAME)
+    session, name = procedures._session, f"{lake.settings.catalog.name}.{NAME}"
+    if how == "replaced":
+        uuid = lake.table().metadata.table_uuid
+        session.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT * FROM {name} WHERE id % 2 = 0").collect()
+        assert lake.table().metadata.table_uuid == uuid, "nothing but the snapshots tells"
+    elif how == "rolled back":
+        procedures.call("rollback_to_snapshot", snapshot_id=kept)
+        session.sql(f"INSERT INTO {name} SELECT * FROM {name} LIMIT 1").collect()
+    else:
+        procedures.call("rewrite_data_files", options={"rewrite-all": "true"})
+        session.sql(f"INSERT INTO {name} SELECT * FROM {name} LIMIT 1").collect()
+    procedures.call("expire_snapshots", older_than=later(), retain_last=1)
+    assert len(lake.table().metadata.snapshots) == 1
+    if how == "compacted":
+        assert lake.take_over().newest is not None
+        assert lake.rows == 16
+        return
+    with pytest.raises(RolledBackError, match=r"was rolled back to before .*p\w*-0 \[(0|8), 16\)") as stopped:
+        lake.take_over()
+    assert "--rollback reland" in str(stopped.value)
 
 
 def test_letters_that_come_back_while_their_table_is_compacted(tmp_path: Path, spark: SparkSession) -> None:

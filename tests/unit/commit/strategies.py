@@ -43,6 +43,7 @@ stamps = st.builds(
     note=st.none() | st.text(min_size=1),
     parts=parts,
     decision=st.none() | decisions,
+    moved=st.none() | st.integers(0, 10**6),
 )
 
 
