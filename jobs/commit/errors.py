@@ -11,7 +11,22 @@ if TYPE_CHECKING:
 
 
 class HeadMovedError(Exception):
-    """Somebody committed to the table since its head was read; nothing of ours landed."""
+    """Somebody committed to the table since its head was read; nothing of ours landed.
+
+    Attributes:
+        final: No copy of the commit can be under way, so that what was written for it may be deleted.
+    """
+
+    def __init__(self, message: str = "", *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final: bool = final
+
+
+class CatalogFailedError(HeadMovedError):
+    """The catalog failed a commit, though the table is as it was read; nothing of ours has landed so far.
+
+    To be tried again like a moved head: whichever copy of the commit comes first refuses the others.
+    """
 
 
 class FencedError(FrazilError):
@@ -53,6 +68,10 @@ class CommitUnknownError(FrazilError):
 
 class CommitRefusedError(FrazilError):
     """The catalog refused a commit again and again; nothing of it landed."""
+
+
+class CommitDeniedError(StreamStopped):
+    """The catalog refused a commit for what it is or for whose it is; nothing of it landed, and nothing ever will."""
 
 
 class GapError(StreamStopped):

@@ -37,14 +37,18 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.types import DoubleType, FloatType
 
-from jobs.commit.errors import CommitUnknownError, HeadMovedError
+from jobs.commit.errors import CatalogFailedError, CommitDeniedError, CommitUnknownError, HeadMovedError
 from jobs.commit.lineage import LINE_PROPERTY, extended
+from jobs.commit.refusals import is_denied
 from jobs.commit.stamps import SUMMARY_KEY
+from jobs.errors import first_line
 from jobs.write.exact_doubles import exact_partitions, of_type, restored, widen_zeros
 
 log = logging.getLogger(__name__)
 
 UNKNOWN_DEADLINE_SECONDS = 60.0
+# The catalog that commits within this process and one transaction of its database.
+_IN_PROCESS = "pyiceberg.catalog.sql"
 # Where a data file has its partition values, which it lets be read by name only.
 _PARTITION = 3
 
@@ -71,6 +75,8 @@ def append_once(
 
     Raises:
         HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
+        CatalogFailedError: Nothing of that, and the catalog failed otherwise; nothing has landed so far.
+        CommitDeniedError: Nothing of that, and the catalog refuses such a commit, or this user; nothing landed.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
     producer = _ExactMergeAppend(
@@ -159,16 +165,51 @@ def _commit_once(
     except Exception as problem:
         if _landed(table, producer.snapshot_id, summary, problem):
             return producer.snapshot_id
-        if isinstance(problem, CommitFailedException):
-            # Only a refusal is final: after any other answer a slow server may still carry the commit out, and would
-            # then point at manifests that are gone.
-            producer._clean_all_uncommitted()
-        raise HeadMovedError(str(problem)) from problem
+        raise _refusal(table, producer, all_requirements, problem) from problem
     with contextlib.suppress(Exception):
         table.catalog._delete_old_metadata(table.io, metadata, response.metadata)
     table.metadata = response.metadata
     table.metadata_location = response.metadata_location
     return producer.snapshot_id
+
+
+def _refusal(
+    table: Table,
+    producer: _MergeAppendFiles | _OverwriteFiles,
+    requirements: Iterable[TableRequirement],
+    problem: Exception,
+) -> Exception:
+    """What a commit that has not landed means; its manifests are deleted only if no copy of it can land any more.
+
+    A client, a proxy or a load balancer may send a request twice, and one copy may be refused for the state of the
+    table, because the other is just changing it: so a conflict says nothing of the other copy, except where no network
+    is between. What is refused for what it asks, or for who asks, is refused in every copy.
+    """
+    conflict = isinstance(problem, (CommitFailedException, NoSuchTableError))
+    if conflict or not _as_asserted(table.metadata, requirements):
+        final = conflict and type(table.catalog).__module__ == _IN_PROCESS
+        if final:
+            producer._clean_all_uncommitted()
+        return HeadMovedError(str(problem), final=final)
+    if is_denied(problem):
+        producer._clean_all_uncommitted()
+        name = ".".join(table.name())
+        return CommitDeniedError(
+            f"table {name}: the catalog refuses to commit to it: {type(problem).__name__}: {first_line(problem)}. "
+            "Nothing of it landed.",
+            fix=f"let the user that frazil has in the catalog write to {name}, or change what the catalog names; then "
+            "start again",
+        )
+    return CatalogFailedError(f"{type(problem).__name__}: {problem}")
+
+
+def _as_asserted(metadata: TableMetadata, requirements: Iterable[TableRequirement]) -> bool:
+    try:
+        for requirement in requirements:
+            requirement.validate(metadata)
+    except CommitFailedException:
+        return False
+    return True
 
 
 def head_alone(metadata: TableMetadata) -> TableMetadata:

@@ -19,6 +19,7 @@ from jobs.commit.decide import Ranges, need
 from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, TargetRecreatedError
 from jobs.commit.offsets import Positions, pointwise_max
 from jobs.commit.producer import append_once
+from jobs.commit.refusals import Pauses
 from jobs.commit.rolled_back import rolled_back
 from jobs.commit.schema_fit import still_fits
 from jobs.commit.stamp_parts import Counts
@@ -162,8 +163,8 @@ class Target:
         Raises:
             FencedError: A driver of the same or a later epoch was here.
         """
-        refusal: HeadMovedError | None = None
-        for _ in range(MAX_REFUSALS):
+        pauses = Pauses()
+        while True:
             newest = self.read()
             if newest and newest.epoch >= epoch:
                 raise FencedError(self.stream, epoch, newest.epoch, self.name)
@@ -171,11 +172,9 @@ class Target:
             try:
                 self._append(stamp, ())
             except HeadMovedError as moved:
-                self.refusals += 1
-                refusal = moved
+                self._again(pauses, moved)
                 continue
             return stamp
-        raise self._crowded(refusal)
 
     def commit(
         self,
@@ -202,9 +201,9 @@ class Target:
             FencedError: A later epoch has been here.
         """
         wanted = need(batch, position)
-        refusal: HeadMovedError | None = None
-        for attempt in range(MAX_REFUSALS):
-            newest = self.read() if attempt else self.newest
+        pauses = Pauses()
+        while True:
+            newest = self.read() if pauses.attempts else self.newest
             if newest and newest.epoch > stamp.epoch:
                 raise FencedError(self.stream, stamp.epoch, newest.epoch, self.name)
             again = need(batch, pointwise_max([newest.position if newest else {}, position]))
@@ -225,12 +224,10 @@ class Target:
             try:
                 self._append(full, files)
             except HeadMovedError as moved:
-                self.refusals += 1
-                refusal = moved
                 log.info("commit on %s refused, reading it again: %s", self.name, moved)
+                self._again(pauses, moved)
                 continue
             return Outcome.LANDED
-        raise self._crowded(refusal)
 
     def _append(self, stamp: Stamp, files: Sequence[DataFile]) -> None:
         # The next number on exactly this metadata: another commit in between, and this one is refused.
@@ -258,9 +255,12 @@ class Target:
             return False
         return metadata.current_schema_id == seen.schema_id or still_fits(seen.schema, metadata.schema())
 
-    def _crowded(self, refusal: HeadMovedError | None) -> CommitRefusedError:
-        return CommitRefusedError(
-            f"stream {self.stream}: the catalog refused {MAX_REFUSALS} commits in a row on table {self.name}, "
+    def _again(self, pauses: Pauses, refusal: HeadMovedError) -> None:
+        self.refusals += 1
+        if pauses.attempts + 1 < MAX_REFUSALS and pauses.again(refusal):
+            return
+        raise CommitRefusedError(
+            f"stream {self.stream}: the catalog refused {pauses.attempts + 1} commits in a row on table {self.name}, "
             f"the last with: {refusal}",
             fix="if others write to the table, let them finish; then start the stream again",
         )

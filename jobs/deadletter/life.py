@@ -18,6 +18,7 @@ from pyiceberg.table import FileScanTask
 from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max
 from jobs.commit.producer import overwrite_once
+from jobs.commit.refusals import Pauses
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.commit.target import Target
 from jobs.deadletter.letters import KEYS, UnreadableLettersError, files_with, keys_of, read_whole
@@ -86,6 +87,7 @@ def change_life(
     """
     made: _Rewritten | None = None
     refusal: HeadMovedError | None = None
+    pauses = Pauses()
     for _ in range(MAX_REFUSALS):
         newest = target.read()
         if newest and newest.epoch > epoch:
@@ -104,10 +106,12 @@ def change_life(
         except HeadMovedError as moved:
             refusal = moved
             log.info("the life of letters in %s is written again: %s", target.name, moved)
+            if not pauses.again(moved):
+                break
             continue
         return made.letters
     raise CommitRefusedError(
-        f"table {target.name}: the catalog refused {MAX_REFUSALS} changes to letters in a row, the last with: "
+        f"table {target.name}: the catalog refused {pauses.attempts} changes to letters in a row, the last with: "
         f"{refusal}",
         fix="if others write to the table, let them finish; then run this again",
     )

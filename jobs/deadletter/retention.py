@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.producer import overwrite_once
+from jobs.commit.refusals import Pauses
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ def expire_letters(table: Table, keep: timedelta, *, now: datetime | None = None
     """
     today = ((now or datetime.now(UTC)) - keep).astimezone(UTC)
     before = today.replace(hour=0, minute=0, second=0, microsecond=0)
+    pauses = Pauses()
     for _ in range(MAX_REFUSALS):
         table.refresh()
         going, held_back = _old_files(table, before)
@@ -100,12 +102,14 @@ def expire_letters(table: Table, keep: timedelta, *, now: datetime | None = None
             snapshot = overwrite_once(
                 table, going, (), summary={EXPIRED_SUMMARY: properties[EXPIRED_BEFORE]}, properties=properties
             )
-        except HeadMovedError:
+        except HeadMovedError as moved:
             # The stream, or a replay, has committed since; look again at what is there now.
+            if not pauses.again(moved):
+                break
             continue
         return Expired(before, found.letters, found.by_state, found.files, held_back, snapshot)
     raise CommitRefusedError(
-        f"table {'.'.join(table.name())}: it changed {MAX_REFUSALS} times while old letters were to be deleted. "
+        f"table {'.'.join(table.name())}: it changed {pauses.attempts} times while old letters were to be deleted. "
         "Nothing was deleted.",
         fix="try again when the stream and its replays commit less often",
     )

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -89,8 +88,8 @@ def fill(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> F
             snapshot_id = append_once(ledger, files, summary={}, properties=news.properties)
         except HeadMovedError as moved:
             refusal = moved
-            if isinstance(moved.__cause__, CommitFailedException):
-                # Refused for good; after any other answer a slow catalog may still carry it out.
+            if moved.final:
+                # Otherwise a copy of the commit may be under way, which a slow catalog still carries out.
                 _drop(ledger, files)
             _wait(attempt)
             continue

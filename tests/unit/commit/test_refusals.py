@@ -1,0 +1,218 @@
+"""What becomes of a commit that a catalog answers with an error: over HTTP, as REST catalogs do, and on SQLite."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    CommitStateUnknownException,
+    ForbiddenError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    ValidationException,
+)
+from pyiceberg.table import Table
+
+from jobs.commit import refusals
+from jobs.commit.errors import (
+    CatalogFailedError,
+    CommitDeniedError,
+    CommitRefusedError,
+    HeadMovedError,
+)
+from jobs.commit.producer import append_once
+from jobs.commit.refusals import Pauses, is_denied
+from jobs.commit.target import Outcome, Target
+from jobs.errors import StreamStopped
+from jobs.runtime.away import is_away
+from tests.helpers.rest_catalog import RestStandIn
+from tests.unit.commit.conftest import NAME, data_file, files_of, rows_of
+from tests.unit.commit.test_target import first, land, prepare
+
+
+@pytest.fixture
+def rest(catalog: SqlCatalog, new_catalog: Callable[[], SqlCatalog]) -> Iterator[RestStandIn]:
+    with RestStandIn(new_catalog) as made:
+        yield made
+
+
+@pytest.fixture
+def target(rest: RestStandIn) -> Target:
+    made = Target(rest.client(), NAME, "s")
+    made.claim(1, first(1))
+    return made
+
+
+def manifests(catalog: SqlCatalog) -> set[str]:
+    return files_of(catalog.load_table(NAME), "*.avro")
+
+
+def append(table: Table) -> int:
+    return append_once(table, [data_file(table)], summary={"frazil.stamp": "s"}, properties={})
+
+
+def test_over_http_a_batch_lands(target: Target, catalog: SqlCatalog) -> None:
+    assert land(target, 1, 0, 3) is Outcome.LANDED
+    assert rows_of(catalog.load_table(NAME)) == 3
+
+
+@pytest.mark.parametrize("status", [400, 403, 501])
+def test_a_refusal_of_what_is_asked_or_of_who_asks_stops_at_once(
+    target: Target, rest: RestStandIn, catalog: SqlCatalog, status: int
+) -> None:
+    before, commits = manifests(catalog), rest.commits
+    rest.always = (status, False)
+    with pytest.raises(CommitDeniedError, match=rf"table orders\.payments.*the stand-in says {status}") as denied:
+        land(target, 1, 0, 3)
+    assert rest.commits == commits + 1, "once, not fifty times"
+    assert manifests(catalog) == before, "no copy of it can land, so its manifests are removed"
+    assert isinstance(denied.value, StreamStopped) and not is_away(denied.value)
+    assert "write to orders.payments" in str(denied.value.fix)
+    rest.always = None
+    assert land(target, 1, 0, 3) is Outcome.LANDED
+    assert rows_of(catalog.load_table(NAME)) == 3
+
+
+def test_a_claim_of_a_user_who_may_only_read_stops_too(rest: RestStandIn) -> None:
+    rest.always = (403, False)
+    with pytest.raises(CommitDeniedError, match="ForbiddenError: StandIn: the stand-in says 403"):
+        Target(rest.client(), NAME, "s").claim(1, first(1))
+    assert rest.commits == 1
+
+
+def test_a_refused_request_whose_table_has_moved_is_made_again(
+    target: Target, rest: RestStandIn, catalog: SqlCatalog
+) -> None:
+    """Some catalogs answer an assertion that does not hold with 400."""
+    commit = prepare(target, 1, 0, 3)
+    other = catalog.load_table(NAME)
+    other.append(other.scan().to_arrow())
+    rest.answers.append((400, False))
+    assert commit() is Outcome.LANDED
+    assert rows_of(catalog.load_table(NAME)) == 3
+
+
+@pytest.mark.parametrize("status", [401, 419, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("lands", [False, True])
+def test_what_passes_is_tried_again_and_lands_once(
+    target: Target, rest: RestStandIn, catalog: SqlCatalog, status: int, lands: bool
+) -> None:
+    rest.answers.extend([(status, lands), (status, False)])
+    assert land(target, 1, 0, 3) is Outcome.LANDED
+    rest.answers.clear()
+    assert land(target, 1, 3, 6) is Outcome.LANDED
+    assert rows_of(catalog.load_table(NAME)) == 6
+
+
+@pytest.mark.parametrize("status", [401, 503])
+def test_a_catalog_that_keeps_failing_is_away(
+    target: Target, rest: RestStandIn, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(refusals, "FAILING_SECONDS", 0.2)
+    rest.always = (status, False)
+    with pytest.raises(CommitRefusedError, match=rf"the stand-in says {status}") as failed:
+        land(target, 1, 0, 3)
+    assert is_away(failed.value), "the driver waits, says so, and opens the stream anew"
+    assert rest.commits < 12, "with pauses"
+
+
+def test_a_conflict_keeps_its_manifests_for_a_copy_that_is_still_under_way(
+    rest: RestStandIn, target: Target, catalog: SqlCatalog, new_catalog: Callable[[], SqlCatalog]
+) -> None:
+    """A proxy sends the commit twice: the second copy is refused, then the first one lands."""
+    table, sent = target.table, []
+    commit = rest.commit
+
+    def first_copy_hangs(identifier: tuple[str, ...], body: bytes) -> tuple[int, Any]:
+        sent.append((identifier, body))
+        return 409, {"error": {"message": "another commit is under way", "type": "CommitFailedException", "code": 409}}
+
+    rest.commit = first_copy_hangs  # type: ignore[method-assign]
+    with pytest.raises(HeadMovedError) as moved:
+        append(table)
+    assert not moved.value.final
+    status, _ = commit(*sent[0])
+    assert status == 200
+    landed = new_catalog().load_table(NAME)
+    assert rows_of(landed) == 3, "the table can be read"
+    head = landed.current_snapshot()
+    assert head is not None and landed.io.new_input(head.manifest_list).exists()
+
+
+def test_on_sqlite_no_copy_can_be_under_way(catalog: SqlCatalog) -> None:
+    table = catalog.load_table(NAME)
+    other = catalog.load_table(NAME)
+    file = data_file(table)
+    other.append(other.scan().to_arrow())
+    before = manifests(catalog)
+    with pytest.raises(HeadMovedError) as moved:
+        append_once(table, [file], summary={}, properties={})
+    assert moved.value.final
+    assert manifests(catalog) == before
+
+
+@pytest.mark.parametrize(
+    ("problem", "denied"),
+    [
+        (BadRequestError("no"), True),
+        (ForbiddenError("no"), True),
+        (ValidationException("no"), True),
+        (NotImplementedError("no"), True),
+        (PermissionError(13, "no"), True),
+        (UnauthorizedError("a token that has run out"), False),
+        (AuthorizationExpiredError("the same"), False),
+        (TooManyRequestsError("later"), False),
+        (ServiceUnavailableError("later"), False),
+        (ServerError("later"), False),
+        (CommitStateUnknownException("502"), False),
+        (CommitFailedException("409"), False),
+        (ConnectionError("reset"), False),
+        (TimeoutError(), False),
+        (ValueError("an answer that is no JSON"), False),
+    ],
+    ids=repr,
+)
+def test_which_errors_are_refusals(problem: Exception, denied: bool) -> None:
+    assert is_denied(problem) is denied
+
+
+@pytest.mark.parametrize(("code", "denied"), [("AccessDeniedException", True), ("ThrottlingException", False)])
+def test_aws_says_it_by_a_code(code: str, denied: bool) -> None:
+    class ClientError(Exception):
+        def __init__(self) -> None:
+            self.response: Any = {"Error": {"Code": code}}
+
+    assert is_denied(ClientError()) is denied
+
+
+def test_pauses_grow_and_differ() -> None:
+    chance, slept = random.Random(7), []
+    pauses = Pauses(slept.append, lambda: 0.0, chance.random)
+    for _ in range(30):
+        assert pauses.again(HeadMovedError("moved"))
+    assert 0.01 <= slept[0] <= 0.02 and 1.0 <= slept[-1] <= 2.0
+    assert all(before < 2 * after * 1.01 for before, after in itertools.pairwise(slept))
+    assert len(set(slept)) == 30
+    assert 20 < sum(slept) < 60
+
+
+def test_true_conflicts_do_not_count_as_a_catalog_that_fails() -> None:
+    now = [0.0]
+    pauses = Pauses(lambda seconds: None, lambda: now[0], lambda: 0.0)
+    assert pauses.again(CatalogFailedError("503"))
+    now[0] = 9.0
+    assert pauses.again(HeadMovedError("moved"))
+    now[0] = 18.0
+    assert pauses.again(CatalogFailedError("503"))
+    now[0] = 29.0
+    assert not pauses.again(CatalogFailedError("503"))
