@@ -6,6 +6,7 @@ slept through a take-over is refused by the claims in the tables, whatever its c
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -80,6 +81,8 @@ class Lease:
     def read(self) -> LeaseRecord | None:
         """The lease as it stands, or None if nobody ever held it.
 
+        One that was written under a clock ahead of ours counts as renewed when this host first saw it like that.
+
         Raises:
             FrazilError: What is there is no lease that this version can read.
         """
@@ -88,7 +91,8 @@ class Lease:
             return None
         epoch, content = found
         try:
-            return msgspec.json.decode(content, type=LeaseRecord)
+            record = msgspec.json.decode(content, type=LeaseRecord)
+            return record.seen_for(self._store.unchanged_for(epoch, content)) if record.ahead else record
         except msgspec.DecodeError as problem:
             raise FrazilError(
                 f"stream {self._stream}: {self._store.place(epoch)} is no lease: {problem}.",
@@ -134,10 +138,12 @@ class Lease:
     def refuse_if_held(self) -> LeaseRecord | None:
         """Say who runs the stream, if anybody does; returns the lease as it stands.
 
+        A lease that was written under a clock ahead of ours is watched first, for as long as it may go unrenewed.
+
         Raises:
             LeaseHeldError: A live driver holds it.
         """
-        current = self.read()
+        current = self._watched() or self.read()
         if current and current.held():
             raise LeaseHeldError(
                 f"stream {self._stream} is run by process {current.pid} on {current.host} (epoch {current.epoch}).",
@@ -145,6 +151,25 @@ class Lease:
                 ours=current.is_of_this_process(),
             )
         return current
+
+    def _watched(self) -> LeaseRecord | None:
+        """A lease of a clock that is ahead, once it has been renewed, or has not been for its time to live."""
+        first = self._store.newest()
+        with contextlib.suppress(msgspec.DecodeError):
+            record = msgspec.json.decode(first[1], type=LeaseRecord) if first else None
+            if first is None or record is None or not record.ahead or record.released:
+                return None
+            seen = self._store.unchanged_for(*first)
+            log.warning(
+                "stream %s: the lease of process %d on %s was written under a clock that is ahead of this host's by "
+                "%.0f s; whether it is renewed is seen within %.0f s",
+                *(self._stream, record.pid, record.host, record.renewed_wall - time.time()),
+                max(0.0, record.ttl_seconds - seen),
+            )
+            while self._store.newest() == first and self._store.unchanged_for(*first) <= record.ttl_seconds:
+                time.sleep(min(_POLL_SECONDS, record.ttl_seconds / 10))
+            return self.read()
+        return None
 
     def verify(self) -> None:
         """Raise unless the lease is still this driver's; renews it.

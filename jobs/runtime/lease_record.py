@@ -9,6 +9,7 @@ import time
 import msgspec
 
 from jobs.runtime.boot import boot_clock, boot_id
+from jobs.runtime.observed import is_ahead
 from jobs.runtime.processes import is_alive, start_time
 
 
@@ -35,6 +36,15 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     ttl_seconds: float
     released: bool = False
     targets: dict[str, str] = {}
+
+    @property
+    def ahead(self) -> bool:
+        """True if it was written under a clock ahead of ours, so that its time says nothing here."""
+        return is_ahead(self.boot, self.renewed_wall)
+
+    def seen_for(self, seconds: float) -> LeaseRecord:
+        """The record as an observer judges it who has seen it unchanged for so long: by his own clock."""
+        return msgspec.structs.replace(self, renewed_wall=time.time() - seconds) if self.ahead else self
 
     def expired(self) -> bool:
         """True if the holder has not renewed within the lease's time to live."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jobs.runtime.durable import create_durably, write_durably
+from jobs.runtime.observed import forget, unchanged_for
 
 _NAME = re.compile(r"lease-(\d{8,})\.json")
 
@@ -33,6 +34,10 @@ class LeaseStore(Protocol):
 
     def remove_below(self, epoch: int) -> None:
         """Remove the documents of lesser epochs, which count no more."""
+        ...
+
+    def unchanged_for(self, epoch: int, content: bytes) -> float:
+        """Seconds for which this host has seen the document of an epoch as it is now, on a clock that does not jump."""
         ...
 
     def place(self, epoch: int) -> str:
@@ -72,6 +77,10 @@ class LeaseFolder:
         for former in self._epochs():
             if former < epoch:
                 self._path(former).unlink(missing_ok=True)
+                forget(self._path(former))
+
+    def unchanged_for(self, epoch: int, content: bytes) -> float:
+        return unchanged_for(self._path(epoch), content)
 
     def place(self, epoch: int) -> str:
         return str(self._path(epoch))

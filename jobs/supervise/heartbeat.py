@@ -17,6 +17,7 @@ import msgspec
 
 from jobs.runtime.boot import boot_clock, boot_id
 from jobs.runtime.durable import replace_whole
+from jobs.runtime.observed import is_ahead, unchanged_for
 from jobs.runtime.processes import is_alive
 
 FILE = "heartbeat.json"
@@ -190,7 +191,12 @@ def read_heartbeat(folder: Path) -> Heartbeat | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(content, type=Heartbeat)
+        beat = msgspec.json.decode(content, type=Heartbeat)
+        if is_ahead(beat.boot, beat.beat_wall):
+            # Written under a clock ahead of ours: it is as old as it has been seen unchanged.
+            seen = unchanged_for(folder / FILE, content)
+            return msgspec.structs.replace(beat, beat_wall=time.time() - seen)
+        return beat
     return None
 
 

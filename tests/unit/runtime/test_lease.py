@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 
 from jobs.commit.errors import FencedError, LeaseLostError
 from jobs.errors import FrazilError
+from jobs.runtime import observed
+from jobs.runtime.boot import boot_clock
 from jobs.runtime.lease import Lease, LeaseHeldError
 from jobs.runtime.lease_record import LeaseRecord
 from jobs.runtime.processes import start_time
@@ -26,6 +29,8 @@ HOLDER = """
 import sys
 from pathlib import Path
 from jobs.errors import FrazilError
+from jobs.runtime import observed
+from jobs.runtime.boot import boot_clock
 from jobs.runtime.lease import Lease
 
 lease = Lease(Path(sys.argv[1]), "payments", float(sys.argv[2]))
@@ -241,6 +246,81 @@ def test_another_hosts_lease_counts_until_it_expires(tmp_path: Path, lease: Leas
         lease.acquire(above=0)
     rewrite(tmp_path, renewed_wall=time.time() - 31)
     assert lease.acquire(above=0) == 2
+
+
+def written_ahead(folder: Path, seconds: float = 3_600.0) -> None:
+    """The lease of a host whose clock is ahead, or of this one before its clock was corrected and it started anew."""
+    former = Lease(folder, "payments", 30.0)
+    former.acquire(above=0)
+    former.release()
+    rewrite(
+        folder,
+        boot="another kernel",
+        released=False,
+        renewed=0.0,
+        renewed_wall=time.time() + seconds,
+        ttl_seconds=TTL_SECONDS,
+    )
+
+
+def test_a_lease_of_a_clock_that_was_ahead_is_watched_and_taken_when_nobody_renews_it(
+    tmp_path: Path, lease: Lease, caplog: pytest.LogCaptureFixture
+) -> None:
+    written_ahead(tmp_path)
+    assert record(tmp_path).held(), "at the first sight it may be alive"
+    assert lease.acquire(above=0) == 2
+    assert "was written under a clock that is ahead of this host's by 3600 s" in caplog.text
+    assert not list(tmp_path.glob(".seen-*")), "what was noted of it is gone with it"
+
+
+def test_a_lease_of_a_clock_that_is_ahead_is_left_to_a_holder_that_renews_it(tmp_path: Path, lease: Lease) -> None:
+    written_ahead(tmp_path)
+    content = msgspec.structs.replace(record(tmp_path), boot="another kernel", renewed_wall=time.time() + 7_200)
+    told = threading.Timer(TTL_SECONDS / 3, lease_file(tmp_path).write_bytes, [msgspec.json.encode(content)])
+    told.start()
+    with pytest.raises(LeaseHeldError, match="is run by process"):
+        lease.acquire(above=0)
+    told.join()
+
+
+def test_what_one_process_saw_of_it_the_next_one_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor's sensor, its control runs and `frazil run` are processes of their own."""
+    written_ahead(tmp_path)
+    assert record(tmp_path).held()
+    now = boot_clock()
+    for passed, held in ((TTL_SECONDS / 2, True), (TTL_SECONDS + 0.1, False)):
+        observed._SEEN.clear()
+        monkeypatch.setattr(observed, "boot_clock", lambda passed=passed: now + passed)
+        assert record(tmp_path).held() is held
+    # After this host has been started anew its clock is another one, and it looks anew.
+    observed._SEEN.clear()
+    monkeypatch.setattr(observed, "boot_id", lambda: "a later kernel")
+    assert record(tmp_path).held()
+
+
+def test_a_folder_that_may_not_be_written_is_observed_by_the_process_that_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written_ahead(tmp_path)
+
+    def refused(path: Path, content: bytes) -> None:
+        raise PermissionError(13, "read only")
+
+    monkeypatch.setattr(observed, "replace_whole", refused)
+    assert record(tmp_path).held()
+    now = boot_clock()
+    monkeypatch.setattr(observed, "boot_clock", lambda: now + TTL_SECONDS + 0.1)
+    assert not record(tmp_path).held()
+
+
+def test_its_document_is_as_it_was(tmp_path: Path, lease: Lease) -> None:
+    """Drivers of the release before and of this one read each other's leases."""
+    lease.acquire(above=0)
+    document = msgspec.json.decode(lease_file(tmp_path).read_bytes())
+    assert set(document) == {
+        *("stream", "epoch", "host", "boot", "pid", "started", "renewed", "renewed_wall", "ttl_seconds"),
+        *("released", "targets"),
+    }
 
 
 def test_a_deleted_state_folder_ends_the_holder(tmp_path: Path, lease: Lease) -> None:

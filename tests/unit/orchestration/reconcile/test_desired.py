@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from jobs.runtime import observed
 from jobs.runtime.boot import boot_clock
 from jobs.supervise.control import FILE as CONTROL_FILE
 from jobs.supervise.control import Control, write_control
+from jobs.supervise.heartbeat import FILE as BEAT_FILE
 from jobs.supervise.launches import FILE as LAUNCH_FILE
 from orchestration.reconcile.actual import read_actual
 from orchestration.reconcile.desired import Wanted, read_desired, read_files
@@ -137,6 +141,24 @@ def test_a_driver_of_another_host_is_judged_by_its_beats(world: World) -> None:
     world.drive("orders", host="elsewhere", **dead_process())
     there = read_actual(world.folder("orders"), "orders")
     assert (there.process, there.driver_lives) == (None, True)
+
+
+def test_a_driver_of_a_clock_that_was_ahead_is_gone_when_it_writes_nothing_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("orders")
+    world.drive("orders", host="elsewhere", **dead_process())
+    folder = world.folder("orders")
+    for file, wall in ((max(folder.glob("lease-*.json")), "renewed_wall"), (folder / BEAT_FILE, "beat_wall")):
+        document = msgspec.json.decode(file.read_bytes())
+        changed = {"boot": "another kernel", "ttl_seconds": 30.0, wall: time.time() + 86_400}
+        file.write_bytes(msgspec.json.encode(document | changed))
+    there = read_actual(folder, "orders")
+    assert (there.lease.state, there.fresh, there.driver_lives) == ("live", True, True), "at the first sight"
+    now = boot_clock()
+    monkeypatch.setattr(observed, "boot_clock", lambda: now + 60)
+    there = read_actual(folder, "orders")
+    assert (there.lease.state, there.fresh, there.driver_lives) == ("expired", False, False)
 
 
 def test_how_long_things_have_been_so_is_counted_on_a_clock_that_does_not_jump() -> None:
