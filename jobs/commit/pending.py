@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from pyiceberg.manifest import DataFile
@@ -33,12 +34,15 @@ class PendingTarget:
         stamp: Its stamp, the totals still to be carried forward.
         files: What the tasks wrote for it.
         seen: The table as they saw it.
+        spec_is_gone: The table no longer has the partition spec that the files were written for, so they can be read
+            from the record no more, and fit it no more.
     """
 
     position: Positions
     stamp: Stamp
     files: tuple[DataFile, ...]
     seen: Seen
+    spec_is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +92,23 @@ class Pending:
             )
         return Pending(
             {TopicPartition(t, p): OffsetRange(start, end) for t, p, start, end in document["batch"]},
-            {
-                name: PendingTarget(
-                    {TopicPartition(t, p): at for t, p, at in target["position"]},
-                    Stamp.from_json(target["stamp"]),
-                    tuple(from_json(file, metadata[name]) for file in target["files"]),
-                    Seen(
-                        target["uuid"],
-                        Schema.model_validate_json(target["schema"]),
-                        target["schema_id"],
-                        target["spec_id"],
-                    ),
-                )
-                for name, target in document["targets"].items()
-            },
+            {name: _target(target, metadata[name]) for name, target in document["targets"].items()},
         )
+
+
+def _target(document: Mapping[str, Any], metadata: TableMetadata) -> PendingTarget:
+    files = document["files"]
+    # Spark's `expire_snapshots` with `clean_expired_metadata` removes specs that no snapshot uses.
+    gone = not {file["spec"] for file in files} <= metadata.specs().keys()
+    return PendingTarget(
+        {TopicPartition(t, p): at for t, p, at in document["position"]},
+        Stamp.from_json(document["stamp"]),
+        () if gone else tuple(from_json(file, metadata) for file in files),
+        Seen(
+            document["uuid"],
+            Schema.model_validate_json(document["schema"]),
+            document["schema_id"],
+            document["spec_id"],
+        ),
+        spec_is_gone=gone,
+    )

@@ -21,6 +21,8 @@ from jobs.steps import step
 
 log = logging.getLogger(__name__)
 
+_NO_LONGER_FIT = "stream %s: the files of the pending record no longer fit table %s"
+
 
 def claim(stream: OpenStream, kafka: KafkaLog) -> None:
     """Commit an empty snapshot with this driver's epoch on every target; the first claim of all stamps the start.
@@ -150,6 +152,9 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
         return
     for name in names:
         target, planned = targets[name], pending.targets[name]
+        if planned.spec_is_gone and planned.seen.uuid == target.uuid:
+            log.warning(_NO_LONGER_FIT, stream_id, name)
+            return
         io = target.table.io
         lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
         if lost:
@@ -159,7 +164,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
         stamp = planned.stamp.under(stream.epoch)
         outcome = target.commit(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
         if outcome is Outcome.RUN_AGAIN:
-            log.warning("stream %s: the files of the pending record no longer fit table %s", stream_id, name)
+            log.warning(_NO_LONGER_FIT, stream_id, name)
             return
         log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
         step("after_recovery_commit")
