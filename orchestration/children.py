@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobs.errors import FrazilError
+from jobs.runtime.private import private_folder, private_opener
 from jobs.runtime.processes import session_members
 
 _POLL_SECONDS = 0.05
@@ -31,8 +32,8 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path) -> None:
         self.name: str = name
         self.log: Path = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
+        private_folder(log.parent)
+        with open(log, "wb", opener=private_opener) as output:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 command,
                 cwd=cwd,

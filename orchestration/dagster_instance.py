@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orchestration
 from jobs.errors import FrazilError
 from jobs.runtime.locks import exclusive
+from jobs.runtime.private import keep_private, private_folder
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def make_instance(home: Path) -> None:
     Raises:
         FrazilError: The storage that `dagster.yaml` names is incomplete.
     """
-    home.mkdir(parents=True, exist_ok=True)
+    keep_private(private_folder(home))
     settings = home / "dagster.yaml"
     if settings.exists() and all((home / name).exists() for name in _DATABASES):
         return

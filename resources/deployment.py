@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import FrazilError
+from jobs.runtime.private import keep_private, private_folder
 from jobs.spec.loading import load_streams_tolerant
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
@@ -63,7 +64,10 @@ class Deployment:
         Raises:
             SpecError: The settings file is missing or has problems.
         """
-        return load_settings(self.settings_file, home=self.home)
+        settings = load_settings(self.settings_file, home=self.home)
+        # Earlier versions left them open to every user of the host.
+        keep_private(settings.state, self.embedded / "broker", self.embedded / "dagster")
+        return settings
 
     def streams(self) -> tuple[list[StreamSpec], list[SpecError]]:
         """The good streams, and one error for each bad file."""
@@ -96,5 +100,5 @@ class Deployment:
         """The settings, with the folder of the embedded catalog made, which SQLite does not make by itself."""
         settings = self.settings()
         if settings.catalog.properties.get("type") == "sql":
-            self.embedded.mkdir(parents=True, exist_ok=True)
+            private_folder(self.embedded)
         return settings

@@ -42,8 +42,8 @@ def write_report(folder: Path, facts: dict[str, Any], outcome: Outcome) -> tuple
     """Write both; returns the Markdown file and the JSON file."""
     name = f"certificate-{facts['certificate']}"
     markdown, document = folder / f"{name}.md", folder / f"{name}.json"
-    write_durably(markdown, markdown_report(facts, outcome).encode())
-    write_durably(document, json.dumps(facts, indent=2).encode())
+    write_durably(markdown, markdown_report(facts, outcome).encode(), shared=True)
+    write_durably(document, json.dumps(facts, indent=2).encode(), shared=True)
     return markdown, document
 
 

@@ -165,7 +165,7 @@ def _verify(name: ArtifactSet, expected: dict[str, str], folder: Path) -> None:
     if seen != stamp:
         # A cache that this user may only read is fine: it is hashed every time.
         with contextlib.suppress(OSError):
-            write_durably(folder / _STAMP, json.dumps(seen, indent=0).encode())
+            write_durably(folder / _STAMP, json.dumps(seen, indent=0).encode(), shared=True)
 
 
 def _read_stamp(folder: Path) -> dict[str, list[int]]:

@@ -33,6 +33,7 @@ from jobs.runtime.broker_storage import BrokerError, cluster_id, format_storage,
 from jobs.runtime.durable import write_durably
 from jobs.runtime.locks import exclusive
 from jobs.runtime.preflight import check_java
+from jobs.runtime.private import keep_private, private_folder, private_opener
 from jobs.runtime.processes import is_alive, start_time, stop_process
 
 _READY_DEADLINE_SECONDS = 60.0
@@ -119,7 +120,8 @@ class LocalBroker:
             ArtifactError: Its jars are damaged or could not be fetched.
             PreflightError: There is no Java for it.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
+        keep_private(self.folder)
         with self._locked():
             running = self._running_pid()
             ports = self._kept_ports()
@@ -170,7 +172,8 @@ class LocalBroker:
         java = str(check_java().executable)
         classpath = os.pathsep.join(str(jar) for jar in resolve_jars("broker", on_progress=self._say))
         (self.folder / "address").unlink(missing_ok=True)
-        (self.folder / "log4j2.properties").write_text(LOG4J2)
+        with open(self.folder / "log4j2.properties", "w", opener=private_opener) as file:
+            file.write(LOG4J2)
         for attempt in range(1, _ATTEMPTS + 1):
             ports = self._kept_ports()
             if ports is None or not all(map(is_free, ports.all())):
@@ -197,7 +200,7 @@ class LocalBroker:
         self._say(f"starting the local broker on {HOST}:{ports.plain}")
         options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
         options += ["-Dlog4j2.configurationFile=log4j2.properties", "-Dlog4j2.disableJmx=true"]
-        with (self.folder / "broker.out").open("wb") as output:
+        with open(self.folder / "broker.out", "wb", opener=private_opener) as output:
             # Always a group of its own: Ctrl-C in the terminal reaches frazil, which then ends the broker in order.
             process = subprocess.Popen(
                 [java, *options, "-cp", classpath, "kafka.Kafka", "server.properties"],
@@ -207,6 +210,8 @@ class LocalBroker:
                 stderr=subprocess.STDOUT,
                 start_new_session=self._detached,
                 process_group=None if self._detached else 0,
+                # What it stores is the records themselves.
+                umask=0o077,
             )
         pid = process.pid
         started = start_time(pid)

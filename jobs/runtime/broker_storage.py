@@ -52,7 +52,13 @@ def format_storage(folder: Path, java: str, classpath: str, secure: SecureListen
         command += ["--add-scram", f"{SCRAM_MECHANISM}=[name={user},password={password}]"]
     try:
         answer = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=_FORMAT_DEADLINE_SECONDS, check=False
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_FORMAT_DEADLINE_SECONDS,
+            check=False,
+            umask=0o077,
         )
     except subprocess.TimeoutExpired:
         raise BrokerError(f"Formatting {data} took more than {_FORMAT_DEADLINE_SECONDS:.0f} s") from None

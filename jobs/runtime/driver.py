@@ -24,6 +24,7 @@ from jobs.errors import FrazilError, StreamStopped
 from jobs.runtime.driver_logs import cap_output, driver_log, driver_output, spark_log_option, start_logging
 from jobs.runtime.lease import Lease, LeaseHeldError
 from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.private import keep_private
 from jobs.runtime.redaction import RedactingFormatter, redacted
 from jobs.runtime.session import start_session
 from jobs.runtime.session_start import SessionStart
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         settings = load_settings(given.settings, home=given.home)
+        keep_private(settings.state)
         folder = stream_folder(settings, given.stream).root
         handler = start_logging(folder, settings)
         spec = load_stream(folder / SPEC_FILE)

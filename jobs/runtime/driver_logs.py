@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
+from io import TextIOWrapper
 from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.runtime.durable import write_durably
 from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.private import private_folder, private_opener
 from jobs.runtime.redaction import RedactingFormatter
 from jobs.spec.settings import Settings
 
@@ -25,6 +27,7 @@ appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {file}
 appender.file.filePattern = {pattern}.%i
+appender.file.filePermissions = rw-------
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}}{{UTC}} %p %c: %m%n%ex
 appender.file.policies.type = Policies
@@ -63,7 +66,7 @@ def start_logging(folder: Path, settings: Settings) -> logging.Handler:
     """
     path = driver_log(folder)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         handler = _Rotating(path, maxBytes=FILE_BYTES, backupCount=FILES - 1, encoding="utf-8")
     except OSError as problem:
         raise FrazilError(
@@ -119,7 +122,7 @@ def cap_output(path: Path, limit: int = FILE_BYTES) -> bool:
             first_line = kept.find(b"\n") + 1
             file.seek(0)
             file.truncate()
-        with path.open("ab") as file:
+        with open(path, "ab", opener=private_opener) as file:
             file.write(b"(what was here before was dropped)\n" + kept[first_line:])
     except FileNotFoundError:
         return False
@@ -127,6 +130,9 @@ def cap_output(path: Path, limit: int = FILE_BYTES) -> bool:
 
 
 class _Rotating(logging.handlers.RotatingFileHandler):
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=private_opener)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
         """A disk that is full must not fill what is left of it with stack traces about that."""
 

@@ -1,4 +1,4 @@
-"""Small files that must survive a crash whole: written beside, synced, renamed."""
+"""Small files that must survive a crash whole, for this user alone: written beside, synced, renamed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ import os
 import uuid
 from pathlib import Path
 
-
-def write_durably(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`, so that a reader sees the old or the new, and the new survives a power cut."""
-    put_in_place(staged_durably(path, content), path)
+from jobs.runtime.private import private_folder, private_opener
 
 
-def staged_durably(path: Path, content: bytes) -> Path:
+def write_durably(path: Path, content: bytes, *, shared: bool = False) -> None:
+    """Replace `path` by `content`, so that a reader sees the old or the new, and the new survives a power cut.
+
+    Args:
+        shared: Others may read it, as far as the umask lets them.
+    """
+    if shared:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    put_in_place(staged_durably(path, content, shared=shared), path)
+
+
+def staged_durably(path: Path, content: bytes, *, shared: bool = False) -> Path:
     """Write `content` beside `path`, under a name that nobody looks for; what fails here leaves nothing behind."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with beside.open("wb") as file:
+        with open(beside, "wb", opener=None if shared else private_opener) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -39,10 +47,11 @@ def put_in_place(staged: Path, path: Path) -> None:
 
 def replace_whole(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, so that a reader sees the old or the new; for what need not survive a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        beside.write_bytes(content)
+        with open(beside, "wb", opener=private_opener) as file:
+            file.write(content)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

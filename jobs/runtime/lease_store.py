@@ -8,6 +8,7 @@ from typing import Protocol
 
 from jobs.runtime.durable import create_durably, write_durably
 from jobs.runtime.observed import forget, unchanged_for
+from jobs.runtime.private import private_folder
 
 _NAME = re.compile(r"lease-(\d{8,})\.json")
 
@@ -67,7 +68,7 @@ class LeaseFolder:
                 continue
 
     def create(self, epoch: int, content: bytes) -> bool:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self._folder)
         return create_durably(self._path(epoch), content)
 
     def replace(self, epoch: int, content: bytes) -> None:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from jobs.runtime.private import private_opener
+
 _POLL_SECONDS = 0.05
 
 
@@ -25,7 +27,7 @@ def exclusive(path: Path, *, deadline_seconds: float, on_wait: Callable[[], None
     """
     deadline = time.monotonic() + deadline_seconds
     told = False
-    with path.open("a") as file:
+    with open(path, "a", opener=private_opener) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
 from jobs.runtime.lease import Lease
+from jobs.runtime.private import private_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -41,6 +42,8 @@ class StreamFolder:
         """An empty checkpoint for a query; those of earlier queries go, since the position is in the tables."""
         folder = self.root / "checkpoints"
         shutil.rmtree(folder, ignore_errors=True)
+        # Spark would make it for everybody.
+        private_folder(folder)
         return folder / uuid.uuid4().hex[:8]
 
     def last_planned(self) -> dict[TopicPartition, int]:

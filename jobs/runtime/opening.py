@@ -23,6 +23,7 @@ from jobs.runtime.full_disk import full_disk_named, refuse_if_full
 from jobs.runtime.kafka_log import KafkaLog, subscription
 from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import OpenStream, stream_folder
+from jobs.runtime.private import private_folder
 from jobs.runtime.redaction import redacted
 from jobs.runtime.takeover import claim, former_stamps, recover
 from jobs.schema.table_schema import disagreements, iceberg_schema
@@ -53,7 +54,7 @@ def connect_catalog(settings: Settings) -> Catalog:
         CatalogUnusableError: It never can, as it is set here.
     """
     if settings.catalog == embedded_catalog(settings.home):
-        (settings.home / EMBEDDED_FOLDER).mkdir(parents=True, exist_ok=True)
+        private_folder(settings.home / EMBEDDED_FOLDER)
     name, properties = settings.catalog.name, settings.catalog.revealed()
     try:
         try:

@@ -12,6 +12,7 @@ from jobs.commit.target import Target, gone, recreated
 from jobs.runtime.lease import Lease
 from jobs.runtime.locks import exclusive
 from jobs.runtime.open_stream import StreamFolder, stream_folder
+from jobs.runtime.private import private_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.supervise.control import read_control
@@ -28,7 +29,7 @@ def controlled(folder: StreamFolder, stream: str) -> Iterator[None]:
     Raises:
         ResetRefusedError: Another control action keeps it.
     """
-    folder.root.mkdir(parents=True, exist_ok=True)
+    private_folder(folder.root)
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(exclusive(folder.root / LOCK, deadline_seconds=_LOCK_SECONDS))

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from jobs.runtime.locks import exclusive
+from jobs.runtime.private import private_folder
 
 _PREFIX = "process-"
 _HELD = "held"
@@ -34,7 +35,7 @@ def process_folder(parent: Path) -> Path:
         os.close(held)
         del _own[parent]
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        private_folder(parent)
         with exclusive(parent / "lock", deadline_seconds=_SWEEP_SECONDS):
             for folder in parent.glob(f"{_PREFIX}*"):
                 if not _is_held(folder):

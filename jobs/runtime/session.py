@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from jobs.errors import FrazilError, first_line
 from jobs.runtime.artifacts import resolve_jars
 from jobs.runtime.class_archive import archive_option, class_path_jars
+from jobs.runtime.private import private_folder, private_opener
 from jobs.runtime.redaction import redacted
 from jobs.runtime.scratch import process_folder
 from jobs.runtime.spark_end import end_spark
@@ -144,8 +145,8 @@ def _start_context(options: Mapping[str, str], output: Path) -> None:
         # Of a start that failed; PySpark would leave the new one to itself.
         end_spark()
     conf = SparkConf().setAll(list(options.items()))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("wb") as log:
+    private_folder(output.parent)
+    with open(output, "wb", opener=private_opener) as log:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
     SparkContext(conf=conf, gateway=gateway)
 

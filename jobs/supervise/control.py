@@ -12,6 +12,7 @@ import msgspec
 
 from jobs.errors import FrazilError
 from jobs.runtime.durable import write_durably
+from jobs.runtime.private import private_folder
 
 FILE = "control.json"
 Wish = Literal["running", "paused", "stopped"]
@@ -57,5 +58,5 @@ def read_control(folder: Path) -> Control:
 
 def write_control(folder: Path, control: Control) -> None:
     """Replace the operator's word durably."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     write_durably(folder / FILE, msgspec.json.encode(control))

@@ -21,6 +21,7 @@ from pathlib import Path
 import jobs
 from jobs.errors import FrazilError
 from jobs.runtime.boot import boot_id
+from jobs.runtime.private import private_folder, private_opener
 from jobs.runtime.processes import is_alive, start_time
 from jobs.runtime.signals import deferred_signals
 from jobs.steps import step
@@ -182,11 +183,11 @@ def tail(path: Path) -> str:
 
 def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str]) -> Launching:
     output = folder / OUTPUT
-    output.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(output.parent)
     root = str(Path(jobs.__path__[0]).resolve().parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     reap()
-    with output.open("ab") as file:
+    with open(output, "ab", opener=private_opener) as file:
         try:
             process = subprocess.Popen(
                 command,

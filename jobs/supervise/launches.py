@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from jobs.runtime.durable import write_durably
+from jobs.runtime.private import private_folder
 from jobs.supervise.heartbeat import Heartbeat
 
 FILE = "launch.json"
@@ -47,7 +48,7 @@ def read_launch(folder: Path) -> Launch | None:
 
 def write_launch(folder: Path, launch: Launch, spec_text: str) -> None:
     """Note a launch durably, its configuration first."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     write_durably(folder / SPEC_FILE, spec_text.encode())
     write_durably(folder / FILE, msgspec.json.encode(launch))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.runtime.locks import exclusive
+from jobs.runtime.private import private_folder
 from jobs.runtime.redaction import redacted
 from jobs.spec.settings import load_settings
 from jobs.steps import step
@@ -75,7 +76,7 @@ class Lifecycle:
             FrazilError: Another action keeps it.
         """
         folder = self.look().folder
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(exclusive(folder / LOCK, deadline_seconds=self._patience.lock_seconds))

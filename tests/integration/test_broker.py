@@ -20,6 +20,7 @@ from jobs.runtime.broker import LocalBroker
 from jobs.runtime.broker_config import SecureListener
 from jobs.runtime.broker_storage import BrokerError
 from jobs.runtime.processes import is_alive, start_time, stop_process, wait_until_dead
+from tests.helpers.modes import open_to_others
 from tests.helpers.tls import Tls, make_tls
 
 pytestmark = pytest.mark.integration
@@ -68,6 +69,7 @@ def test_start_adopt_stop_and_start_again_with_the_same_records(broker: LocalBro
     assert (broker.folder / "address").read_text() == address
     create_topic(conf, "payments")
     produce(conf, "payments", [b"1", b"2"])
+    assert open_to_others(broker.folder) == [], "records, keys and users are nobody else's"
 
     other = LocalBroker(broker.folder)
     assert other.start() == address

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from jobs.commit.history import history
 from jobs.runtime.processes import session_members
 from jobs.supervise.heartbeat import Heartbeat
+from tests.helpers.modes import open_to_others
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
@@ -104,6 +105,8 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     made.wait_until_landed()
     # What the killed JVM left, copies of its jars for one, is gone.
     assert len(list((made.settings().state / "spark" / "local").glob("*/"))) == 1
+    # Spark's own files, which have the modes that its JVM gives them, lie in folders that nobody else enters.
+    assert open_to_others(made.settings().state, but=("checkpoints", "local")) == []
     # Each letter is in its topic once, also over the end of the one and the start of the other.
     letters = Letters(made.home, made.address, made.stream)
     wait_for(lambda: len(letters.seen()) == 7, "all letters in their topic")
