@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
+from jobs.commit.long_properties import whole
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 
@@ -166,7 +167,7 @@ def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
 
 
 def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:
-    text = metadata.properties.get(property_key(stream))
+    text = whole(metadata.properties, property_key(stream))
     return Stamp.from_json(text) if text else None
 
 

@@ -39,6 +39,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 from jobs.commit.errors import CatalogFailedError, CommitDeniedError, CommitUnknownError, HeadMovedError
 from jobs.commit.lineage import LINE_PROPERTY, extended
+from jobs.commit.long_properties import in_parts, limit_of
 from jobs.commit.refusals import is_denied
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.errors import first_line
@@ -151,7 +152,9 @@ def _commit_once(
     line = extended(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
     all_updates: tuple[TableUpdate, ...] = (
         *(_not_before(_latest_ms(metadata), update) for update in updates),
-        SetPropertiesUpdate(updates=dict(properties) | ({LINE_PROPERTY: line.text()} if line else {})),
+        SetPropertiesUpdate(
+            updates=in_parts(properties, limit_of(table.catalog)) | ({LINE_PROPERTY: line.text()} if line else {})
+        ),
     )
     all_requirements: tuple[TableRequirement, ...] = (
         AssertTableUUID(uuid=metadata.table_uuid),

@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.history import history
+from jobs.commit.long_properties import whole
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY, Stamp, property_key
 from jobs.errors import FrazilError
 from jobs.maintain.branches import ancestors, current_at, down_to, staying, time_of
@@ -96,7 +97,7 @@ def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
     try:
         for stream in streams_of(metadata):
             past = history(metadata, stream)
-            text = metadata.properties.get(property_key(stream))
+            text = whole(metadata.properties, property_key(stream))
             kept = Stamp.from_json(text).sequence if text else -1
             if past.stamped_ancestor and past.stamped_ancestor.sequence > kept:
                 raise StampsNotKeptError(

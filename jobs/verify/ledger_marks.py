@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from jobs.commit.long_properties import whole
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.ledger_reading import Known
@@ -83,7 +84,7 @@ def _text(tables: dict[str, Any]) -> str:
 
 
 def _document(properties: Mapping[str, str], key: str) -> dict[str, Any]:
-    text = properties.get(key)
+    text = whole(properties, key)
     if not text:
         return {}
     document = msgspec.json.decode(text)
