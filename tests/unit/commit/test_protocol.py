@@ -113,6 +113,8 @@ incidents = st.one_of(
     st.tuples(st.just("foreign commit"), which_table),
     st.tuples(st.just("alter"), which_table),
     st.tuples(st.just("write fails late"), st.just(0)),
+    st.tuples(st.just("sends twice"), st.just(0)),
+    st.tuples(st.just("copies arrive")),
     produces,
 )
 # A chapter is a driver's life until the next one takes over, while those before it sleep and wake up.
@@ -143,6 +145,8 @@ def play(world: World, story: list[tuple]) -> None:
             world.log[partition] = world.log.get(partition, 0) + arguments[1]
         elif action == "lose state":
             world.lose_state()
+        elif action == "copies arrive":
+            world.copies_arrive()
         elif action == "foreign commit":
             world.tables[arguments[0]].add({})
         elif action == "alter":
@@ -153,6 +157,8 @@ def play(world: World, story: list[tuple]) -> None:
                 driver.kill()
             elif action == "write fails late":
                 driver.write_fails_late = True
+            elif action == "sends twice":
+                driver.sends_twice = True
             elif action == "finish":
                 driver.finish()
             elif action == "advance":
@@ -232,6 +238,31 @@ REMEMBERED: dict[str, list[tuple]] = {
         ("start", "one", [4]),
         ("to", 0, "step after_recovery_commit"),
         ("finish", 1),
+    ],
+    # A proxy sends a commit twice: one copy is refused, and the other lands while its driver is about to try again.
+    "a copy of a refused commit that lands": [
+        ("produce", 0, 9),
+        ("start", "one", [4]),
+        ("to", 0, "verifies"),
+        ("sends twice", 0),
+        ("to", 0, "before an append"),
+        ("advance", 0, 2),
+        ("copies arrive",),
+        ("finish", 0),
+    ],
+    # The driver dies after the refusal, and the copy lands between two claims of its successor.
+    "a copy of a commit whose driver is gone": [
+        ("produce", 0, 9),
+        ("start", "one", [4]),
+        ("to", 0, "verifies"),
+        ("sends twice", 0),
+        ("to", 0, "before an append"),
+        ("advance", 0, 1),
+        ("kill", 0),
+        ("start", "two", [9]),
+        ("to", 0, "after an append"),
+        ("copies arrive",),
+        ("finish", 0),
     ],
     # The table is ahead of the batch that runs again for the dead letters, and commits a partition that is new.
     "a new partition while a half committed batch runs again": [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,6 +162,26 @@ def test_on_sqlite_no_copy_can_be_under_way(catalog: SqlCatalog) -> None:
         append_once(table, [file], summary={}, properties={})
     assert moved.value.final
     assert manifests(catalog) == before
+
+
+def test_a_database_that_is_locked_is_waited_for(
+    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "FAILING_SECONDS", 0.3)
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    impatient = SqlCatalog("test", uri=f"{uri}?timeout=0.05", warehouse=f"file://{tmp_path}/warehouse")
+    target = Target(impatient, NAME, "s")
+    target.claim(1, first(1))
+    commit = prepare(target, 1, 0, 3)
+    with contextlib.closing(sqlite3.connect(tmp_path / "catalog.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(CommitRefusedError, match="database is locked") as failed:
+            commit()
+        assert is_away(failed.value)
+        other.rollback()
+    assert commit() is Outcome.LANDED
+    assert rows_of(catalog.load_table(NAME)) == 3
+    impatient.close()
 
 
 @pytest.mark.parametrize(
