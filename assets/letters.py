@@ -13,6 +13,7 @@ from assets.metadata import cell, row_count
 from assets.stream_checks import Verdict, check_result, evaluation, totals_of
 from jobs.deadletter.table import STATES
 from jobs.deadletter.tally import WAITING, KnownFiles, Tally, tally
+from jobs.spec.errors import DEFAULT_STOP
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from resources.deployment import Deployment
@@ -44,7 +45,8 @@ def allowed_ratio(spec: StreamSpec | None) -> float:
     """The largest share of dead letters."""
     if spec is None:
         return DEFAULT_DEAD_LETTER_RATIO
-    stop = spec.errors.stop_above
+    # What stops a stream that says nothing of it is far above what is worth a look.
+    stop = spec.errors.stop_above if spec.errors.stop_above != DEFAULT_STOP else None
     return spec.slo.dead_letter_ratio or (stop and stop.ratio) or DEFAULT_DEAD_LETTER_RATIO
 
 

@@ -28,7 +28,7 @@ _COMMANDS = {
     "resume": ("orchestration.commands.control", "Let paused or stopped streams go on."),
     "restart": ("orchestration.commands.control", "End streams' drivers after their batch, and start others."),
     "reset-offsets": ("orchestration.commands.reset_offsets", "Move a stopped stream to other offsets."),
-    "letters": ("orchestration.commands.letters", "Count dead letters by state and reason; dismiss or restore some."),
+    "letters": ("orchestration.commands.letters", "Show dead letters and why they failed; dismiss or restore some."),
     "replay": ("orchestration.commands.replay", "Bring dead letters back, each record once."),
     "accept": ("orchestration.commands.accept", "Answer the question that stopped a stream."),
     "maintain": ("orchestration.commands.maintain", "Keep tables healthy: compact, expire, clean up."),

@@ -107,5 +107,18 @@ def print_summary(console: Console, facts: dict[str, Any]) -> None:
     if facts["commit_share"] is not None:
         table.add_row("share of time in commits", f"{facts['commit_share']:.1%}")
     table.add_row("lag", f"{facts['lag']:,}")
-    console.print(f"[bold]{facts['stream']}[/]: landed in snapshot {facts['snapshot_id']}")
+    done = "landed" if records["landed"] else "[red]nothing landed[/]; committed"
+    console.print(f"[bold]{facts['stream']}[/]: {done} in snapshot {facts['snapshot_id']}")
     console.print(table)
+    if facts["causes"]:
+        console.print("why records failed, the most frequent first:")
+        for cause in facts["causes"]:
+            console.print(f"  {_cause(cause)}", markup=False, soft_wrap=True)
+        console.print(f"  Next: frazil letters {facts['stream']}", markup=False, soft_wrap=True)
+
+
+def _cause(cause: dict[str, Any]) -> str:
+    field = f" at {cause['field']}" if cause["field"] else ""
+    needs = f": {cause['needs']}" if cause["needs"] else ""
+    where = "topic {topic}, partition {partition}, offset {offset}".format(**cause["example"])
+    return f"{cause['records']:,} × {cause['reason']}{field}{needs}; such as {where}"

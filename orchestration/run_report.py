@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     # A meter is made before anything is imported that takes long.
     from jobs.runtime.drain import Drained, Progress
 
+SHOWN_CAUSES = 3
+MANY = 20
+"""From so many failed records on, a run that landed none is a failure: the schema, or the producer, is at fault."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -107,6 +111,7 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         },
         "adds_up": counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered,
         "dead_letters": dict(summed(batch.reasons for batch in drained.batches)),
+        "causes": _causes(drained),
         "unpublished_letters": drained.letters and drained.letters.unpublished,
         "letters_problem": drained.letters and drained.letters.problem,
         "unknown_fields": dict(summed(batch.unknown_fields for batch in drained.batches)),
@@ -125,6 +130,29 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         "commit_seconds": round(commit_seconds, 3),
         "commit_share": round(commit_seconds / drained.seconds, 4) if drained.seconds else None,
     }
+
+
+def landed_nothing(facts: dict[str, Any]) -> bool:
+    """Whether so many records failed, and not one landed, that the run cannot be called a success."""
+    return facts["records"]["landed"] == 0 and facts["records"]["dead"] >= MANY
+
+
+def _causes(drained: Drained) -> list[dict[str, Any]]:
+    # Imported here: a meter is made before PyIceberg is there.
+    from jobs.runtime.task_results import most_frequent
+
+    causes = most_frequent((batch.causes for batch in drained.batches), SHOWN_CAUSES)
+    return [
+        {
+            "records": cause.count,
+            "reason": cause.example.error_class,
+            "stage": cause.example.stage,
+            "field": cause.example.field,
+            "needs": cause.example.needs,
+            "example": {name: getattr(cause.example, name) for name in ("topic", "partition", "offset")},
+        }
+        for cause in causes.values()
+    ]
 
 
 def summed(maps: Any) -> Counter[str]:

@@ -129,6 +129,27 @@ def letters_of(
         yield _joined(waiting)
 
 
+def read_letters(
+    table: Table,
+    wanted: BooleanExpression,
+    columns: tuple[str, ...],
+    on_unreadable: Callable[[UnreadableLettersError], None],
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the letters that fit; those in a data file that cannot be read are left out, and told."""
+    for task in _tasks(table, wanted):
+        try:
+            yield from list(_read(table, task, wanted, columns))
+        except UnreadableLettersError as problem:
+            on_unreadable(problem)
+
+
+def letters_where(table: Table, wanted: BooleanExpression) -> Iterator[pa.RecordBatch]:
+    """Whole letters, in the columns of `LETTER_ARROW`; those in a data file that cannot be read are left out."""
+    names = tuple(name for name in LETTER_ARROW.names if name in table.schema().column_names)
+    for batch in read_letters(table, wanted, names, lambda problem: None):
+        yield _conformed(batch)
+
+
 def files_with(table: Table, wanted: BooleanExpression) -> list[FileScanTask]:
     """The data files that may hold such letters, by their statistics; those with the oldest letters first."""
     return _tasks(table, wanted)

@@ -21,6 +21,15 @@ KEY_CASE = "key_case"
 TOO_DEEP = "too_deep"
 
 _LONGEST_SHOWN = 60
+_FOUND = ", found "
+_KINDS = frozenset(
+    {
+        *("a string", "a whole number", "a number with a fraction or exponent", "a number beyond its range"),
+        *("a boolean", "null", "an array", "an object", "no such key", "nothing", "more"),
+    }
+)
+# How sentences begin that quote a value behind a colon only, if at all.
+_WITHOUT_VALUES = ("needs one ", "is not declared", "the column `")
 
 
 class ValueProblem(Exception):
@@ -45,3 +54,14 @@ class BadValue:
 def shown(text: str) -> str:
     """The text in quotes as a message shows it: escaped, and cut when it is long."""
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}… ({len(text)} characters)"
+
+
+def without_value(message: str) -> str | None:
+    """What of a message may be told where no value may stand; None if nothing can be told.
+
+    Only what is known to be no value is kept: what was needed, and what kind of thing was found.
+    """
+    needed, found, rest = message.partition(_FOUND)
+    if found and needed.startswith("needs "):
+        return message if rest in _KINDS else needed
+    return message.partition(": ")[0] if message.startswith(_WITHOUT_VALUES) else None

@@ -141,6 +141,7 @@ class BatchRunner:
             unknown_fields=results.summed(lambda tally: tally.unknown_fields),
             files=sum(len(files) for files in results.files.values()),
             letters=results.rows().get(stream.dead_letters.name, 0),
+            causes=results.causes(),
         )
 
     def _prepare(

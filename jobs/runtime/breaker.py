@@ -75,7 +75,10 @@ class Breaker:
         """
         counts = results.counts()
         try:
-            check_tolerance(self._stream.spec, counts, results.tallies, self._earlier() if counts.dead else None)
+            newest = self._stream.anchor.newest
+            proved = newest is not None and newest.totals.landed > 0
+            earlier = self._earlier() if counts.dead else None
+            check_tolerance(self._stream.spec, counts, results.tallies, earlier, proved=proved)
         except WindowToleranceError:
             newest = self._stream.anchor.newest
             stop = WindowStop(newest.sequence if newest else 0, self._stream.generation, self._stream.anchor.uuid)

@@ -13,6 +13,9 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.offsets import TopicPartition
 from jobs.spec.mask import NO_MASK, Mask
 
+MOST_CAUSES = 50
+"""Of one partition in one slice; records whose keys have no end must not make a tally without end."""
+
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
@@ -64,6 +67,7 @@ class Example(msgspec.Struct, frozen=True):
 
     Attributes:
         field: Path of the field at fault, if it is one.
+        needs: What was needed, and what kind of thing was found, if it can be told without the value.
         detail: Where frazil itself failed, if it did.
     """
 
@@ -74,6 +78,18 @@ class Example(msgspec.Struct, frozen=True):
     error_class: str
     field: str | None = None
     detail: str | None = None
+    needs: str | None = None
+
+
+class Cause(msgspec.Struct):
+    """Failed records of one kind: the same class, field and need, so the same thing to correct.
+
+    Attributes:
+        example: One of them.
+    """
+
+    example: Example
+    count: int = 0
 
 
 class Tally(msgspec.Struct):
@@ -84,6 +100,7 @@ class Tally(msgspec.Struct):
         newest_ms: The greatest record timestamp, milliseconds since 1970, UTC; of all records of the slice.
         reasons: Failed records by class.
         examples: One failed record of each class.
+        causes: Failed records by class, field and need; of the first `MOST_CAUSES` that were met.
         unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
         unknown_fields: Records by the path of a key that the schema does not name.
     """
@@ -98,6 +115,7 @@ class Tally(msgspec.Struct):
     newest_ms: int | None = None
     reasons: dict[str, int] = {}
     examples: dict[str, Example] = {}
+    causes: dict[str, Cause] = {}
     unexpected: Example | None = None
     unknown_fields: dict[str, int] = {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import sys
 import zipimport
 from collections.abc import Iterable, Iterator
@@ -24,13 +25,17 @@ from jobs.deadletter.masking import masked
 from jobs.deadletter.table import dead_letter_rows
 from jobs.decode.json_block import JsonBlockDecoder
 from jobs.decode.outcome import Decoded, Failure
+from jobs.decode.problems import without_value
 from jobs.runtime.records import Block
-from jobs.runtime.slice_plan import Example, SlicePlan, Tally, TargetPlan
+from jobs.runtime.slice_plan import MOST_CAUSES, Cause, Example, SlicePlan, Tally, TargetPlan
 from jobs.runtime.slice_stages import UNEXPECTED, Stages
 from jobs.schema.declared import StructType, parse_schema
 from jobs.spec.mask import NO_MASK
 from jobs.write.datafile_json import to_json
 from jobs.write.target_writer import TargetWriter
+
+_INDEX = re.compile(r"\[\d+\]")
+_LONGEST_FIELD = 200
 
 
 class Result(NamedTuple):
@@ -157,6 +162,7 @@ class _Slice:
             if wanted[failure.row]:
                 tally.dead += 1
                 tally.reasons[failure.error_class] = tally.reasons.get(failure.error_class, 0) + 1
+                _count_cause(tally, records, failure)
                 if failure.error_class not in tally.examples:
                     tally.examples[failure.error_class] = _example(tally, records, failure)
                 if failure.error_class == UNEXPECTED and tally.unexpected is None:
@@ -215,6 +221,18 @@ def newest_ms(records: pa.RecordBatch) -> int | None:
     return int(micros.max()) // 1000 if len(micros) else None
 
 
+def _count_cause(tally: Tally, records: pa.RecordBatch, failure: Failure) -> None:
+    """A hundred records with the same mistake at `$.items[0].n` and `$.items[7].n` have one cause."""
+    field = _INDEX.sub("[]", failure.field or "")[:_LONGEST_FIELD]
+    key = f"{failure.error_class} {field} {without_value(failure.message) or ''}"
+    cause = tally.causes.get(key)
+    if cause is None:
+        if len(tally.causes) >= MOST_CAUSES:
+            return
+        cause = tally.causes[key] = Cause(_example(tally, records, failure))
+    cause.count += 1
+
+
 def _example(tally: Tally, records: pa.RecordBatch, failure: Failure) -> Example:
     return Example(
         tally.topic,
@@ -224,4 +242,5 @@ def _example(tally: Tally, records: pa.RecordBatch, failure: Failure) -> Example
         failure.error_class,
         failure.field,
         failure.message if failure.error_class == UNEXPECTED else None,
+        without_value(failure.message),
     )

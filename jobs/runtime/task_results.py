@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from jobs.commit.decide import Ranges
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.target import Target
-from jobs.runtime.slice_plan import Tally
+from jobs.runtime.slice_plan import MOST_CAUSES, Cause, Tally
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,21 @@ class TaskResults:
                 total[key] = total.get(key, 0) + count
         return total
 
+    def causes(self) -> dict[str, Cause]:
+        """Why records failed, over all slices, the most frequent first."""
+        return most_frequent(tally.causes for tally in self.tallies)
+
+
+def most_frequent(counted: Iterable[Mapping[str, Cause]], most: int = MOST_CAUSES) -> dict[str, Cause]:
+    """Causes added up, the most frequent first and no more than `most`; each with its first example."""
+    total: dict[str, Cause] = {}
+    for causes in counted:
+        for key, cause in causes.items():
+            known = total.get(key)
+            total[key] = Cause(known.example if known else cause.example, cause.count + (known.count if known else 0))
+    ordered = sorted(total.items(), key=lambda item: (-item[1].count, item[0]))
+    return dict(ordered[:most])
+
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
@@ -81,6 +96,7 @@ class BatchDone:
         lag: Records per partition between the new position and the log's end.
         files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
+        causes: Why records failed, see `TaskResults.causes`.
     """
 
     batch: int
@@ -94,6 +110,7 @@ class BatchDone:
     unknown_fields: dict[str, int] = field(default_factory=dict)
     files: int = 0
     letters: int = 0
+    causes: dict[str, Cause] = field(default_factory=dict)
 
 
 def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:

@@ -8,6 +8,7 @@ from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_parts import Counts
 from jobs.runtime.slice_plan import Example, Tally
 from jobs.spec.durations import format_duration
+from jobs.spec.errors import DEFAULT_STOP
 from jobs.spec.models import StreamSpec
 
 
@@ -15,7 +16,9 @@ class WindowToleranceError(ToleranceError):
     """Too many records failed within the window of several batches."""
 
 
-def check_tolerance(spec: StreamSpec, counts: Counts, tallies: Sequence[Tally], earlier: Counts | None = None) -> None:
+def check_tolerance(
+    spec: StreamSpec, counts: Counts, tallies: Sequence[Tally], earlier: Counts | None = None, *, proved: bool = True
+) -> None:
     """Stop the stream if its spec does not allow this many failed records.
 
     Messages name records by their coordinates; what stands in them is in the dead letters only.
@@ -25,6 +28,7 @@ def check_tolerance(spec: StreamSpec, counts: Counts, tallies: Sequence[Tally], 
         counts: Of the batch.
         tallies: Of its slices.
         earlier: Of the batches before it in the window, if there is one.
+        proved: Whether the stream has landed a record before.
 
     Raises:
         ToleranceError: Naming a failed record by its coordinates, or the three most frequent reasons with examples.
@@ -45,23 +49,28 @@ def check_tolerance(spec: StreamSpec, counts: Counts, tallies: Sequence[Tally], 
             "Nothing of the batch is committed.",
             fix="report the fault with that record, and set errors.tolerance: all to keep it as a dead letter",
         )
-    for error, sentence, key in _exceeded(spec, counts, earlier or Counts()):
+    unset = ", or stop_above: off for no limit" if spec.errors.stop_above == DEFAULT_STOP else ""
+    for error, sentence, key in _exceeded(spec, counts, earlier or Counts(), proved):
         raise error(
             f"stream {spec.stream}: {sentence}. Nothing of the batch is committed. "
             f"Most frequent in the batch:{_frequent(tallies)}",
-            fix=f"correct the producer, or decode.schema in streams/{spec.stream}.yaml, or raise {key} there; "
+            fix=f"correct the producer, or decode.schema in streams/{spec.stream}.yaml, or raise {key} there{unset}; "
             f"then {'frazil start' if spec.continuous else 'frazil run'} {spec.stream}",
         )
 
 
-def _exceeded(spec: StreamSpec, batch: Counts, earlier: Counts) -> Iterator[tuple[type[ToleranceError], str, str]]:
+def _exceeded(
+    spec: StreamSpec, batch: Counts, earlier: Counts, proved: bool
+) -> Iterator[tuple[type[ToleranceError], str, str]]:
     """The limits that are exceeded: the error, a sentence, and the key to raise."""
     limit = spec.errors.stop_above
     if limit is None:
         return
-    of_batch = f"{batch.dead} of {batch.read} records of a batch failed, more than"
+    first = "" if proved else ", and the stream has landed none before"
+    of_batch = f"{batch.dead} of {batch.read} records of a batch failed{first}, more than"
     key = "errors.stop_above"
-    if limit.ratio is not None and batch.read >= limit.min_records and batch.dead > limit.ratio * batch.read:
+    fewest = limit.min_records if proved else limit.first_min_records or limit.min_records
+    if limit.ratio is not None and batch.read >= fewest and batch.dead > limit.ratio * batch.read:
         yield ToleranceError, f"{of_batch} {key}.ratio = {limit.ratio}", f"{key}.ratio"
     if limit.count is not None and batch.dead > limit.count:
         yield ToleranceError, f"{of_batch} {key}.count = {limit.count}", f"{key}.count"
@@ -97,7 +106,8 @@ def _examples(tallies: Sequence[Tally]) -> dict[str, Example]:
 def _described(example: Example) -> str:
     field = f", field {example.field}" if example.field else ""
     detail = f" ({example.detail})" if example.detail else ""
+    needs = f": {example.needs}" if example.needs else ""
     return (
         f"topic {example.topic}, partition {example.partition}, offset {example.offset}: "
-        f"{example.error_class} in {example.stage}{detail}{field}"
+        f"{example.error_class} in {example.stage}{detail}{field}{needs}"
     )

@@ -87,12 +87,15 @@ class StopAbove(SpecModel):
     Args:
         ratio: Failed records of a batch by records read; above 0, 1 at most.
         min_records: Batches, or windows, with fewer records are not judged by a ratio.
+        first_min_records: The same for batches of a stream that has not landed any record yet; ``min_records`` without
+            it.
         count: Failed records of a batch.
         window: The same over several batches.
     """
 
     ratio: Ratio | None = None
     min_records: PositiveInt = 1000
+    first_min_records: PositiveInt | None = None
     count: PositiveInt | None = None
     window: StopWindow | None = None
 
@@ -101,6 +104,20 @@ class StopAbove(SpecModel):
         if self.ratio is None and self.count is None and self.window is None:
             raise problems_at([((), "needs ratio, count or window")])
         return self
+
+
+DEFAULT_STOP = StopAbove(ratio=0.5, first_min_records=20)
+"""More bad records than good ones in a large batch: the schema, or the producer, is another than was thought. Of a new
+stream, whose schema nothing has proved yet, a small batch says so."""
+
+
+def _stop_above(value: object) -> Any:
+    """`off` is no limit at all; so is nothing, which is what files said before there was a default."""
+    if value is None or value is False or value == "off":
+        return None
+    if not isinstance(value, (dict, StopAbove)):
+        raise ValueError("must be off, or a mapping with ratio, count or window")
+    return value
 
 
 class LetterCluster(SpecModel):
@@ -201,14 +218,14 @@ class Errors(SpecModel):
         tolerance: ``none`` stops the stream at the first one; ``data`` keeps bad data as dead letters; ``all`` keeps
             also the records that make frazil itself fail.
         retry: For what passes by itself.
-        stop_above: How many may fail.
+        stop_above: How many may fail; None for any number.
         dead_letters: Where they are kept.
         replay: How they come back.
     """
 
     tolerance: Literal["none", "data", "all"] = "data"
     retry: Retry = Retry()
-    stop_above: StopAbove | None = None
+    stop_above: Annotated[StopAbove | None, BeforeValidator(_stop_above)] = DEFAULT_STOP
     dead_letters: DeadLetters | None = None
     replay: Replay = Replay()
 
@@ -243,7 +260,12 @@ def generation_part(errors: Errors) -> dict[str, Any]:
     dumped: dict[str, Any] = errors.model_dump(mode="json", exclude={"replay"})
     if errors.retry == Retry():
         del dumped["retry"]
-    if (stop := dumped["stop_above"]) is not None:
+    if errors.stop_above == DEFAULT_STOP:
+        # As it was dumped before there was a default.
+        dumped["stop_above"] = None
+    elif (stop := dumped["stop_above"]) is None:
+        dumped["stop_above"] = "off"
+    else:
         dumped["stop_above"] = {k: v for k, v in stop.items() if v is not None}
     if (letters := dumped["dead_letters"]) is not None:
         del letters["keep"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from jobs.deadletter.letter_page import letter_page
 from jobs.deadletter.letters import LetterCounts, count_letters
 from jobs.deadletter.table import STATES
 from jobs.deadletter.table_upkeep import check_letters_table
@@ -16,6 +17,7 @@ from jobs.runtime.opening import connect_catalog
 from jobs.runtime.translate import told_as_sentences
 from orchestration.asker import asker
 from orchestration.letter_options import selecting, selection_of
+from orchestration.letter_output import SHOWN_OF_EACH, page_facts, print_page
 from orchestration.terminal import print_columns, print_json
 from resources.deployment import Deployment
 
@@ -29,6 +31,7 @@ from resources.deployment import Deployment
 @click.option("--settle-lost", metavar="WHY", help="Go on after a replay whose record is lost and settled by hand.")
 @click.option("--expire", is_flag=True, help="Delete those older than errors.dead_letters.keep, as each night.")
 @click.option("--dry-run", is_flag=True, help="With --expire: only tell what would be deleted.")
+@click.option("--page", type=click.IntRange(min=1), metavar="N", help="Show the next letters of each cause.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_obj
 def letters(
@@ -40,12 +43,15 @@ def letters(
     settle_lost: str | None,
     expire: bool,
     dry_run: bool,
+    page: int | None,
     as_json: bool,
     **selected: Any,
 ) -> None:
-    """Count the dead letters of STREAM by state and reason, or decide about those that are selected.
+    """Count the dead letters of STREAM, show why they failed, or decide about those that are selected.
 
-    --dismiss means new, failed and parked letters and --restore parked and dismissed ones, unless --state says others.
+    Letters are shown by cause, of each the first three (--limit, --page), with coordinates and what of the value is not
+    masked. --dismiss means new, failed and parked letters and --restore parked and dismissed ones, unless --state says
+    others.
     """
     answers = [each for each in (dismiss, restore, after_rollback, settle_lost) if each is not None]
     if len(answers) + expire > 1 or any(not each.strip() for each in answers):
@@ -55,6 +61,8 @@ def letters(
             "--expire goes by age alone, and only it has a dry run here.",
             fix=f"frazil letters {stream} --expire --dry-run",
         )
+    if page is not None and (answers or expire):
+        raise FrazilError("--page belongs to looking at letters, not to deciding.", fix=f"frazil letters {stream}")
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     with told_as_sentences(settings, stream), connect_catalog(settings) as catalog:
         if not catalog.table_exists(spec.dead_letter_table):
@@ -81,15 +89,21 @@ def letters(
         check_letters_table(table)
         selection = selection_of(**(selected if changed is None else _NOTHING), default_states=STATES)
         counts = count_letters(table, stream, selection)
+        looked = None
+        if changed is None:
+            looked = letter_page(table, spec, selection, page=page or 1, of_each=selected["limit"] or SHOWN_OF_EACH)
     if as_json:
         kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
-        print_json({"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds})
+        facts = {"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds}
+        print_json(facts | (page_facts(looked) if looked else {}))
         return
     for sentence in told:
         click.echo(sentence)
     if changed is not None and not expire:
         click.echo(f"{stream}: {changed:,} letters changed")
     _print(counts, spec.dead_letter_table)
+    if looked:
+        print_page(looked, stream)
 
 
 _NOTHING: dict[str, Any] = {

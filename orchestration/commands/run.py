@@ -21,7 +21,7 @@ from jobs.runtime.translate import told_as_sentences
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.supervise.driver_process import find_driver
-from orchestration.run_report import Meter, run_facts
+from orchestration.run_report import Meter, landed_nothing, run_facts
 from orchestration.terminal import messages, print_json
 from resources.deployment import Deployment
 
@@ -57,6 +57,13 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
             print_json(facts)
         else:
             print_summary(Console(highlight=False), facts)
+        if landed_nothing(facts):
+            raise FrazilError(
+                f"stream {spec.stream}: not one of {facts['records']['read']:,} records landed; "
+                f"{facts['records']['dead']:,} are dead letters.",
+                fix=f"frazil letters {spec.stream}; correct decode.schema in streams/{spec.stream}.yaml or the "
+                f"producer, then frazil replay {spec.stream}",
+            )
     finally:
         spark.end()
 

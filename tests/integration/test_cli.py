@@ -67,6 +67,27 @@ def test_a_stop_within_a_batch_is_a_sentence_without_a_stack_trace(pipeline: Cal
     assert "Traceback" not in errors
 
 
+def test_a_schema_that_fits_nothing_is_no_success(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline()
+    schema = "id long not null, created_at timestamptz not null"
+    made.write_spec(schema)
+    made.produce({GOOD: 40})
+    status, output, errors = Marked(made.home, ["run", made.stream]).finish()
+    assert (status, output) == (1, "")
+    assert "40 of 40 records of a batch failed, and the stream has landed none before, more than" in errors
+    assert "wrong_type in decode_value, field $.id: needs long, found a string" in errors
+    assert sum(made.landed().values()) == sum(made.dead().values()) == 0
+
+    made.write_spec(schema, errors={"stop_above": "off"})
+    status, output, errors = Marked(made.home, ["run", made.stream]).finish()
+    assert status == 1
+    assert "nothing landed; committed in snapshot" in output
+    assert "40 × wrong_type at $.id: needs long, found a string; such as topic" in output
+    assert f"Error: stream {made.stream}: not one of 40 records landed; 40 are dead letters." in errors
+    assert f"Next: frazil letters {made.stream}" in errors
+    made.assert_exactly_once()
+
+
 def test_ctrl_c_during_a_run_leaves_no_process_and_loses_nothing(
     pipeline: Callable[..., Pipeline], spark: SparkSession
 ) -> None:

@@ -30,6 +30,8 @@ VALUES = [
     b'{"id": "%s", "n": 1.5}' % MARKER.encode(),
     b'{"id": "%s\xff"}' % MARKER.encode(),
 ]
+# What is needed, told without what was found.
+NEEDED = ("needs decimal(6,2), found a string", "needs one valid JSON object", "needs int, found a number")
 NUMBER = 987654321
 NUMBERS = [
     b'{"id": "a", "amount": %d}' % NUMBER,
@@ -61,5 +63,6 @@ def test_values_are_told_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixt
     told = str(stop.value) + repr(stop.value) + msgspec.json.encode(made.tallies).decode() + caplog.text
     assert MARKER not in told
     assert str(NUMBER) not in told
-    assert "offset 0: malformed_json in decode_value" in told
+    assert "offset 0: malformed_json in decode_value: needs one valid JSON object" in told
+    assert all(needed in told for needed in NEEDED)
     world.close()

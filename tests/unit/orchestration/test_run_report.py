@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
+
+import pytest
+from rich.console import Console
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.runtime.drain import Drained, Progress
+from jobs.runtime.slice_plan import Cause, Example
 from jobs.runtime.task_results import BatchDone
-from orchestration.run_report import Meter, run_facts
+from orchestration.run_output import print_summary
+from orchestration.run_report import Meter, landed_nothing, run_facts
 
 
 def batch(number: int, counts: Counts, **more: Any) -> BatchDone:
@@ -58,6 +64,48 @@ def test_the_steady_part_leaves_out_all_up_to_the_first_commit() -> None:
     assert (facts["commit_seconds"], facts["commit_share"]) == (1.5, 0.075)
     assert facts["position"] == {"t": {"0": 300}}
     assert facts["lag"] == 7
+
+
+def failed(count: int, offset: int, field: str = "$.b", needs: str | None = None) -> Cause:
+    return Cause(Example("t", 1, offset, "decode_value", "wrong_type", field, needs=needs), count)
+
+
+def test_the_three_most_frequent_causes_of_all_batches_are_told() -> None:
+    batches = [
+        batch(0, Counts(100, 90, 10), causes={"a": failed(6, 4, "$.a", "needs int, found null"), "b": failed(4, 5)}),
+        batch(1, Counts(100, 80, 20), causes={"b": failed(9, 90), "c": failed(8, 91, "$.c"), "d": failed(3, 9, "$.d")}),
+    ]
+    facts = measured(batches, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0])
+    assert [(cause["records"], cause["field"]) for cause in facts["causes"]] == [(13, "$.b"), (8, "$.c"), (6, "$.a")]
+    assert facts["causes"][0]["example"] == {"topic": "t", "partition": 1, "offset": 5}
+    told = io.StringIO()
+    print_summary(Console(file=told, width=200), facts)
+    lines = [line.strip() for line in told.getvalue().splitlines()]
+    assert lines[-4:] == [
+        "13 × wrong_type at $.b; such as topic t, partition 1, offset 5",
+        "8 × wrong_type at $.c; such as topic t, partition 1, offset 91",
+        "6 × wrong_type at $.a: needs int, found null; such as topic t, partition 1, offset 4",
+        "Next: frazil letters payments",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "nothing"),
+    [
+        (Counts(20, 0, 20), True),
+        (Counts(19, 0, 19), False),
+        (Counts(3_201, 1, 3_200), False),
+        (Counts(40, 0, 0, 40), False),
+        (Counts(40, 0, 20, 20), True),
+        (Counts(), False),
+    ],
+)
+def test_a_run_that_landed_nothing_of_many_is_no_success(counts: Counts, nothing: bool) -> None:
+    facts = measured([batch(0, counts)], [0, 1, 2], [1.0, 2.0, 3.0])
+    assert landed_nothing(facts) is nothing
+    told = io.StringIO()
+    print_summary(Console(file=told, width=200), facts)
+    assert ("nothing landed; committed in snapshot" in told.getvalue()) is (counts.read > 0 and not counts.landed)
 
 
 def test_one_batch_has_no_steady_part() -> None:

@@ -172,3 +172,18 @@ def test_a_batch_s_own_limit_notes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ToleranceError, match="of a batch"):
         world.breaker().check(results(10, 2))
     assert not list(tmp_path.iterdir())
+
+
+def test_the_first_records_of_a_stream_are_judged_more_strictly_until_one_has_landed(tmp_path: Path) -> None:
+    world = World(tmp_path, [], errors={})
+    for _ in range(2):
+        with pytest.raises(ToleranceError, match="30 of 40 records of a batch failed, and the stream has landed none"):
+            world.breaker().check(results(40, 30))
+    world.commit(5, 10, 10)
+    world.commit(4, 0, 0, kind="claim")
+    with pytest.raises(ToleranceError, match="landed none before"):
+        world.breaker().check(results(40, 30))
+    world.commit(3, 10, 9)
+    world.breaker().check(results(40, 30))
+    with pytest.raises(ToleranceError, match="700 of 1000 records of a batch failed, more than"):
+        world.breaker().check(results(1000, 700))

@@ -124,5 +124,51 @@ def test_a_fault_of_frazil_s_own_needs_tolerance_all() -> None:
     assert "tolerance: all" in text
 
 
-def test_without_a_breaker_any_number_is_kept_as_dead_letters() -> None:
-    check_tolerance(spec(), Counts(read=10_000, dead=10_000), [tally(0, wrong_type=10_000)])
+@pytest.mark.parametrize("off", ["off", False, None])
+def test_without_a_breaker_any_number_is_kept_as_dead_letters(off: object) -> None:
+    for proved in (True, False):
+        check_tolerance(
+            spec(stop_above=off), Counts(read=10_000, dead=10_000), [tally(0, wrong_type=10_000)], proved=proved
+        )
+
+
+@pytest.mark.parametrize(
+    ("proved", "read", "dead", "stops"),
+    [
+        (True, 999, 999, False),
+        (True, 1_000, 500, False),
+        (True, 1_000, 501, True),
+        (True, 1_000_000, 50_000, False),
+        (False, 19, 19, False),
+        (False, 20, 10, False),
+        (False, 20, 11, True),
+        (False, 3_201, 3_201, True),
+    ],
+)
+def test_without_a_word_in_the_file_more_bad_than_good_records_stop(
+    proved: bool, read: int, dead: int, stops: bool
+) -> None:
+    counts = Counts(read=read, landed=read - dead, dead=dead)
+    if not stops:
+        check_tolerance(spec(), counts, [tally(0, wrong_type=dead)], proved=proved)
+        return
+    with pytest.raises(ToleranceError) as stop:
+        check_tolerance(spec(), counts, [tally(0, wrong_type=dead)], proved=proved)
+    assert f"{dead} of {read} records of a batch failed" in stop.value.message
+    assert ("the stream has landed none before" in stop.value.message) is not proved
+    assert stop.value.fix is not None
+    assert "stop_above: off for no limit" in stop.value.fix
+
+
+@pytest.mark.parametrize("limit", [{"count": 5_000}, {"ratio": 0.9}, {"window": {"of": "1h", "count": 5_000}}])
+def test_a_limit_that_the_file_sets_is_the_only_one(limit: dict[str, Any]) -> None:
+    counts = Counts(read=1_000, landed=200, dead=800)
+    for proved in (True, False):
+        check_tolerance(spec(stop_above=limit), counts, [tally(0, wrong_type=800)], Counts(), proved=proved)
+
+
+def test_a_stop_says_what_was_needed() -> None:
+    example = Example("payments", 0, 0, "decode_value", "wrong_type", "$.n", needs="needs int, found a string")
+    failed = Tally("payments", 0, dead=30, reasons={"wrong_type": 30}, examples={"wrong_type": example})
+    with pytest.raises(ToleranceError, match=r"wrong_type in decode_value, field \$\.n: needs int, found a string"):
+        check_tolerance(spec(), Counts(read=30, dead=30), [failed], proved=False)

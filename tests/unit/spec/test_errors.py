@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.spec.errors import Errors, LetterTopic, letter_secrets
+from jobs.spec.errors import DEFAULT_STOP, Errors, LetterTopic, letter_secrets
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
@@ -79,6 +79,17 @@ def test_everything_given() -> None:
     assert pickle.loads(pickle.dumps(spec)) == spec
 
 
+@pytest.mark.parametrize("off", ["off", "'off'", "false", "null", ""])
+def test_the_limit_is_there_without_a_word_and_can_be_set_off(off: str) -> None:
+    assert Errors().stop_above == DEFAULT_STOP
+    spec = loaded(f"  stop_above: {off}\n")
+    assert spec.errors.stop_above is None
+    assert StreamSpec.model_validate_json(spec.model_dump_json()) == spec
+    plain = loaded("  tolerance: data\n")
+    assert StreamSpec.model_validate_json(plain.model_dump_json()) == plain
+    assert plain.config_hash == spec.config_hash
+
+
 def test_a_topic_may_be_a_plain_name_and_the_table_its_default() -> None:
     spec = loaded("  dead_letters: {topic: payments.dead}\n")
     assert spec.errors.topic == LetterTopic(name="payments.dead")
@@ -102,6 +113,9 @@ PROBLEMS = [
     ("  retry: {max_delay: 0s}", 6, "errors.retry.max_delay", "must be longer than zero"),
     ("  retry: {timout: 1s}", 6, "errors.retry.timout", "did you mean 'timeout'?"),
     ("  stop_above: {min_records: 5}", 6, "errors.stop_above", "needs ratio, count or window"),
+    ("  stop_above: 0.5", 6, "errors.stop_above", "must be off, or a mapping with ratio, count or window"),
+    ("  stop_above: on", 6, "errors.stop_above", "must be off, or a mapping"),
+    ("  stop_above: {ratio: 1, first_min_records: 0}", 6, "errors.stop_above.first_min_records", "must be greater than 0"),
     ("  stop_above: {count: 0}", 6, "errors.stop_above.count", "must be greater than 0"),
     ("  stop_above: {window: {ratio: 0.1}}", 6, "errors.stop_above.window.of", "is required and missing"),
     ("  stop_above:\n    window:\n      of: 1h", 7, "errors.stop_above.window", "needs ratio or count"),

@@ -32,6 +32,7 @@ def spec_with(change: Callable[[dict[str, Any]], Any] = lambda _: None) -> Strea
         {"source": {"topics": ["payments"], "group": "dashboards"}},
         {"errors": {"stop_above": {"ratio": 0.5}}},
         {"errors": {"stop_above": {"count": 5}}},
+        {"errors": {"stop_above": "off"}},
         {"errors": {"stop_above": {"window": {"of": "1h", "count": 5}}}},
         {"errors": {"tolerance": "all"}},
         {"errors": {"retry": {"timeout": "5m"}}},

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.spec.errors import DEFAULT_STOP
 from jobs.spec.loading import load_stream, load_streams, load_streams_tolerant
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
@@ -62,7 +63,7 @@ def test_defaults() -> None:
     assert [field.name for field in spec.declared.fields] == ["id", "amount", "at"]
     assert spec.table.kafka_columns is True
     assert spec.errors.tolerance == "data"
-    assert spec.errors.stop_above is None
+    assert spec.errors.stop_above == DEFAULT_STOP
     assert spec.dead_letter_table == "orders.payments_dead"
     assert spec.trigger == Every(every=timedelta(seconds=60))
     assert spec.continuous is True

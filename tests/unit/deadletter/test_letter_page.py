@@ -1,0 +1,157 @@
+"""Letters to look at: by cause, a page at a time, and nothing that is masked."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.deadletter.letter_page import MOST_CAUSES, Cause, letter_page
+from jobs.deadletter.selection import Selection
+from jobs.deadletter.table import STATES, dead_letter_rows
+from jobs.decode.outcome import Failure
+from orchestration.cli import main
+from tests.unit.deadletter.letters_world import BROKEN, GOOD, SEEN, LettersWorld
+
+ALL = Selection(states=STATES)
+
+
+def fill(world: LettersWorld, letters: Sequence[tuple[str, str | None, str, bytes | None]]) -> None:
+    """Letters of `(class, field, message, value)` with consecutive offsets, in one data file."""
+    first, world.offsets = world.offsets, world.offsets + len(letters)
+    count = len(letters)
+    records = pa.record_batch(
+        {
+            "key": pa.array([b"k"] * count, pa.binary()),
+            "value": pa.array([each[3] for each in letters], pa.binary()),
+            "topic": pa.array([f"t{(first + i) % 2}" for i in range(count)]),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(first, first + count), pa.int64()),
+            "timestamp": pa.array([SEEN + timedelta(seconds=i) for i in range(count)], pa.timestamp("us", "UTC")),
+        }
+    )
+    failures = [Failure(i, "decode_value", each[0], each[2], each[1]) for i, each in enumerate(letters)]
+    rows = dead_letter_rows(
+        records, failures, stream="payments", config_hash="abc", batch_id=1, epoch=1, first_seen=datetime.now(UTC)
+    )
+    world.append(world.dead(), rows)
+
+
+def frazil(world: LettersWorld, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--home", str(world.home), *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_pages_hold_every_letter_once_in_order(world: LettersWorld, seed: int) -> None:
+    chance = random.Random(seed)
+    letters: list[tuple[str, str | None, str, bytes | None]] = []
+    for number in range(chance.randrange(1, 120)):
+        name = chance.choice(["wrong_type", "malformed_json"])
+        field = chance.choice([None, "$.a", f"$.items[{number}].n"])
+        message = chance.choice(["needs int, found a string", f"needs date, found '{number}'", "bad"])
+        letters.append((name, field, message, b'{"n": %d}' % number))
+    half = len(letters) // 2
+    for part in (letters[:half], letters[half:]):
+        if part:
+            fill(world, part)
+    expected: dict[Cause, list[tuple[str, int]]] = {}
+    for offset, (name, field, message, _) in enumerate(letters):
+        needs = {"needs int": "needs int, found a string", "needs dat": "needs date"}.get(message[:9], "")
+        path = "" if field is None else "$.a" if field == "$.a" else "$.items[].n"
+        expected.setdefault(Cause(name, "decode_value", path, needs), []).append((f"t{offset % 2}", offset))
+    first = letter_page(world.dead(), world.spec, ALL, of_each=4)
+    assert first.counts == {cause: len(places) for cause, places in expected.items()}
+    assert list(first.counts.values()) == sorted(first.counts.values(), reverse=True)
+    met: dict[Cause, list[tuple[str, int]]] = {cause: [] for cause in expected}
+    for number in range(1, first.pages + 1):
+        page = letter_page(world.dead(), world.spec, ALL, page=number, of_each=4)
+        for cause, shown in page.letters.items():
+            assert 1 <= len(shown) <= 4
+            met[cause] += [(letter.topic, letter.offset) for letter in shown]
+            assert {letter.value for letter in shown} == {f'{{"n": {letter.offset}}}' for letter in shown}
+            assert [letter.message for letter in shown] == [letters[letter.offset][2] for letter in shown]
+    assert met == {cause: sorted(places) for cause, places in expected.items()}
+    assert letter_page(world.dead(), world.spec, ALL, page=first.pages + 1, of_each=4).letters == {}
+
+
+def test_causes_beyond_the_most_frequent_are_counted(world: LettersWorld) -> None:
+    fill(world, [("unknown_field", f"$.key{i}", "is not declared", b"{}") for i in range(MOST_CAUSES + 7)])
+    page = letter_page(world.dead(), world.spec, ALL)
+    assert (len(page.counts), page.others) == (MOST_CAUSES, 7)
+    assert "7 letters of other causes" in frazil(world, "letters", "payments").output
+
+
+def test_the_command_shows_why_and_where_and_what(world: LettersWorld) -> None:
+    needs = "needs decimal(12,2), found a string"
+    fill(world, [("wrong_type", "$.amount", needs, b'{"amount": "x%d"}' % i) for i in range(5)])
+    fill(world, [("malformed_json", None, "needs one valid JSON object: \x1b[31m", b"\x1b[2J\xff" + b"y" * 400)])
+    shown = frazil(world, "letters", "payments").output
+    assert f"5 × wrong_type in decode_value at $.amount: {needs}\n" in shown
+    assert f'  topic t0, partition 0, offset 0: $.amount: {needs}\n    {{"amount": "x0"}}' in shown
+    assert "Next: frazil letters payments … --page 2" in shown
+    assert "\x1b" not in shown
+    assert "\\x1b[2J\\xffyyy" in shown
+    assert "yyy… (405 bytes)" in shown
+    second = frazil(world, "letters", "payments", "--page", "2").output
+    assert ("offset 3" in second, "offset 0: " in second) == (True, False)
+    assert "malformed" not in second.split("\n\n", 1)[1]
+    facts = json.loads(frazil(world, "letters", "payments", "--json", "--limit", "1", "--reason", "wrong_type").stdout)
+    (cause,) = facts["causes"]
+    assert (cause["letters"], cause["reason"], cause["field"], facts["pages"]) == (5, "wrong_type", "$.amount", 5)
+    (letter,) = cause["shown"]
+    assert (letter["topic"], letter["offset"], letter["value"], letter["state"]) == ("t0", 0, '{"amount": "x0"}', "new")
+    refused = frazil(world, "letters", "payments", "--page", "2", "--dismiss", "no")
+    assert (refused.exit_code, "--page belongs to looking" in refused.output) == (1, True)
+
+
+def test_the_last_replay_is_told_beside_the_first_failure(world: LettersWorld) -> None:
+    world.add([GOOD, BROKEN])
+    world.replay()
+    shown = frazil(world, "letters", "payments").output
+    assert "offset 1, failed_again: $.a: bad\n    last replay: malformed_json: " in shown
+    assert "offset 0, replayed: $.a: bad\n" in shown
+
+
+def masking(world: LettersWorld, mask: str) -> None:
+    text = world.spec_file.read_text()
+    world.spec_file.write_text(text.replace("park_after: 2}", f"park_after: 2}}, dead_letters: {{mask: {mask}}}"))
+
+
+def test_a_mask_counts_also_for_letters_that_are_older(world: LettersWorld) -> None:
+    secret = "4000-1234"
+    value = json.dumps({"id": "p", "card": {"number": secret}}).encode()
+    fill(world, [
+        ("unknown_field", "$.card", "is not declared", value),
+        ("wrong_type", "$.card.number", f"needs int, found '{secret}'", value),
+        ("malformed_json", None, "needs one valid JSON object: x", b'{"card": {"number": "%s"' % secret.encode()),
+    ])  # fmt: skip
+    connect = pa.table({"epoch": pa.nulls(1, pa.int64())})
+    rows: list[dict[str, Any]] = world.dead().scan().to_arrow().slice(0, 1).to_pylist()
+    said = f"VALUE_CONVERTER, DataException: no such card {secret}"
+    rows[0] |= {"offset": 9, "epoch": connect.column("epoch")[0].as_py(), "message": said, "field": None}
+    world.dead().append(pa.Table.from_pylist(rows, world.dead().schema().as_arrow()))
+    assert secret in frazil(world, "letters", "payments").output
+    masking(world, "{columns: [card.number]}")
+    for more in ((), ("--json",)):
+        shown = frazil(world, "letters", "payments", *more).output
+        assert secret not in shown
+        assert "[masked]" in shown
+        assert "what was found is masked" in shown
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_others_are_shown(world: LettersWorld) -> None:
+    fill(world, [("wrong_type", "$.a", "bad", b"{}")])
+    fill(world, [("missing_field", "$.b", "bad", b"{}")])
+    files = sorted(task.file.file_path for task in world.dead().scan().plan_files())
+    Path(files[0].removeprefix("file://")).write_bytes(b"nothing")
+    page = letter_page(world.dead(), world.spec, ALL)
+    assert (sum(page.counts.values()), len(page.unreadable)) == (1, 1)
+    shown = frazil(world, "letters", "payments").output
+    assert shown.count("cannot be read") == 1
