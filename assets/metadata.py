@@ -86,7 +86,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         metadata["complete_through"] = dg.MetadataValue.timestamp(
             datetime.fromtimestamp(drained.valid_through_ms / 1000, UTC)
         )
-    unknown = summed(batch.unknown_fields for batch in batches)
+    unknown = summed({path: met.records for path, met in batch.unknown_fields.items()} for batch in batches)
     if unknown:
         metadata["unknown_fields"] = counts_table("field", unknown)
     return metadata

@@ -9,7 +9,7 @@ import dagster as dg
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from assets.metadata import driver_metadata, table_metadata
+from assets.metadata import counts_table, driver_metadata, table_metadata
 from jobs.errors import FrazilError
 from jobs.runtime.open_stream import stream_folder
 from jobs.spec.models import StreamSpec
@@ -54,6 +54,8 @@ def running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, ta
         return metadata
     work = beat.work
     metadata |= driver_metadata(beat) | {"offsets": dg.MetadataValue.json(work.position)}
+    if work.unknown_fields:
+        metadata["unknown_fields"] = counts_table("field", work.unknown_fields)
     if work.total_lag is not None:
         metadata["consumer_lag_records"] = work.total_lag
     if work.valid_through_ms is not None:

@@ -26,6 +26,7 @@ DESCRIPTIONS = {
         "Where none of them is set, it warns from 15 minutes beyond the trigger on."
     ),
     "dead_letter_ratio": "No more of the newest records became dead letters than slo.dead_letter_ratio allows.",
+    "unknown_fields": "No record has a key that neither the schema declares nor slo.unknown_fields names.",
     "configuration": "The stream's file is valid, and what runs is what it says.",
 }
 ADDS_UP = "adds_up"

@@ -12,6 +12,8 @@ from jobs.runtime.open_stream import OpenStream
 from orchestration.run_report import Meter
 from orchestration.terminal import landing_bar, thousands
 
+_SHOWN_FIELDS = 5
+
 
 def progress_on(console: Console, meter: Meter) -> Bar | Lines:
     """A bar on a terminal, lines elsewhere; the meter is told of every batch."""
@@ -110,6 +112,11 @@ def print_summary(console: Console, facts: dict[str, Any]) -> None:
     done = "landed" if records["landed"] else "[red]nothing landed[/]; committed"
     console.print(f"[bold]{facts['stream']}[/]: {done} in snapshot {facts['snapshot_id']}")
     console.print(table)
+    for path, met in list(facts["unknown_field_examples"].items())[:_SHOWN_FIELDS]:
+        where = "topic {topic}, partition {partition}, offset {offset}".format(**met)
+        column = f"; `{met['column']}` would take it (a guess)" if met["column"] else ""
+        within = "" if met["within"] == "$" else f" within {met['within']}"
+        console.print(f"{path} is not declared: such as {where}{column}{within}", markup=False, soft_wrap=True)
     if facts["causes"]:
         console.print("why records failed, the most frequent first:")
         for cause in facts["causes"]:

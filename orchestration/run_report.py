@@ -14,6 +14,7 @@ from jobs.runtime.cpu import tree_cpu_seconds
 if TYPE_CHECKING:
     # A meter is made before anything is imported that takes long.
     from jobs.runtime.drain import Drained, Progress
+    from jobs.runtime.unknown_fields import UnknownField
 
 SHOWN_CAUSES = 3
 MANY = 20
@@ -98,6 +99,7 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
     counts = drained.counts
     end = Sample(meter.clock(), meter.cpu(), counts.read)
     batches = meter.samples[1:]
+    unknown = _unknown_fields(drained)
     commit_seconds = sum(batch.commit_seconds for batch in drained.batches)
     return {
         "stream": drained.stream,
@@ -114,7 +116,12 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         "causes": _causes(drained),
         "unpublished_letters": drained.letters and drained.letters.unpublished,
         "letters_problem": drained.letters and drained.letters.problem,
-        "unknown_fields": dict(summed(batch.unknown_fields for batch in drained.batches)),
+        "unknown_fields": {path: met.records for path, met in unknown.items()},
+        "unknown_field_examples": {
+            path: {name: getattr(met, name) for name in ("topic", "partition", "offset", "within", "column")}
+            for path, met in unknown.items()
+            if met.topic
+        },
         "batches": len(drained.batches),
         "files": sum(batch.files for batch in drained.batches),
         "refusals": drained.refusals,
@@ -153,6 +160,14 @@ def _causes(drained: Drained) -> list[dict[str, Any]]:
         }
         for cause in causes.values()
     ]
+
+
+def _unknown_fields(drained: Drained) -> dict[str, UnknownField]:
+    total: dict[str, UnknownField] = {}
+    for batch in drained.batches:
+        for path, met in batch.unknown_fields.items():
+            total[path] = total[path].plus(met) if path in total else met
+    return dict(sorted(total.items(), key=lambda each: (-each[1].records, each[0])))
 
 
 def summed(maps: Any) -> Counter[str]:

@@ -55,6 +55,11 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "rows": status.rows,
         "dead": status.dead,
         "dead_letters_by_reason": status.reasons,
+        "unknown_fields": {
+            "since": status.unknown_fields and _time(datetime.fromtimestamp(status.unknown_fields.since, UTC)),
+            "records_landed": status.unknown_fields and status.unknown_fields.landed,
+            "fields": status.unknown_field_facts,
+        },
         "unpublished_letters": status.unpublished_letters,
         "outbox_error": status.outbox_error and status.outbox_error.message,
         "last_commit": _time(status.last_commit),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from jobs.commit.offsets import TopicPartition
+from jobs.runtime.unknown_fields import UnknownFields
 from jobs.supervise.heartbeat import LastError
 
 
@@ -24,6 +26,8 @@ class StreamStatus:
         rate: Records read per second within the last minutes.
         rows: Of the table, whoever wrote them.
         dead: Rows of the dead-letter table; `reasons` those since the driver started, by error class.
+        unknown_fields: Keys that the schema does not declare, under the present configuration; `unexpected` those that
+            the file does not leave out on purpose, and `unknown_field_facts` all of them as data.
         unpublished_letters: Dead letters that their topic lacks, as the newest driver said; `outbox_error` why.
         complete_through: Every record with an older timestamp is in the table.
         file_problem: What is wrong with the stream's file.
@@ -64,6 +68,9 @@ class StreamStatus:
     rows: int | None = None
     dead: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
+    unknown_fields: UnknownFields | None = None
+    unexpected: list[str] = field(default_factory=list)
+    unknown_field_facts: list[dict[str, Any]] = field(default_factory=list)
     unpublished_letters: int | None = None
     outbox_error: LastError | None = None
     last_commit: datetime | None = None

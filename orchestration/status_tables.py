@@ -27,6 +27,7 @@ _COLUMNS = (
     "rows",
     "dead",
 )
+_SHOWN_FIELDS = 5
 _NUMBERS = {"attempt", "batch", "lag", "rec/s", "rows", "dead"}
 _COLOURS = {"red": {"failed", "halted", "dead", "frozen", "unknown"}, "yellow": {"retrying", "fenced", "stopping"}}
 
@@ -58,6 +59,12 @@ def print_table(statuses: list[StreamStatus]) -> None:
             console.print(f"! {status.stream}: {sentence}", markup=False, style="red", soft_wrap=True)
             if status.fix:
                 console.print(f"  Next: {status.fix}", markup=False, soft_wrap=True)
+        if status.unknown_fields is not None and status.unexpected:
+            left_out = "; ".join(status.unknown_fields.sentence(path) for path in status.unexpected[:3])
+            said = f"{len(status.unexpected)} keys are left out that the schema does not declare: {left_out}"
+            console.print(f"~ {status.stream}: {said}", markup=False, style="yellow", soft_wrap=True)
+            advice = status.unknown_fields.advice(status.unexpected[0], status.stream)
+            console.print(f"  Next: {advice}", markup=False, soft_wrap=True)
     for reason in sorted({f"{part}: {text}" for each in statuses for part, text in each.unknown.items()}):
         console.print(f"? {reason}", markup=False, style="yellow", soft_wrap=True)
 
@@ -79,6 +86,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "dead letters": f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows",
         **{f"  {reason}": f"{count:,} since the driver started" for reason, count in sorted(status.reasons.items())},
         **_letter_topic(status),
+        **_unknown_fields(status),
         "batch": thousands(status.batch),
         "last commit": f"{ago(status.last_commit)}",
         "complete through": f"{ago(status.complete_through)}",
@@ -107,6 +115,18 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         console.print(table)
     for part, reason in sorted(status.unknown.items()):
         console.print(f"? {part}: {reason}", markup=False, style="yellow")
+
+
+def _unknown_fields(status: StreamStatus) -> dict[str, str]:
+    """Keys that are not declared, the most frequent ones, with what would take the first."""
+    known = status.unknown_fields
+    if known is None or not status.unexpected:
+        return {}
+    since = _instant(datetime.fromtimestamp(known.since, UTC))
+    lines = {"not declared": f"{len(status.unexpected)} keys, since {since}"}
+    for path in status.unexpected[:_SHOWN_FIELDS]:
+        lines[f"  {path}"] = known.sentence(path).removeprefix(f"{path} ")
+    return lines | {"  next": known.advice(status.unexpected[0], status.stream)}
 
 
 def _letter_topic(status: StreamStatus) -> dict[str, str]:

@@ -16,6 +16,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease, LeaseRecord
 from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.unknown_fields import read_unknown_fields
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
@@ -74,6 +75,10 @@ def driver_status(
     if now.launch is not None:
         status.attempt, status.generation = now.launch.attempt, now.launch.generation
         status.failures = now.launch.failures
+    status.unknown_fields = read_unknown_fields(stream_folder(settings, spec.stream).root, spec.config_hash)
+    if status.unknown_fields is not None:
+        status.unexpected = status.unknown_fields.unexpected(spec.slo)
+        status.unknown_field_facts = status.unknown_fields.facts(spec.slo)
     lease = read_lease(settings, spec.stream)
     status.epoch = lease.epoch if lease is not None else None
     if lease is not None and status.state == "never ran":

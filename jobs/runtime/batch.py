@@ -138,7 +138,7 @@ class BatchRunner:
             lag={p: max(0, latest.get(p, at) - at) for p, at in end.items()},
             valid_through_ms=stamp.valid_through_ms,
             reasons=results.summed(lambda tally: tally.reasons),
-            unknown_fields=results.summed(lambda tally: tally.unknown_fields),
+            unknown_fields=results.unknown_fields(),
             files=sum(len(files) for files in results.files.values()),
             letters=results.rows().get(stream.dead_letters.name, 0),
             causes=results.causes(),

@@ -18,6 +18,7 @@ from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import connect_catalog, decide_start, opened
 from jobs.runtime.query import StreamQuery
 from jobs.runtime.task_results import BatchDone
+from jobs.runtime.unknown_fields import UnknownFieldsNote
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -95,8 +96,10 @@ def drain(
         on_open(stream, total)
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
         with publishing_letters(stream, settings) as letters:
+            unknown = UnknownFieldsNote(stream.folder.root, spec.config_hash)
 
             def landed(done: BatchDone) -> None:
+                unknown.add(done.counts.landed, done.unknown_fields, time.time())
                 if letters and done.letters:
                     letters.told()
                 if done.counts.read:

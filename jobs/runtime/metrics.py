@@ -105,6 +105,14 @@ def metrics_of(beat: Heartbeat) -> Iterator[Metric]:
     for reason, count in sorted(work.reasons.items()):
         dead.add_metric([stream, reason], count)
     yield dead
+    unknown = CounterMetricFamily(
+        "frazil_unknown_fields",
+        "Landed records with a key that the schema does not declare.",
+        labels=["stream", "path"],
+    )
+    for path, count in sorted(work.unknown_fields.items()):
+        unknown.add_metric([stream, path], count)
+    yield unknown
     if work.lag_at is not None:
         yield _by_partition(
             "frazil_consumer_lag_records",

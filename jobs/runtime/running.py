@@ -25,6 +25,7 @@ from jobs.runtime.redaction import redacted
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import jvm_is_gone
 from jobs.runtime.task_results import BatchDone
+from jobs.runtime.unknown_fields import UnknownFieldsNote
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
@@ -75,6 +76,7 @@ class StreamRunner:
         self._get_spark: Callable[[], SparkSession] = get_spark
         self._group: GroupOffsets | None = None
         self._letters: LetterPublishing | None = None
+        self._unknown: UnknownFieldsNote | None = None
         self._retries: int = 0
 
     def run(self) -> None:
@@ -107,6 +109,7 @@ class StreamRunner:
         kafka = KafkaLog(settings.kafka)
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
             self._beater.change(epoch=stream.epoch)
+            self._unknown = UnknownFieldsNote(stream.folder.root, self._spec.config_hash)
             self._beater.work.opened(stream.begin.offsets)
             with (
                 LagWatch(self._spec, settings, self._beater) as watch,
@@ -197,6 +200,8 @@ class StreamRunner:
             dead_letter_snapshot_id=stream.dead_letters.snapshot_id,
             refusals=sum(target.refusals for target in stream.targets.values()),
         )
+        if self._unknown:
+            self._unknown.add(done.counts.landed, done.unknown_fields, time.time())
         self._beater.change(error=None, retries=0)
         self._beater.beat()
         if self._group:

@@ -17,6 +17,10 @@ MOST_CAUSES = 50
 """Of one partition in one slice; records whose keys have no end must not make a tally without end."""
 
 
+MOST_UNKNOWN = 100
+"""Likewise of keys that the schema does not name."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
     """What a task writes for one target.
@@ -81,6 +85,19 @@ class Example(msgspec.Struct, frozen=True):
     needs: str | None = None
 
 
+class UnknownExample(msgspec.Struct, frozen=True):
+    """A record with a key that the schema does not name.
+
+    Attributes:
+        within: JSON path of the struct that has the key.
+        column: What would take it, as a guess; None if its name cannot be declared.
+    """
+
+    offset: int
+    within: str
+    column: str | None
+
+
 class Cause(msgspec.Struct):
     """Failed records of one kind: the same class, field and need, so the same thing to correct.
 
@@ -102,7 +119,8 @@ class Tally(msgspec.Struct):
         examples: One failed record of each class.
         causes: Failed records by class, field and need; of the first `MOST_CAUSES` that were met.
         unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
-        unknown_fields: Records by the path of a key that the schema does not name.
+        unknown_fields: Records by the path of a key that the schema does not name; `MOST_UNKNOWN` of them at most.
+        unknown_examples: One record for each, as far as one was found.
     """
 
     topic: str
@@ -118,6 +136,7 @@ class Tally(msgspec.Struct):
     causes: dict[str, Cause] = {}
     unexpected: Example | None = None
     unknown_fields: dict[str, int] = {}
+    unknown_examples: dict[str, UnknownExample] = {}
 
 
 def task_metadata(metadata: TableMetadata) -> str:

@@ -24,10 +24,21 @@ from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.masking import masked
 from jobs.deadletter.table import dead_letter_rows
 from jobs.decode.json_block import JsonBlockDecoder
+from jobs.decode.json_reference import OTHER_UNKNOWN_PATHS
 from jobs.decode.outcome import Decoded, Failure
 from jobs.decode.problems import without_value
+from jobs.decode.undeclared import column_for, examples, shortened
 from jobs.runtime.records import Block
-from jobs.runtime.slice_plan import MOST_CAUSES, Cause, Example, SlicePlan, Tally, TargetPlan
+from jobs.runtime.slice_plan import (
+    MOST_CAUSES,
+    MOST_UNKNOWN,
+    Cause,
+    Example,
+    SlicePlan,
+    Tally,
+    TargetPlan,
+    UnknownExample,
+)
 from jobs.runtime.slice_stages import UNEXPECTED, Stages
 from jobs.schema.declared import StructType, parse_schema
 from jobs.spec.mask import NO_MASK
@@ -167,8 +178,8 @@ class _Slice:
                     tally.examples[failure.error_class] = _example(tally, records, failure)
                 if failure.error_class == UNEXPECTED and tally.unexpected is None:
                     tally.unexpected = tally.examples[UNEXPECTED]
-        for path, count in decoded.unknown_fields.items():
-            tally.unknown_fields[path] = tally.unknown_fields.get(path, 0) + count
+        if decoded.unknown_fields:
+            _count_unknown(tally, records, decoded, self._declared)
 
     def finish(self) -> list[Result]:
         sinks = (("anchor", self._anchor), ("dead_letters", self._dead))
@@ -219,6 +230,24 @@ def newest_ms(records: pa.RecordBatch) -> int | None:
     """The newest timestamp of some records, milliseconds since 1970; None if none has any."""
     micros = records.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).drop_null().to_numpy()
     return int(micros.max()) // 1000 if len(micros) else None
+
+
+def _count_unknown(tally: Tally, records: pa.RecordBatch, decoded: Decoded, declared: StructType) -> None:
+    """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
+    counts = tally.unknown_fields
+    for path, count in decoded.unknown_fields.items():
+        name = shortened(path)
+        if name not in counts and len(counts) >= MOST_UNKNOWN:
+            name = OTHER_UNKNOWN_PATHS
+        counts[name] = counts.get(name, 0) + count
+    known = tally.unknown_examples
+    new = [path for path in decoded.unknown_fields if (name := shortened(path)) in counts and name not in known]
+    if not new:
+        return
+    for path, found in examples(declared, records.column("value"), decoded.positions, new).items():
+        offset = records.column("offset")[found.row].as_py()
+        example = UnknownExample(offset, shortened(found.within), column_for(found.name, found.values))
+        known.setdefault(shortened(path), example)
 
 
 def _count_cause(tally: Tally, records: pa.RecordBatch, failure: Failure) -> None:

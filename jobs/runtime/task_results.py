@@ -14,6 +14,7 @@ from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.target import Target
 from jobs.runtime.slice_plan import MOST_CAUSES, Cause, Tally
+from jobs.runtime.unknown_fields import UnknownField
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,18 @@ class TaskResults:
         """Why records failed, over all slices, the most frequent first."""
         return most_frequent(tally.causes for tally in self.tallies)
 
+    def unknown_fields(self) -> dict[str, UnknownField]:
+        """Keys that the schema does not declare, over all slices, with the first example of each."""
+        total: dict[str, UnknownField] = {}
+        for tally in self.tallies:
+            for path, count in tally.unknown_fields.items():
+                found = UnknownField(count)
+                if (example := tally.unknown_examples.get(path)) is not None:
+                    where = (tally.topic, tally.partition, example.offset)
+                    found = UnknownField(count, *where, example.within, example.column)
+                total[path] = total[path].plus(found) if path in total else found
+        return total
+
 
 def most_frequent(counted: Iterable[Mapping[str, Cause]], most: int = MOST_CAUSES) -> dict[str, Cause]:
     """Causes added up, the most frequent first and no more than `most`; each with its first example."""
@@ -97,6 +110,7 @@ class BatchDone:
         files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
         causes: Why records failed, see `TaskResults.causes`.
+        unknown_fields: Keys that the schema does not declare, by path.
     """
 
     batch: int
@@ -107,7 +121,7 @@ class BatchDone:
     lag: dict[TopicPartition, int]
     valid_through_ms: int | None
     reasons: dict[str, int] = field(default_factory=dict)
-    unknown_fields: dict[str, int] = field(default_factory=dict)
+    unknown_fields: dict[str, UnknownField] = field(default_factory=dict)
     files: int = 0
     letters: int = 0
     causes: dict[str, Cause] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from jobs.schema.declared import StructType, parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
@@ -72,6 +72,12 @@ class Freshness(SpecModel):
         return self
 
 
+def _json_path(value: str) -> str:
+    if value != "$" and not value.startswith("$."):
+        raise ValueError("must be the path of a key such as $.debug, or $ for all")
+    return value
+
+
 class Slo(SpecModel):
     """What is promised of a stream; a check turns red where it is not kept.
 
@@ -81,11 +87,19 @@ class Slo(SpecModel):
             Without any of the three, 15 minutes beyond the trigger, which only warns.
         dead_letter_ratio: The largest share of dead letters within the last minutes; without it
             ``errors.stop_above.ratio``, or 5 %.
+        unknown_fields: Paths of keys that are left out on purpose, such as ``$.debug``, with all below them; ``$`` is
+            every key that the schema does not declare.
     """
 
     lag_records: PositiveInt | None = None
     lag_time: Duration | None = None
     dead_letter_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    unknown_fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = ()
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether a key that is not declared is left out on purpose."""
+        below = tuple(f"{each}{mark}" for each in self.unknown_fields for mark in ".[{")
+        return path in self.unknown_fields or path.startswith(below)
 
 
 class Restart(SpecModel):

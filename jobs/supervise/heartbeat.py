@@ -92,6 +92,7 @@ class Work(msgspec.Struct, frozen=True):
         snapshot_id: Of the stream's table, after the newest commit.
         valid_through_ms: Every record with an older timestamp is in the tables; milliseconds since 1970.
         reasons: Dead letters by error class.
+        unknown_fields: Records by the path of a key that the schema does not declare; of the paths met first.
     """
 
     batch: int | None = None
@@ -115,6 +116,7 @@ class Work(msgspec.Struct, frozen=True):
     valid_through_ms: int | None = None
     reasons: dict[str, int] = {}
     recent: Recent = Recent()
+    unknown_fields: dict[str, int] = {}
 
     @property
     def total_lag(self) -> int | None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from jobs.runtime.task_results import BatchDone
 
 RECENT_SECONDS = 300.0
+MOST_UNKNOWN_FIELDS = 20
+"""In each beat; the note in the state folder has more of them."""
 
 
 class WorkLog:
@@ -31,6 +33,7 @@ class WorkLog:
         self._work: Work = Work()
         self._position: dict[TopicPartition, int] = {}
         self._reasons: dict[str, int] = {}
+        self._unknown: dict[str, int] = {}
         self._refused_before: int = 0
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
@@ -67,6 +70,9 @@ class WorkLog:
             self._position = dict(end)
             for reason, count in batch.reasons.items():
                 self._reasons[reason] = self._reasons.get(reason, 0) + count
+            for path, met in batch.unknown_fields.items():
+                if path in self._unknown or len(self._unknown) < MOST_UNKNOWN_FIELDS:
+                    self._unknown[path] = self._unknown.get(path, 0) + met.records
             committed = counts.read > 0
             if committed:
                 self._recent.append((now, counts.read, counts.landed, counts.dead))
@@ -91,6 +97,7 @@ class WorkLog:
                 dead_letter_snapshot_id=dead_letter_snapshot_id,
                 valid_through_ms=batch.valid_through_ms or work.valid_through_ms,
                 reasons=dict(self._reasons),
+                unknown_fields=dict(self._unknown),
             )
 
     def position(self) -> dict[TopicPartition, int]:

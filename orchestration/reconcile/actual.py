@@ -8,6 +8,7 @@ from pathlib import Path
 from jobs.errors import FrazilError
 from jobs.runtime.lease import Lease
 from jobs.runtime.lease_record import LeaseRecord
+from jobs.runtime.unknown_fields import read_unknown_fields
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from orchestration.reconcile.facts import Actual, LeaseFacts, LeaseState
@@ -48,6 +49,7 @@ def read_actual(
         launch=launch,
         launched_for=launched_for,
         down_for=down_for,
+        unknown_fields=read_unknown_fields(folder),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from jobs.runtime.unknown_fields import UnknownFields
 from jobs.spec.models import Restart
 from jobs.supervise.control import Control
 from jobs.supervise.driver_process import SILENT_SECONDS
@@ -84,6 +85,7 @@ class Actual:
         down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
             kept count, and then the wall clock has to do.
         unheld_for: Seconds for which a driver has been seen at work without the lease, as far as somebody kept count.
+        unknown_fields: Keys that the schema does not declare, as the newest configuration met them.
         problem: A file of the state folder that cannot be read, in a sentence; `fix` is the next command.
     """
 
@@ -95,6 +97,7 @@ class Actual:
     launched_for: float = 0.0
     down_for: float | None = None
     unheld_for: float = 0.0
+    unknown_fields: UnknownFields | None = None
     problem: str = ""
     fix: str | None = None
 

@@ -32,6 +32,7 @@ CHECKS_SECONDS = 300
 CAUGHT_UP_SECONDS = 120
 SUPERVISOR_SECONDS = 120
 _DAY = 86_400
+_SHOWN_FIELDS = 20
 
 
 def report_seconds(spec: StreamSpec) -> float:
@@ -138,7 +139,7 @@ def _of_table(
         return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=_version(named)), None
     facts = lookups.table(spec.table.name, spec.stream, named, memory.sink)
     memory.sink, memory.sink_at = named, int(now)
-    told, text = told | _facts(facts), None
+    told, text = told | _facts(facts) | _unknown_fields(spec, actual), None
     if not is_new:
         told = told | {"records_added": 0}
         text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
@@ -253,6 +254,14 @@ def _work(actual: Actual, lag: Lag | None) -> dict[str, Any]:
         "commit_ms": round(work.last_commit_seconds * 1000),
         "records_per_second": round(work.recent.rate, 1),
     }
+
+
+def _unknown_fields(spec: StreamSpec, actual: Actual) -> dict[str, Any]:
+    """Keys that the schema does not declare, those of most records first."""
+    known = actual.unknown_fields
+    if known is None or known.config != spec.config_hash:
+        return {}
+    return {"unknown_fields": dg.MetadataValue.json(known.facts(spec.slo)[:_SHOWN_FIELDS])}
 
 
 def _lags(

@@ -16,6 +16,7 @@ from orchestration.reconcile.progress import complete_through, stalled
 
 DEFAULT_LAG_TIME = timedelta(minutes=15)
 DEFAULT = "default"
+_SHOWN_FIELDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ def verdicts(
         _batch_not_stalled(desired, actual),
         _lag_within_slo(spec, lag, now),
         _dead_letter_ratio(spec, actual),
+        _unknown_fields(spec, actual),
         _configuration(desired, actual, decision),
     ]
 
@@ -183,10 +185,28 @@ def _dead_letter_ratio(spec: StreamSpec | None, actual: Actual) -> Verdict:
     figures = {"dead_letter_ratio": round(ratio, 6), "allowed": allowed, "records": recent.read, "dead": recent.dead}
     sentence = f"{recent.dead} of the newest {recent.read} records became dead letters ({ratio:.2%}"
     if ratio > allowed and recent.read >= RATIO_MIN_RECORDS:
-        table = spec.dead_letter_table if spec else "the dead-letter table"
-        text = with_next(f"{sentence}; {allowed:.2%} are allowed)", f"read error_class and message in {table}")
+        fix = f"frazil letters {spec.stream}" if spec else None
+        text = with_next(f"{sentence}; {allowed:.2%} are allowed)", fix)
         return Verdict(name, False, text, "above", figures=figures, at=at)
     return Verdict(name, True, f"{sentence}).", "fine", figures=figures, at=at)
+
+
+def _unknown_fields(spec: StreamSpec | None, actual: Actual) -> Verdict:
+    """New keys are news; those that are known are only told again with all checks."""
+    name, known = "unknown_fields", actual.unknown_fields
+    if spec is None or known is None or known.config != spec.config_hash:
+        return Verdict(name, True, "No record of this configuration had a key that is not declared.", "fine")
+    left_out = known.unexpected(spec.slo)
+    figures: dict[str, float | int | str] = {"unknown_fields": len(left_out), "records_landed": known.landed}
+    if not left_out:
+        return Verdict(name, True, "The keys that are left out are left out on purpose.", "expected", figures=figures)
+    figures |= {path: known.fields[path].records for path in left_out[:_SHOWN_FIELDS]}
+    sentences = "; ".join(known.sentence(path) for path in left_out[:3])
+    more = f"; and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+    since = datetime.fromtimestamp(known.since, UTC).isoformat(timespec="minutes")
+    sentence = f"Keys that the schema does not declare are left out since {since}: {sentences}{more}"
+    text = with_next(sentence, known.advice(left_out[0], spec.stream))
+    return Verdict(name, False, text, f"fields:{sorted(left_out)}", warn=True, figures=figures)
 
 
 def _configuration(desired: Desired, actual: Actual, decision: Decision) -> Verdict:

@@ -14,6 +14,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.runtime.drain import Drained, Progress
 from jobs.runtime.slice_plan import Cause, Example
 from jobs.runtime.task_results import BatchDone
+from jobs.runtime.unknown_fields import UnknownField
 from orchestration.run_output import print_summary
 from orchestration.run_report import Meter, landed_nothing, run_facts
 
@@ -37,9 +38,10 @@ def measured(batches: list[BatchDone], times: list[float], cpu: list[float | Non
 
 
 def test_the_steady_part_leaves_out_all_up_to_the_first_commit() -> None:
+    met = UnknownField(3, "t", 1, 7, "$", "x long")
     batches = [
-        batch(0, Counts(100, 98, 1, 1), reasons={"wrong_type": 1}, unknown_fields={"$.x": 3}),
-        batch(1, Counts(100, 100), unknown_fields={"$.x": 4}),
+        batch(0, Counts(100, 98, 1, 1), reasons={"wrong_type": 1}, unknown_fields={"$.x": met}),
+        batch(1, Counts(100, 100), unknown_fields={"$.x": UnknownField(4, "t", 0, 2)}),
         batch(2, Counts(100, 97, 3), reasons={"wrong_type": 1, "bad_date": 2}),
     ]
     facts = measured(batches, [0, 15, 17, 20, 21], [10.0, 30.0, 32.0, 35.0, 36.0])
@@ -61,6 +63,9 @@ def test_the_steady_part_leaves_out_all_up_to_the_first_commit() -> None:
     }
     assert facts["dead_letters"] == {"wrong_type": 2, "bad_date": 2}
     assert facts["unknown_fields"] == {"$.x": 7}
+    assert facts["unknown_field_examples"] == {
+        "$.x": {"topic": "t", "partition": 1, "offset": 7, "within": "$", "column": "x long"}
+    }
     assert (facts["commit_seconds"], facts["commit_share"]) == (1.5, 0.075)
     assert facts["position"] == {"t": {"0": 300}}
     assert facts["lag"] == 7

@@ -40,6 +40,7 @@ RUNNING = msgspec.structs.replace(
         lag_at=1700000001.0,
         valid_through_ms=1700000000123,
         reasons={"not_json": 3, "missing": 5},
+        unknown_fields={"$.x": 4},
     ),
 )
 
@@ -91,6 +92,7 @@ def expected() -> dict[tuple[str, Labels], float]:
         ("frazil_records_dead_total", (("reason", "missing"),)): 5,
         ("frazil_records_dead_total", (("reason", "not_json"),)): 3,
         ("frazil_tombstones_total", ()): 2,
+        ("frazil_unknown_fields_total", (("path", "$.x"),)): 4,
         ("frazil_batches_total", ()): 5,
         ("frazil_batch_seconds_total", ()): 12.5,
         ("frazil_commit_seconds_total", ()): 0.25,

@@ -11,10 +11,11 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
 from jobs.commit.stamp_parts import Counts
+from jobs.runtime.unknown_fields import UnknownField, UnknownFieldsNote
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.tick import Tick
 from tests.unit.orchestration.reconcile.made import NOW
-from tests.unit.orchestration.reconcile.standins import World, dead_process, events, make_table, told, work
+from tests.unit.orchestration.reconcile.standins import World, dead_process, events, make_table, told, values, work
 
 SINK = dg.AssetKey(["frazil", "orders", "orders"])
 
@@ -24,9 +25,7 @@ def test_checks_are_told_on_change_and_every_five_minutes(orders: World) -> None
         orders.drive("orders", now=at, **changes)
         return {event.check_name: event.passed for event in events(orders.tick(at), dg.AssetCheckEvaluation)}
 
-    fine = dict.fromkeys(
-        ["driver_alive", "batch_not_stalled", "lag_within_slo", "dead_letter_ratio", "configuration"], True
-    )
+    fine = dict.fromkeys(DESCRIPTIONS, True)
     assert drive(NOW, work=work()) == fine
     assert drive(NOW + 10, work=work(3, lag_at=NOW + 10)) == {}, "other figures are no news"
     slow = work(9, busy_since=NOW - 1000, lag_at=NOW + 40)
@@ -35,6 +34,42 @@ def test_checks_are_told_on_change_and_every_five_minutes(orders: World) -> None
     assert drive(NOW + 70, work=work()) == fine
     assert drive(NOW + 360, work=work(valid_through_ms=int(NOW + 355) * 1000)) == {}
     assert drive(NOW + 370, work=work(valid_through_ms=int(NOW + 365) * 1000)) == fine
+
+
+def test_keys_that_are_not_declared_warn_once_until_there_are_others(orders: World) -> None:
+    note = UnknownFieldsNote(orders.folder("orders"), orders.deployment.stream("orders").config_hash)
+    snapshot = make_table(orders, Counts())
+
+    def drive(at: float) -> dict[str, Any]:
+        orders.drive("orders", now=at, work=work(lag_at=at, snapshot_id=snapshot, valid_through_ms=int(at) * 1000))
+        tick = orders.tick(at)
+        for event in told(tick, SINK):
+            materialized.update(values(event))
+        return {event.check_name: event for event in events(tick, dg.AssetCheckEvaluation)}
+
+    materialized: dict[str, Any] = {}
+    assert drive(NOW)["unknown_fields"].passed
+    note.add(100, {"$.colour": UnknownField(40, "orders.v1", 1, 17, "$", "colour string")}, NOW)
+    found = drive(NOW + 40)
+    assert (set(found), found["unknown_fields"].severity) == ({"unknown_fields"}, dg.AssetCheckSeverity.WARN)
+    assert found["unknown_fields"].description == (
+        "Keys that the schema does not declare are left out since 2027-01-15T08:00+00:00: $.colour in 40.0% of 100 "
+        "records, such as topic orders.v1, partition 1, offset 17. Next: add `colour string` (the type is a guess) to "
+        "decode.schema, or '$.colour' to slo.unknown_fields in streams/orders.yaml"
+    )
+    note.add(100, {"$.colour": UnknownField(90)}, NOW + 50)
+    assert drive(NOW + 80) == {}, "more of the same is no news"
+    note.add(1, {"$.size": UnknownField(1)}, NOW + 85)
+    assert set(drive(NOW + 120)) - {ADDS_UP} == {"unknown_fields"}
+    drive(NOW + 400)
+    assert [(each["path"], each["records"]) for each in materialized["unknown_fields"]] == [
+        ("$.colour", 130),
+        ("$.size", 1),
+    ]
+    orders.write("orders", "slo: {unknown_fields: [$.colour, $.size]}\n")
+    assert drive(NOW + 440)["unknown_fields"].passed
+    orders.file("orders").write_text(orders.file("orders").read_text().replace("id string", "id string, size int"))
+    assert drive(NOW + 1100)["unknown_fields"].description.startswith("No record of this configuration had a key")
 
 
 def test_failed_checks_explain_themselves(orders: World) -> None:
