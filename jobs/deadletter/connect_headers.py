@@ -12,6 +12,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobs.decode.problems import (
+    BAD_BINARY,
+    BAD_DATE,
+    BAD_TIMESTAMP,
+    KEY_CASE,
+    MISSING_FIELD,
+    NOT_AN_OBJECT,
+    NULL_IN_REQUIRED,
+    OUT_OF_RANGE,
+    PRECISION_LOSS,
+    UNKNOWN_FIELD,
+    WRONG_TYPE,
+)
+
 CONNECT = "__connect.errors."
 FRAZIL = "__frazil."
 EXCEPTION_MESSAGE = CONNECT + "exception.message"
@@ -31,6 +45,13 @@ _STAGES: tuple[tuple[str, str, str], ...] = (
     ("transform", "TRANSFORMATION", "frazil.transform.Transform"),
 )
 _WRITER = ("TASK_PUT", "frazil.write.TableWriter")
+# Connect's JSON converter, without schemas, takes any JSON: what does not fit the table shows in the sink alone.
+_OF_THE_TABLE = frozenset(
+    {
+        *(NOT_AN_OBJECT, WRONG_TYPE, MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS),
+        *(BAD_TIMESTAMP, BAD_DATE, BAD_BINARY, UNKNOWN_FIELD, KEY_CASE),
+    }
+)
 
 LONGEST_TRACE = 4096
 _SHORT_MESSAGE = 256
@@ -87,8 +108,14 @@ class Limits:
         return self.after_ms is None or timestamp_ms - now_ms <= self.after_ms
 
 
-def connect_stage(stage: str) -> tuple[str, str]:
-    """Connect's stage, and the class that failed, for a stage of ours; what is not Connect's own is its `TASK_PUT`."""
+def connect_stage(stage: str, error_class: str) -> tuple[str, str]:
+    """Connect's stage, and the class that failed, for a stage and a class of ours.
+
+    Decoding converts and fits in one pass, where Connect converts, and lets the sink fit: a value that is JSON, and not
+    what the column's type takes, is its `TASK_PUT`, as is all that has no stage there.
+    """
+    if error_class in _OF_THE_TABLE:
+        return _WRITER
     for begin, connect, class_name in _STAGES:
         if stage.startswith(begin):
             return connect, class_name
@@ -141,7 +168,7 @@ def _ever_smaller(
 
 
 def _connect_headers(letter: Mapping[str, Any]) -> Iterator[Header]:
-    stage, class_name = connect_stage(letter["stage"])
+    stage, class_name = connect_stage(letter["stage"], letter["error_class"])
     exception = _EXCEPTIONS + letter["error_class"]
     message: str | None = letter["message"]
     texts: tuple[tuple[str, str | None], ...] = (

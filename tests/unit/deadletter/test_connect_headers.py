@@ -19,6 +19,7 @@ from jobs.deadletter.connect_headers import (
     connect_stage,
     letter_record,
 )
+from jobs.decode import problems
 
 NOW = 1_790_000_000_000
 ANY = Limits()
@@ -70,13 +71,13 @@ def test_a_letter_to_the_letter() -> None:
         ("__connect.errors.offset", b"1099511627776"),
         ("__connect.errors.connector.name", b"payments"),
         ("__connect.errors.task.id", b"0"),
-        ("__connect.errors.stage", b"VALUE_CONVERTER"),
-        ("__connect.errors.class.name", b"frazil.decode.ValueDecoder"),
+        ("__connect.errors.stage", b"TASK_PUT"),
+        ("__connect.errors.class.name", b"frazil.write.TableWriter"),
         ("__connect.errors.exception.class.name", exception.encode()),
         ("__connect.errors.exception.message", said.encode()),
         (
             "__connect.errors.exception.stacktrace",
-            f"{exception}: {said}\n\tat frazil.decode.ValueDecoder($.amount)\n".encode(),
+            f"{exception}: {said}\n\tat frazil.write.TableWriter($.amount)\n".encode(),
         ),
         ("__frazil.error_class", b"wrong_type"),
         ("__frazil.stage", b"decode_value"),
@@ -88,6 +89,16 @@ def test_a_letter_to_the_letter() -> None:
         ("__frazil.timestamp_type", b"CreateTime"),
         ("__frazil.table", b"orders.payments_dead"),
     )
+
+
+CONVERTED = {problems.MALFORMED_JSON, problems.EMPTY_VALUE, problems.INVALID_UTF8, problems.TOO_DEEP}
+
+
+@pytest.mark.parametrize("error_class", [v for k, v in vars(problems).items() if k.isupper() and not k.startswith("_")])
+def test_what_connect_s_converter_takes_is_refused_by_its_sink(error_class: str) -> None:
+    found = last(record(error_class=error_class))
+    expected = b"VALUE_CONVERTER" if error_class in CONVERTED else b"TASK_PUT"
+    assert (found["__connect.errors.stage"], found["__frazil.stage"]) == (expected, b"decode_value")
 
 
 def test_what_is_not_there_is_null_or_left_out_as_connect_has_it() -> None:
@@ -106,7 +117,7 @@ def test_what_is_not_there_is_null_or_left_out_as_connect_has_it() -> None:
     found = last(made)
     assert EXCEPTION_MESSAGE in found
     assert found[EXCEPTION_MESSAGE] is None
-    assert found[STACK_TRACE] == b"frazil.errors.wrong_type\n\tat frazil.decode.ValueDecoder(record)\n"
+    assert found[STACK_TRACE] == b"frazil.errors.wrong_type\n\tat frazil.write.TableWriter(record)\n"
     assert {"__frazil.field", "__frazil.config", "__frazil.timestamp_type"}.isdisjoint(found)
 
 
@@ -132,8 +143,8 @@ def test_empty_key_and_value_stay_empty() -> None:
     ],
 )
 def test_stages(stage: str, connect: str, class_name: str) -> None:
-    assert connect_stage(stage) == (connect, class_name)
-    found = last(record(stage=stage))
+    assert connect_stage(stage, "malformed_json") == (connect, class_name)
+    found = last(record(stage=stage, error_class="malformed_json"))
     assert found["__connect.errors.stage"] == connect.encode()
     assert found["__connect.errors.class.name"] == class_name.encode()
 
@@ -152,7 +163,7 @@ def test_a_long_message_is_whole_and_its_trace_is_cut_between_characters() -> No
     trace = found[STACK_TRACE]
     assert trace is not None
     assert LONGEST_TRACE - 4 < len(trace) <= LONGEST_TRACE
-    assert trace.decode().endswith("…\n\tat frazil.decode.ValueDecoder($.amount)\n")
+    assert trace.decode().endswith("…\n\tat frazil.write.TableWriter($.amount)\n")
 
 
 def test_too_large_loses_trace_then_message_then_value_then_key_then_headers() -> None:
