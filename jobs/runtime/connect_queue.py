@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.stamp_parts import Counts
 from jobs.deadletter.replay_result import Progress, Reason
 from jobs.deadletter.standing import has_coordinates
 from jobs.errors import FrazilError
@@ -26,6 +27,7 @@ from jobs.runtime.connect_opening import as_stream, opened_queue
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import ensure_tables
+from jobs.runtime.queue_note import QueueNote
 from jobs.runtime.queue_size import MAX_RECORDS, QueueSize
 from jobs.runtime.queue_task import QueueCounts, QueueTask
 from jobs.runtime.replay_opening import replay_session
@@ -52,6 +54,8 @@ class QueueResult:
             coordinates.
         left: Those that the stream reads, or has just read, by itself: they come from its topics, from where its tables
             are not complete yet.
+        earlier: Of `read`, those that a run before this one took, which was ended before its end. Of these, `known`
+            has also what was left to the stream.
         dry_run: Nothing was taken: the others are what would become of them.
         reasons: Of a dry run: why records would become letters, the most frequent first.
     """
@@ -68,6 +72,7 @@ class QueueResult:
     seconds: float = 0.0
     dry_run: bool = False
     reasons: tuple[Reason, ...] = ()
+    earlier: int = 0
 
 
 def take_queue(
@@ -101,7 +106,11 @@ def take_queue(
     ):
         task = QueueTask(spec, corrected, reader)
         runner = _QueueRunner(stream, kafka, task)
-        return _run(runner, task.size, stream, spec, topic, request, began, on_progress)
+        note, newest = QueueNote(stream.folder.root), stream.anchor.newest
+        earlier = note.begin(topic, newest.totals if newest else Counts())
+        result = _run(runner, task.size, stream, spec, topic, request, began, earlier, on_progress)
+        note.end()
+        return result
 
 
 def refuse_own_topic(spec: StreamSpec, topic: str) -> None:
@@ -154,6 +163,7 @@ def _run(
     topic: str,
     request: ReplayRequest,
     began: float,
+    earlier: QueueCounts,
     on_progress: Callable[[Progress], None],
 ) -> QueueResult:
     ends = {p: end for p, end in stream.log.latest.items() if p.topic == topic}
@@ -171,7 +181,8 @@ def _run(
         counts += runner.taken
         at, batch = end, batch + 1
         on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
-    return QueueResult(spec.stream, topic, *astuple(counts), seconds=time.monotonic() - began)
+    seconds = time.monotonic() - began
+    return QueueResult(spec.stream, topic, *astuple(earlier + counts), seconds=seconds, earlier=earlier.read)
 
 
 def _wait(seconds: float) -> bool:

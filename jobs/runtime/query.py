@@ -52,6 +52,9 @@ class StreamQuery:
         drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
         on_begin: Told when a batch begins.
         on_batch: Told what a batch did, and where the stream stands then.
+
+    Raises:
+        FencedError: The stream is lost.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class StreamQuery:
         self._on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None] = on_batch
         self._asked: threading.Event = threading.Event()
         self._runner: BatchRunner = BatchRunner(stream, kafka, self._asked.wait)
+        # Whoever has lost the stream would take its successor's checkpoint away.
+        stream.lease.verify()
         self._checkpoint: Path = stream.folder.new_checkpoint()
         self._failure: BaseException | None = None
         self._in_batch: threading.Lock = threading.Lock()
@@ -118,6 +123,7 @@ class StreamQuery:
 
         Raises:
             PySparkException, Py4JError: The query failed; the topics' own state says why.
+            FencedError: The stream was lost, whatever the query failed of.
             FrazilError: What a batch itself raised.
         """
         query = self._query
@@ -139,7 +145,10 @@ class StreamQuery:
             except Exception as problem:
                 if isinstance(self._failure, _EndAsked):
                     return True
-                raise self._failure or problem from None
+                failure = self._failure or problem
+                if not isinstance(failure, FrazilError):
+                    self._refuse_lost()
+                raise failure from None
             if time.monotonic() >= deadline:
                 return False
 
@@ -162,6 +171,16 @@ class StreamQuery:
         if self._query is not None:
             with deferred_signals():
                 _stop(self._query)
+
+    def _refuse_lost(self) -> None:
+        """Raise if the stream was lost meanwhile: a successor takes the checkpoint away, and Spark blames the file.
+
+        Raises:
+            FencedError: It was.
+        """
+        # A store that cannot be asked says nothing.
+        with contextlib.suppress(OSError):
+            self._stream.lease.verify()
 
     def _land(self, frame: DataFrame, batch: int) -> None:
         began = time.monotonic()

@@ -16,7 +16,17 @@ from jobs.spec.problems import SpecError, found_in, shown_path
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, parse_yaml, read_yaml
 
 # What makes rows of records; where they come from and where they go stays.
-MAY_CHANGE: tuple[Location, ...] = (("decode",), ("errors", "tolerance"), ("errors", "replay"))
+MAY_CHANGE: tuple[Location, ...] = (
+    ("decode",),
+    ("errors", "replay", "park_after"),
+    ("errors", "replay", "rate"),
+)
+_NO_MATTER: dict[Location, str] = {
+    ("errors", "tolerance"): "letters that fail again stay letters, and stop nothing",
+    ("errors", "stop_above"): "letters that fail again stay letters, and stop nothing",
+    ("errors", "replay", "automatic"): "this replay is started by hand",
+}
+"""What means something for the stream, and nothing for a replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ def parse_correction(stream_file: Path, text: str, *, shown: str = "correction")
         raise _error([f"{shown}:1: must be a mapping of keys to values, such as `decode: {{schema: …}}`"])
     known = ", ".join(".".join(map(str, place)) for place in MAY_CHANGE)
     refused = [
-        f"{shown}:{patch.line_of(place)}: {field_path(place)}: a correction cannot change it; it may change {known}"
+        f"{shown}:{patch.line_of(place)}: {field_path(place)}: {_why_not(place)}; it may change {known}"
         for place in _beyond(patch.data, ())
     ]
     if refused:
@@ -83,6 +93,11 @@ def _beyond(data: Any, above: Location) -> Iterator[Location]:
             yield from _beyond(value, place)
         else:
             yield place
+
+
+def _why_not(place: Location) -> str:
+    why = next((why for known, why in _NO_MATTER.items() if place[: len(known)] == known), None)
+    return "a correction cannot change it" if why is None else f"it does not matter to a replay: {why}"
 
 
 def _merged(base: Any, patch: Any) -> Any:

@@ -28,8 +28,23 @@ def _stream_id(value: str) -> str:
 
 def _table_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)+", value):
-        raise ValueError("must be namespace.table, with letters, digits, _ and -, and at least one dot")
+        raise ValueError(
+            f"must be namespace.table, with letters, digits, _ and -, and at least one dot{refused_character(value)}"
+        )
     return value
+
+
+def refused_character(name: str, also: str = "") -> str:
+    """Names the first character that no table's name may have, for the end of a sentence; empty if there is none.
+
+    Args:
+        also: Further characters that this name may have.
+    """
+    for at, char in enumerate(name, 1):
+        if not re.fullmatch(r"[A-Za-z0-9_.-]", char) and char not in also:
+            shown = "a space" if char == " " else repr(char)
+            return f"; found {shown}, character {at} of {name!r}"
+    return ""
 
 
 def _schema_text(value: object) -> str:

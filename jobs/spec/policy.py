@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, mo
 
 from jobs.spec.base import AnyInt, Flag, Location, SpecModel, problems_at
 from jobs.spec.durations import Duration, format_duration, parse_duration
-from jobs.spec.fields import MAX_INT64, NonNegativeInt, PositiveInt
+from jobs.spec.fields import MAX_INT64, NonNegativeInt, PositiveInt, refused_character
 from jobs.spec.layers import SORT_BY, STRATEGY, contradictions, contradictions_given, is_given, laid_over
 from jobs.spec.sizes import Size
 from jobs.spec.sorting import SortText
@@ -58,7 +58,10 @@ def _above_the_floor(value: timedelta) -> timedelta:
 
 def _table_or_namespace(value: str) -> str:
     if not _TABLE_OR_NAMESPACE.fullmatch(value):
-        raise ValueError("must be namespace.table, or namespace.* for all tables of a namespace")
+        raise ValueError(
+            "must be namespace.table, with letters, digits, _ and -, or namespace.* for all tables of a namespace"
+            + refused_character(value, also="*")
+        )
     return value
 
 

@@ -105,7 +105,10 @@ def test_killed_anywhere_each_record_is_taken_once(queue: Queue, step: str) -> N
     for offset in range(6):
         queue.put(GOOD if offset % 2 else NULL_AMOUNT, offset, partition=offset % 2)
     assert queue.command(f"{step}=kill") == -signal.SIGKILL
-    assert queue.command("") == 0
+    result = queue.take()
+    # Whatever the killed one had committed, and what it had only noted, is told with the rest.
+    assert (result.read, result.landed, result.dead, result.known) == (6, 3, 3, 0)
+    assert result.earlier == (0 if step == "after_tasks" else 6)
     pipeline = queue.pipeline
     assert pipeline.landed() == Counter({(SOURCE, 3, offset): 1 for offset in (1, 3, 5)})
     assert pipeline.dead() == Counter({(SOURCE, 3, offset): 1 for offset in (0, 2, 4)})
@@ -152,3 +155,17 @@ def test_a_topic_that_is_none_is_told(queue: Queue) -> None:
         take_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), pipeline.stream, ReplayRequest())
     with pytest.raises(FrazilError, match="topic nowhere does not exist"):
         take_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "nowhere", ReplayRequest())
+
+
+def test_a_run_after_a_kill_tells_of_both(queue: Queue) -> None:
+    queue.put(GOOD, 1)
+    assert queue.take().landed == 1
+    for offset in range(2, 6):
+        queue.put(GOOD, offset)
+    assert queue.command("before_commit=kill@2", "--rate", "0.4") == -signal.SIGKILL
+    queue.put(GOOD, 5)
+    queue.put(TRUNCATED, 6)
+    result = queue.take()
+    assert (result.read, result.landed, result.dead, result.known) == (6, 4, 1, 1)
+    assert 0 < result.earlier < 6
+    assert queue.take().read == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.errors import CommitUnknownError, ToleranceError
+from jobs.commit.errors import CommitUnknownError, FencedError, ToleranceError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
@@ -194,7 +194,9 @@ def test_a_batch_that_fails_while_an_end_is_asked_is_told(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(query_module, "_end_of", lambda *given: {})
     monkeypatch.setattr(query_module, "BatchRunner", Runner)
-    stream: Any = SimpleNamespace(folder=SimpleNamespace(new_checkpoint=lambda: tmp_path), spec=spec())
+    stream: Any = SimpleNamespace(
+        folder=SimpleNamespace(new_checkpoint=lambda: tmp_path), spec=spec(), lease=SimpleNamespace(verify=lambda: None)
+    )
     query = StreamQuery(stream, SimpleNamespace(), drain=False, on_batch=lambda *given: None)  # type: ignore[arg-type]
     query._query = Spark()
     told: list[BaseException] = []
@@ -217,6 +219,50 @@ def test_a_batch_that_fails_while_an_end_is_asked_is_told(monkeypatch: pytest.Mo
     assert [str(problem) for problem in told] == ["batch 0 ended with ToleranceError"]
     assert told[0].__cause__ is None
     assert told[0].__suppress_context__
+
+
+class Taken:
+    """A lease that another driver takes."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def verify(self) -> None:
+        if self.lost:
+            raise FencedError("payments", 1, 2, "the lease")
+
+
+@pytest.mark.parametrize("where", ["spark", "batch"])
+def test_who_has_lost_the_stream_is_told_that_and_not_of_the_checkpoint_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    class Spark:
+        def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 - as Spark calls it
+            if where == "spark":
+                raise RuntimeError("batch 4 doesn't exist in checkpoints/1a2b/offsets")
+            # What the successor did away with is missing also where a batch looks for it.
+            query._land(None, 4)  # type: ignore[arg-type]
+            return False
+
+    monkeypatch.setattr(query_module, "BatchRunner", lambda *given: None)
+    made: list[Path] = []
+
+    def new_checkpoint() -> Path:
+        made.append(tmp_path / "checkpoint")
+        return made[-1]
+
+    lease = Taken()
+    stream: Any = SimpleNamespace(folder=SimpleNamespace(new_checkpoint=new_checkpoint), spec=spec(), lease=lease)
+    query = StreamQuery(stream, SimpleNamespace(), drain=True, on_batch=lambda *given: None)  # type: ignore[arg-type]
+    query._query = Spark()
+    with pytest.raises((RuntimeError, FileNotFoundError)):
+        query.wait(1.0)
+    lease.lost = True
+    with pytest.raises(FencedError, match="another driver took over"):
+        query.wait(1.0)
+    with pytest.raises(FencedError):
+        StreamQuery(stream, SimpleNamespace(), drain=True, on_batch=lambda *given: None)  # type: ignore[arg-type]
+    assert len(made) == 1, "the successor's checkpoint stays"
 
 
 @pytest.fixture

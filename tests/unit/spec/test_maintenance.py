@@ -149,6 +149,8 @@ def test_problems_name_line_and_field(text: str, line: int, field: str, sentence
         ("\n  expire: {keep: 2d, time_travel: 2d}\n  tables:\n    - name: a.b\n      expire: {keep: 1d}", 5, "tables[0].expire.keep", "promises (2d)"),
         ("\n  tables:\n    - name: a.b\n    - name: a.b", 4, "tables[1].name", "'a.b' stands here twice"),
         ("{tables: [{name: a}]}", 1, "tables[0].name", "or namespace.* for all tables of a namespace"),
+        ("{tables: [{name: orders.my table}]}", 1, "tables[0].name", "found a space, character 10 of 'orders.my table'"),
+        ("{tables: [{name: 'a.b/c'}]}", 1, "tables[0].name", "found '/', character 4 of 'a.b/c'"),
         ("{tables: [{name: 'a*.b'}]}", 1, "tables[0].name", "must be namespace.table"),
         ("{tables: [{enabled: false}]}", 1, "tables[0].name", "is required and missing"),
         ("{tables: [{name: a.b, compact: {strategy: sort}}]}", 1, "tables[0].compact.strategy", "needs the columns"),
