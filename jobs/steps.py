@@ -16,7 +16,17 @@ from typing import Literal
 from jobs.errors import FrazilError
 
 Kind = Literal[
-    "take over", "recovery", "commit", "dead letters", "stop", "roll", "reset", "replay", "outbox", "maintenance"
+    "take over",
+    "recovery",
+    "commit",
+    "dead letters",
+    "stop",
+    "roll",
+    "reset",
+    "replay",
+    "return",
+    "outbox",
+    "maintenance",
 ]
 
 
@@ -103,6 +113,20 @@ STEPS: dict[str, Step] = {
     ),
     "replay_after_life": Step(
         "replay", "Table and letters agree, the record still stands; there is nothing to do.", "action"
+    ),
+    "return_before_produce": Step(
+        "return", "Which letters go back is noted, the topic has none of them; they are taken anew.", "action"
+    ),
+    "return_before_commit": Step(
+        "return", "The topic holds letters of an open transaction; it is aborted by whoever returns next.", "action"
+    ),
+    "return_after_commit": Step(
+        "return",
+        "The topic has the letters, and they do not know; Kafka's group tells, and the note says which.",
+        "action",
+    ),
+    "return_after_life": Step(
+        "return", "Topic and letters agree, the note still stands; there is nothing to do.", "action"
     ),
     "outbox_before_produce": Step(
         "outbox", "The table has letters that the topic lacks, and Kafka's group says so; they are published again."

@@ -25,6 +25,7 @@ from jobs.runtime.lease import Lease
 from jobs.runtime.replay_opening import replay_session
 from jobs.runtime.replay_session import BATCHES, replay_folder, replay_id
 from jobs.runtime.replay_trial import MAX_BYTES, MAX_LETTERS
+from jobs.runtime.return_note import is_returned
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -72,7 +73,8 @@ def settle(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) ->
 def set_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, note: str) -> int:
     """Set every letter to what the stream's table says after it, or the dead letters, was rolled back.
 
-    A letter that is replayed and whose row is gone becomes new; one whose row stands is replayed.
+    A letter that is replayed and whose row is gone becomes new, unless it went back to a topic; one whose row stands is
+    replayed.
 
     Returns:
         How many letters changed.
@@ -95,7 +97,9 @@ def set_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str,
         for batch in _letters(session.letters, spec.stream, Selection(states=STATES)):
             there = standing(session.sink.table, batch)
             known = np.array([state == "replayed" for state in batch.column("state").to_pylist()], dtype=bool)
-            back = batch.filter(pa.array(known & ~there))
+            # What went back to a topic has no row to be looked for.
+            gone = np.array([is_returned(said) for said in batch.column("note").to_pylist()], dtype=bool)
+            back = batch.filter(pa.array(known & ~there & ~gone))
             come = batch.filter(pa.array(~known & there))
             changed += change_life(
                 session.letters, _changes(back, Change("new", by, note)), epoch=session.epoch, undo=True

@@ -16,7 +16,9 @@ from jobs.commit.target import Target
 from jobs.deadletter.table_upkeep import ensure_life_columns
 from jobs.errors import FrazilError
 from jobs.runtime.lease import Lease, LeaseHeldError
+from jobs.runtime.open_stream import StreamFolder
 from jobs.runtime.replay_session import BATCHES, ReplaySession, landed_batches, replay_folder, replay_id
+from jobs.runtime.return_note import ReturnNote, return_notes
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
@@ -24,12 +26,13 @@ from jobs.steps import step
 
 @contextlib.contextmanager
 def replay_session(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, *, recover: bool = True
+    spec: StreamSpec, settings: Settings, catalog: Catalog, *, recover: bool = True, returning: bool = False
 ) -> Iterator[ReplaySession]:
     """Hold the replays of a stream for the length of the block. The stream itself may run.
 
     Args:
         recover: Whether what earlier replays left is finished first; not if an operator settles it.
+        returning: Whether the caller finishes what a return of letters to a topic left, which takes Kafka.
 
     Raises:
         LeaseHeldError: Another replay of the stream is at work.
@@ -38,6 +41,8 @@ def replay_session(
     folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
     lease = Lease(folder.root, name, settings.lease_ttl.total_seconds())
     refuse_if_replayed(lease, spec.stream)
+    if not returning:
+        refuse_unfinished_return(folder, spec.stream)
     ensure_life_columns(catalog, spec.dead_letter_table)
     sink, letters = (Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table))
     epoch = lease.acquire(above=max(sink.greatest_epoch(), letters.greatest_epoch()))
@@ -103,6 +108,24 @@ def _claim(session: ReplaySession, target: Target) -> None:
             fix=f"`frazil letters {session.spec.stream} --after-rollback WHY`, which sets every letter to what the "
             "table's rows say; where the stream itself has stopped, answer it first (`frazil accept`)",
         ) from None
+
+
+def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:
+    """Letters that went back to a topic, and do not know it yet, must not be taken for others.
+
+    Args:
+        folder: Of the stream's replays.
+
+    Raises:
+        FrazilError: There may be some.
+    """
+    note = next(iter(return_notes(folder)), None)
+    if note is not None:
+        topic = ReturnNote.read(note).topic
+        raise FrazilError(
+            f"stream {stream}: an earlier `frazil replay {stream} --to-topic {topic}` was interrupted within a batch.",
+            fix=f"finish it first: frazil replay {stream} --to-topic {topic}",
+        )
 
 
 def refuse_unfinished_queue(folder: Path, stream: str, topic: str | None = None) -> None:

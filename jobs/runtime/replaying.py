@@ -19,8 +19,8 @@ from jobs.deadletter.replay_result import Progress, ReplayResult, Sums
 from jobs.decode.outcome import Failure
 from jobs.errors import FrazilError
 from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.replay_opening import is_at_rest, refuse_unfinished_queue, replay_session
-from jobs.runtime.replay_session import ReplaySession
+from jobs.runtime.replay_opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
+from jobs.runtime.replay_session import ReplaySession, replay_folder
 from jobs.runtime.replay_trial import (
     MAX_LETTERS,
     ReplayRequest,
@@ -63,6 +63,7 @@ def replay(
     began = time.monotonic()
     sink, letters = tables_for(spec, catalog, request)
     refuse_unfinished_queue(stream_folder(settings, spec.stream).root, spec.stream)
+    refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)
     nothing = Sums()
     if is_at_rest(spec, settings, sink, letters) and not _any_of(letters, spec.stream, request, nothing):
         # It would commit nothing but its claims.

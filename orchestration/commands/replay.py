@@ -20,6 +20,7 @@ from jobs.runtime.opening import connect_catalog
 from jobs.runtime.replay_trial import ReplayRequest
 from jobs.runtime.replay_trial import dry_run as run_dry
 from jobs.runtime.replaying import replay as run
+from jobs.runtime.returning import ReturnResult, return_letters
 from jobs.runtime.translate import told_as_sentences
 from jobs.spec.correction import Correction, load_correction
 from jobs.spec.loading import load_stream
@@ -43,6 +44,7 @@ from resources.deployment import Deployment
 @click.option("--dry-run", is_flag=True, help="Tell how many would succeed, and why others would not; touch nothing.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N letters per second.")
 @click.option("--from-topic", metavar="TOPIC", help="Take the dead letters of a Kafka Connect sink instead.")
+@click.option("--to-topic", metavar="TOPIC", help="Put the letters into a topic as the records that they were instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_obj
 def replay(
@@ -52,6 +54,7 @@ def replay(
     dry_run: bool,
     rate: float | None,
     from_topic: str | None,
+    to_topic: str | None,
     as_json: bool,
     **selected: Any,
 ) -> None:
@@ -64,6 +67,12 @@ def replay(
     selection = selection_of(**selected)
     correction = load_correction(stream_file(deployment, stream), correction_file) if correction_file else None
     request = ReplayRequest(selection, correction, rate, asker())
+    if to_topic and (from_topic or correction):
+        raise FrazilError(
+            "--to-topic puts letters into a topic as the records that they were: it takes neither --from-topic nor "
+            "--correction.",
+            fix=f"frazil replay {stream} --to-topic {to_topic}",
+        )
     with told_as_sentences(settings, stream), connect_catalog(settings) as catalog:
         if from_topic:
             if any(selected.values()):
@@ -75,6 +84,13 @@ def replay(
             with _bar(f"{from_topic} to {spec.table.name}") as told:
                 taken = take(spec, settings, catalog, from_topic, request, on_progress=told)
             print_json(asdict(taken)) if as_json else _tell_queue(taken, spec.dead_letter_table)
+            return
+        if to_topic:
+            with _bar(f"letters of {stream} to {to_topic}") as told:
+                back = return_letters(spec, settings, catalog, to_topic, request, dry_run=dry_run, on_progress=told)
+            print_json(asdict(back)) if as_json else _tell_return(back)
+            if back.unreadable:
+                raise SystemExit(1)
             return
         with _bar(f"letters of {stream}") as told:
             if dry_run:
@@ -148,6 +164,24 @@ def _tell(result: ReplayResult, correction: Correction | None) -> None:
         click.echo(f"  Next: frazil replay {stream} … without --dry-run")
     elif result.failed:
         click.echo(f"  Next: frazil letters {stream}")
+
+
+def _tell_return(result: ReturnResult) -> None:
+    if result.recovered:
+        click.echo(
+            f"{result.stream}: {result.recovered:,} letters that an interrupted replay had put there know it now"
+        )
+    went = "would go" if result.dry_run else "went"
+    nothing = "; nothing was changed" if result.dry_run else f" ({result.replay})"
+    click.echo(
+        f"{result.stream}: {result.returned:,} records of {result.selected:,} letters {went} to {result.topic}{nothing}"
+    )
+    for why, count in sorted(result.left.items()):
+        click.echo(f"  {count:,} letters are left as they are: {why}")
+    for problem in result.problems:
+        click.echo(f"  {problem}")
+    if result.dry_run and result.returned:
+        click.echo(f"  Next: frazil replay {result.stream} --to-topic {result.topic} … without --dry-run")
 
 
 def _tell_queue(result: QueueResult, letters: str) -> None:

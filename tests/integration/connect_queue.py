@@ -60,8 +60,8 @@ class Queue:
         spec, settings, catalog = pipeline.spec(), pipeline.settings(), pipeline.catalog()
         return take(spec, settings, catalog, topic or self.topic, ReplayRequest(), **options)
 
-    def command(self, steps: str) -> int:
+    def command(self, steps: str, *more: str) -> int:
         """Empty it by the command, with steps armed; returns the exit status."""
         pipeline = self.pipeline
-        command = ("--home", str(pipeline.home), "replay", pipeline.stream, "--from-topic", self.topic)
+        command = ("--home", str(pipeline.home), "replay", pipeline.stream, "--from-topic", self.topic, *more)
         return Forked(frazil, *command, env={"FRAZIL_STEPS": steps}, folder=pipeline.home).wait()
