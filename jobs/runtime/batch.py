@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.commit.decide import Need, Ranges, need
-from jobs.commit.errors import GapError
+from jobs.commit.errors import GapError, ToleranceError
 from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max, spark_offsets
 from jobs.commit.pending import Pending, PendingTarget
 from jobs.commit.stamp_parts import Counts
@@ -26,6 +26,7 @@ from jobs.runtime.durable import put_in_place, remove_durably, staged_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.retry import describe, retried
+from jobs.runtime.stopped_letter import offer_stopped
 from jobs.runtime.task_results import BatchDone, TaskResults, drop_files
 from jobs.steps import step
 
@@ -161,7 +162,7 @@ class BatchRunner:
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:
-            self._breaker.check(results)
+            self._judge(results)
             self._check_topics(end)
             # The clock before the log's end: what arrives between the two is not counted as in.
             now_ms = time.time_ns() // 1_000_000
@@ -171,6 +172,14 @@ class BatchRunner:
             drop_files(results, stream.targets, keep=frozenset())
             raise
         return Prepared(seen, results, tasks_ended, now_ms, latest)
+
+    def _judge(self, results: TaskResults) -> None:
+        try:
+            self._breaker.check(results)
+        except ToleranceError as stop:
+            if said := offer_stopped(self._stream, results):
+                raise type(stop)(f"{stop.message} {said}", fix=stop.fix) from None
+            raise
 
     def _check_topics(self, end: dict[TopicPartition, int]) -> None:
         now = self._kafka.identities({partition.topic for partition in end})

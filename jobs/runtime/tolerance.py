@@ -36,7 +36,7 @@ def check_tolerance(
     if not counts.dead:
         return
     if spec.errors.tolerance == "none":
-        first = min(_examples(tallies).values(), key=lambda example: (example.topic, example.partition, example.offset))
+        first = first_failed(tallies)
         raise ToleranceError(
             f"stream {spec.stream} tolerates no failed record, and {counts.dead} of {counts.read} failed; "
             f"{_described(first)}. Nothing of the batch is committed.",
@@ -57,6 +57,11 @@ def check_tolerance(
             fix=f"correct the producer, or decode.schema in streams/{spec.stream}.yaml, or raise {key} there{unset}; "
             f"then {'frazil start' if spec.continuous else 'frazil run'} {spec.stream}",
         )
+
+
+def first_failed(tallies: Sequence[Tally]) -> Example:
+    """The record that a stream without tolerance names when it stops."""
+    return min(_examples(tallies).values(), key=lambda example: (example.topic, example.partition, example.offset))
 
 
 def _exceeded(

@@ -148,6 +148,7 @@ class LetterTopic(SpecModel):
         partitions: Of a topic that frazil creates; 1 without it.
         replication_factor: Of a topic that frazil creates; has to be said with ``create``.
         publish: Whether letters that are older than the topic are published as well (``all``) or not (``new``).
+        stops: Whether a stream with ``tolerance: none`` puts the record there that stopped it, as Connect does.
         kafka: Where it is, if not in the Kafka of the settings.
     """
 
@@ -156,6 +157,7 @@ class LetterTopic(SpecModel):
     partitions: PositiveInt | None = None
     replication_factor: PositiveInt | None = None
     publish: Literal["new", "all"] = "new"
+    stops: Flag = False
     kafka: LetterCluster | None = None
 
     @model_validator(mode="after")
@@ -273,4 +275,6 @@ def generation_part(errors: Errors) -> dict[str, Any]:
             del letters["mask"]
         if letters["topic"] is None:
             del letters["topic"]
+        elif not letters["topic"]["stops"]:
+            del letters["topic"]["stops"]
     return dumped

@@ -137,6 +137,7 @@ def test_a_correction_that_is_none_is_told_by_file_and_line(world: LettersWorld)
         (["--offsets", "t:0:9-3"], "ends before it begins"),
         (["--where", "nothing ="], "cannot be read"),
         (["--from-topic", "q", "--reason", "x"], "has no selection"),
+        (["--from-topic", "q", "--to-topic", "t"], "it takes neither --from-topic nor --correction"),
     ],
 )
 def test_what_means_nothing_is_told(world: LettersWorld, arguments: list[str], said: str) -> None:

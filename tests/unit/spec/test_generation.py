@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jobs.spec.errors import generation_part
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
@@ -37,6 +38,7 @@ def spec_with(change: Callable[[dict[str, Any]], Any] = lambda _: None) -> Strea
         {"errors": {"tolerance": "all"}},
         {"errors": {"retry": {"timeout": "5m"}}},
         {"errors": {"dead_letters": {"topic": "dead"}}},
+        {"errors": {"dead_letters": {"topic": {"name": "dead", "stops": True}}}},
         {"errors": {"dead_letters": {"mask": {"headers": ["h"]}}}},
         {"decode": {"value": "json", "schema": "id string"}},
         {"table": {"name": "orders.payments", "properties": {"a": "b"}}},
@@ -66,6 +68,20 @@ def test_it_changes_with_what_a_driver_is_started_anew_for(more: dict[str, Any],
 def test_it_stays_with_what_only_describes_or_watches(more: dict[str, Any], tmp_path: Path) -> None:
     settings = Settings.embedded(tmp_path)
     assert generation(spec_with(lambda data: data.update(more)), settings) == generation(spec_with(), settings)
+
+
+def test_what_a_file_of_an_earlier_version_says_gives_the_generation_that_it_had() -> None:
+    spec = spec_with(lambda data: data.update(errors={"dead_letters": {"topic": "dead"}}))
+    topic = {
+        "name": "dead",
+        "create": False,
+        "partitions": None,
+        "replication_factor": None,
+        "publish": "new",
+        "kafka": None,
+    }
+    assert generation_part(spec_with().errors) == {"tolerance": "data", "stop_above": None, "dead_letters": None}
+    assert generation_part(spec.errors)["dead_letters"] == {"table": None, "topic": topic}
 
 
 def test_how_long_letters_stay_is_no_matter_of_the_driver_s(tmp_path: Path) -> None:
