@@ -65,6 +65,7 @@ def test_the_rate_of_a_correction_goes_before_that_of_the_file(
     request = ReplayRequest(correction=correction, rate=asked)
     size: Any = SimpleNamespace(most=100)
     spec = load_stream(path)
-    result = connect_queue._run(runner, size, stream, spec, "payments.dlq", request, 0.0, lambda told: None)
+    earlier = QueueCounts()
+    result = connect_queue._run(runner, size, stream, spec, "payments.dlq", request, 0.0, earlier, lambda told: None)
     assert (runner.ends, result.read) == (ends, 25)
     assert len(pauses) == len(ends) - 1
