@@ -71,6 +71,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         "records_dead": counts.dead,
         "tombstones": counts.tombstones,
         "consumer_lag_records": sum(drained.lag.values()),
+        "undecided_records": sum(drained.undecided.values()),
         "offsets": dg.MetadataValue.json(offsets(drained.positions)),
         "batches": len(batches),
         "data_files": sum(batch.files for batch in batches),

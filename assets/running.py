@@ -57,7 +57,7 @@ def running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, ta
     if work.unknown_fields:
         metadata["unknown_fields"] = counts_table("field", work.unknown_fields)
     if work.total_lag is not None:
-        metadata["consumer_lag_records"] = work.total_lag
+        metadata |= {"consumer_lag_records": work.total_lag, "undecided_records": work.total_undecided}
     if work.valid_through_ms is not None:
         through = datetime.fromtimestamp(work.valid_through_ms / 1000, UTC)
         metadata["complete_through"] = dg.MetadataValue.timestamp(through)

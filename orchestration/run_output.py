@@ -87,9 +87,10 @@ def print_summary(console: Console, facts: dict[str, Any]) -> None:
         count = "Dead letters" if waiting is None else f"{waiting:,} dead letters"
         said = f"{count} are in the table and not in their topic; the next run publishes them. {problem}"
         console.print(said, style="yellow", markup=False, soft_wrap=True)
-    records = facts["records"]
+    records, undecided = facts["records"], facts["undecided_records"]
     if not records["read"]:
-        console.print(f"{facts['stream']}: nothing new; the table has everything the topics hold.")
+        has = f"all but {undecided:,} records of open transactions" if undecided else "everything the topics hold"
+        console.print(f"{facts['stream']}: nothing new; the table has {has}.")
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
@@ -109,6 +110,8 @@ def print_summary(console: Console, facts: dict[str, Any]) -> None:
     if facts["commit_share"] is not None:
         table.add_row("share of time in commits", f"{facts['commit_share']:.1%}")
     table.add_row("lag", f"{facts['lag']:,}")
+    if undecided:
+        table.add_row("in open transactions", f"{undecided:,}")
     done = "landed" if records["landed"] else "[red]nothing landed[/]; committed"
     console.print(f"[bold]{facts['stream']}[/]: {done} in snapshot {facts['snapshot_id']}")
     console.print(table)

@@ -128,6 +128,7 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
         "retired_topics": list(drained.retired),
         "position": by_topic(drained.positions),
         "lag": sum(drained.lag.values()),
+        "undecided_records": sum(drained.undecided.values()),
         "snapshot_id": drained.snapshot_id,
         "dead_letter_snapshot_id": drained.dead_letter_snapshot_id,
         "valid_through_ms": drained.valid_through_ms,

@@ -51,6 +51,8 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "records_passed": sum(status.position.values()),
         "lag": status.lag,
         "lag_by_partition": by_topic(status.lag_by),
+        "undecided_records": status.undecided_records,
+        "undecided_since": _time(status.undecided_since),
         "records_per_second": status.rate,
         "rows": status.rows,
         "dead": status.dead,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from jobs.commit.offsets import TopicPartition
+from jobs.runtime.open_transactions import HANGING_SECONDS
 from jobs.runtime.unknown_fields import UnknownFields
 from jobs.supervise.heartbeat import LastError
 
@@ -23,13 +24,15 @@ class StreamStatus:
         failures: Launches before the newest one that failed in a row.
         position: Next offset per partition.
         lag: Records between the position and the end of the log; `lag_by` per partition.
+        undecided_records: Records of open transactions behind that end; `undecided_since` when the one that has waited
+            longest was first seen, by a driver's word.
         rate: Records read per second within the last minutes.
         rows: Of the table, whoever wrote them.
         dead: Rows of the dead-letter table; `reasons` those since the driver started, by error class.
         unknown_fields: Keys that the schema does not declare, under the present configuration; `unexpected` those that
             the file does not leave out on purpose, and `unknown_field_facts` all of them as data.
         unpublished_letters: Dead letters that their topic lacks, as the newest driver said; `outbox_error` why.
-        complete_through: Every record with an older timestamp is in the table.
+        complete_through: Every record that had come by then is in the table.
         file_problem: What is wrong with the stream's file.
         error: The newest driver's error; `fix` the next command, for it or for the state.
         decision: What the supervisor's last tick made of the stream.
@@ -64,6 +67,8 @@ class StreamStatus:
     position: dict[TopicPartition, int] = field(default_factory=dict)
     lag: int | None = None
     lag_by: dict[TopicPartition, int] = field(default_factory=dict)
+    undecided_records: int | None = None
+    undecided_since: datetime | None = None
     rate: float | None = None
     rows: int | None = None
     dead: int | None = None
@@ -76,6 +81,12 @@ class StreamStatus:
     last_commit: datetime | None = None
     complete_through: datetime | None = None
     unknown: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether records have waited for the end of a transaction for longer than brokers let one be open."""
+        since = self.undecided_since
+        return since is not None and (datetime.now(UTC) - since).total_seconds() > HANGING_SECONDS
 
     @property
     def driven(self) -> bool:

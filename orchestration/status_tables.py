@@ -92,6 +92,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "complete through": f"{ago(status.complete_through)}",
         "rate": "–" if status.rate is None else f"{status.rate:,.1f} records per second",
         "lag": _unless(status, "kafka", thousands(status.lag)),
+        **_undecided(status),
         "log": status.log or "–",
         "Spark UI": status.ui_url or "–",
         "metrics": status.metrics_url or "–",
@@ -127,6 +128,14 @@ def _unknown_fields(status: StreamStatus) -> dict[str, str]:
     for path in status.unexpected[:_SHOWN_FIELDS]:
         lines[f"  {path}"] = known.sentence(path).removeprefix(f"{path} ")
     return lines | {"  next": known.advice(status.unexpected[0], status.stream)}
+
+
+def _undecided(status: StreamStatus) -> dict[str, str]:
+    """What waits for the end of transactions, where anything does."""
+    if not status.undecided_records:
+        return {}
+    since = f", none decided since {_instant(status.undecided_since)}" if status.undecided_since else ""
+    return {"undecided": f"{status.undecided_records:,} records of open transactions{since}"}
 
 
 def _letter_topic(status: StreamStatus) -> dict[str, str]:
@@ -182,6 +191,8 @@ def _troubles(status: StreamStatus) -> list[str]:
         troubles.append(f"{status.state}: {status.error.message}")
     elif status.state in ("dead", "frozen", "halted"):
         troubles.append(status.decision or f"{status.state}; its log is {status.log or 'not there'}")
+    if status.hangs:
+        troubles.append(f"a transaction that nobody ends holds up {_undecided(status)['undecided']}")
     return troubles
 
 

@@ -16,6 +16,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease, LeaseRecord
 from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.open_transactions import find_hanging
 from jobs.runtime.unknown_fields import read_unknown_fields
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
@@ -89,6 +90,10 @@ def driver_status(
         status.holder = f"process {now.holder.pid} on {now.holder.host}"
     if now.beat is not None:
         _take_from_beat(status, now.beat, lives=now.driver is not None and now.driver.beat is not None)
+        if status.hangs:
+            (topic, partitions), *_ = now.beat.work.undecided.items()
+            held = TopicPartition(topic, int(next(iter(partitions))))
+            status.fix = status.fix or find_hanging(held, settings.kafka.bootstrap_servers or "…")
     return status
 
 
@@ -106,6 +111,9 @@ def _take_from_beat(status: StreamStatus, beat: Heartbeat, *, lives: bool) -> No
     status.ui_url, status.metrics_url = beat.ui_url, beat.metrics_url
     status.epoch = beat.epoch or status.epoch
     status.batch, status.rate, status.lag = work.batch, work.recent.rate, work.total_lag
+    status.undecided_records = work.total_undecided
+    if work.undecided_since is not None:
+        status.undecided_since = _instant(work.undecided_since * 1000)
     status.position, status.lag_by = _flat(work.position), _flat(work.lag)
     if work.last_commit_at is not None:
         status.last_commit = _instant(work.last_commit_at * 1000)
@@ -173,9 +181,10 @@ def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> Non
         return
     fresh = [at for at in partitions if at not in status.position]
     begin = (kafka.earliest(fresh) if fresh else {}) | status.position
-    status.lag_by = {at: max(0, end - begin[at]) for at, end in kafka.latest(partitions).items()}
-    status.lag = sum(status.lag_by.values())
-    if status.lag == 0:
+    ends = kafka.ends(partitions)
+    status.lag_by = {at: max(0, end - begin[at]) for at, end in ends.latest.items()}
+    status.lag, status.undecided_records = sum(status.lag_by.values()), sum(ends.undecided().values())
+    if status.lag == 0 and not status.undecided_records:
         # As the checks see it: a stream that stands at the end of its topics is complete through now.
         status.complete_through = datetime.now(UTC)
 

@@ -15,7 +15,7 @@ from jobs.commit.history import History
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
 from jobs.commit.stamp_parts import Counts, Decision
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import unread
+from jobs.commit.start import NOWHERE, unread
 from jobs.errors import FrazilError
 
 NewStamps = dict[str, Stamp]
@@ -131,14 +131,26 @@ def _left_behind(
     return new
 
 
-def recreated_topic(stamps: NewestStamps, anchor: str, topic: str, identity: str, latest: Positions) -> NewStamps:
+def recreated_topic(
+    stamps: NewestStamps,
+    anchor: str,
+    topic: str,
+    identity: str,
+    latest: Positions,
+    departures: Positions = NOWHERE,
+) -> NewStamps:
     """Answer to a topic that was deleted and created again: read the new one from its beginning.
 
-    A topic that is still the same one, and whose log was cut, is read on from its end: what it holds has landed.
+    A topic that is still the same one, and whose log was cut, is read on from where it departs from what was read, or
+    where that is not known from its end: what it holds before has landed.
+
+    Args:
+        latest: The ends of the logs.
+        departures: Where they depart from what was read, no less than what they keep.
     """
     before = _anchored(stamps, anchor)
     if before.topics.get(topic) == identity:
-        return _cut_topic(stamps, before, anchor, topic, latest)
+        return _cut_topic(stamps, before, anchor, topic, latest, departures)
 
     def without(positions: Positions) -> dict[TopicPartition, int]:
         return {partition: offset for partition, offset in positions.items() if partition.topic != topic}
@@ -159,11 +171,15 @@ def recreated_topic(stamps: NewestStamps, anchor: str, topic: str, identity: str
     return _anchor_last(new, anchor)
 
 
-def _cut_topic(stamps: NewestStamps, anchored: Stamp, anchor: str, topic: str, latest: Positions) -> NewStamps:
+def _cut_topic(
+    stamps: NewestStamps, anchored: Stamp, anchor: str, topic: str, latest: Positions, departures: Positions
+) -> NewStamps:
+    # A log that departs from what was read may keep nothing of that any more: it goes on where it stands, unless what
+    # retention has removed since stops it, and is known as another log all the same.
     cut = {
-        partition: latest[partition]
+        partition: min(offset, latest.get(partition, offset), departures.get(partition, offset))
         for partition, offset in anchored.position.items()
-        if partition.topic == topic and latest.get(partition, offset) < offset
+        if partition.topic == topic and (partition in departures or latest.get(partition, offset) < offset)
     }
     if not cut:
         raise NothingToAcceptError(f"topic {topic} is the one that the stream has read", fix="frazil status")
@@ -181,6 +197,7 @@ def _cut_topic(stamps: NewestStamps, anchored: Stamp, anchor: str, topic: str, l
             stamp.decided(Decision("cut_topic", again=again)),
             start=lowered(stamp.start),
             position=lowered(stamp.position),
+            marks={partition: mark for partition, mark in stamp.marks.items() if partition not in cut},
         )
     return _anchor_last(new, anchor)
 

@@ -99,7 +99,7 @@ def pack_parts(parts: Mapping[TopicPartition, Part], start: Mapping[TopicPartiti
         while len(entry) > 1 and not entry[-1]:
             entry.pop()
         topics.setdefault(partition.topic, {})[partition.partition] = entry if len(entry) > 1 else entry[0]
-    return {topic: _dense(entries) for topic, entries in topics.items()}
+    return {topic: by_number(entries) for topic, entries in topics.items()}
 
 
 def unpack_parts(packed: Mapping[str, Any], start: Mapping[TopicPartition, int]) -> dict[TopicPartition, Part]:
@@ -141,7 +141,8 @@ def unpack_decision(packed: Mapping[str, Any]) -> Decision:
     )
 
 
-def _dense(entries: dict[int, Any]) -> Any:
+def by_number(entries: dict[int, Any]) -> Any:
+    """Entries by partition: as a list with the partition as index, or as a map where that is shorter."""
     last = max(entries)
     if len(entries) * 2 > last:
         return [entries.get(number) for number in range(last + 1)]

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from jobs.commit.log_marks import Mark, pack_marks, standing, unpack_marks
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_parts import (
     Counts,
@@ -62,6 +63,8 @@ class Stamp:
         decision: With `accept`: what was decided about this table's records. Stamps of earlier versions have none.
         moved: The sequence number of the stream's last stamp on this table that is no claim, itself included, 0 if
             there is none: claims may be lost, that one not. Set by the commit; None in stamps of earlier versions.
+        marks: On the anchor: the last record read of each partition, where the leader epochs of its log are known. A
+            mark of another position than the stamp's does not count. Stamps of earlier versions have none.
     """
 
     stream: str
@@ -94,6 +97,8 @@ class Stamp:
         """This stamp as it is committed with a snapshot of this sequence number, after the stream's stamp `before`."""
         moved = sequence if self.kind != "claim" else before.last_move if before else 0
         return replace(self, sequence=sequence, moved=moved)
+
+    marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
 
     def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
@@ -154,6 +159,7 @@ class Stamp:
             "seq": self.sequence,
             "parts": pack_parts(self.parts, self.start),
             "decided": pack_decision(self.decision) if self.decision else None,
+            "marks": pack_marks(standing(self.marks, self.position)),
         }
         document |= {key: value for key, value in optional.items() if value}
         if self.moved is not None:
@@ -196,6 +202,7 @@ class Stamp:
             parts=unpack_parts(document.get("parts", {}), start),
             decision=unpack_decision(document["decided"]) if "decided" in document else None,
             moved=document.get("moved"),
+            marks=unpack_marks(document.get("marks", {}), position),
         )
 
 

@@ -20,12 +20,27 @@ class LogState:
     Attributes:
         topics: Kafka's id of each topic that exists and is subscribed.
         earliest: The first offset still kept, per partition.
-        latest: The end of the log, per partition.
+        latest: The end of the log, per partition; with read_committed the end of what is decided.
+        watermarks: The end of all that is there, records of open transactions included.
+        leader_epochs: The epoch of each partition's leader, where the brokers say it.
+        seen_ms: When the ends were not yet asked for, milliseconds since 1970.
     """
 
     topics: dict[str, str]
     earliest: Positions
     latest: Positions
+    watermarks: Positions = field(default_factory=dict)
+    leader_epochs: Positions = field(default_factory=dict)
+    seen_ms: int | None = None
+
+    def undecided(self) -> dict[TopicPartition, int]:
+        """Offsets behind the end of what is decided, of partitions that have any."""
+        return undecided(self.latest, self.watermarks)
+
+
+def undecided(latest: Positions, watermarks: Positions) -> dict[TopicPartition, int]:
+    """Offsets between the end of what is decided and the end of all, of partitions that have any."""
+    return {p: high - latest[p] for p, high in watermarks.items() if high > latest[p]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ def starting_point(
     first_start: Positions,
     subscribed: Callable[[str], bool],
     reached: Positions = NOWHERE,
+    departures: Positions = NOWHERE,
 ) -> StartingPoint:
     """Decide where to begin.
 
@@ -64,9 +80,11 @@ def starting_point(
         first_start: Where the spec's `start` points to; used when there is no stamp at all.
         subscribed: Whether the spec names a topic.
         reached: Where the target that is furthest stands; beyond `known` while a batch is half committed.
+        departures: Where the log is no longer the one that was read, of partitions of which that is known.
 
     Raises:
-        TopicRecreatedError: A topic has another id than when it was read, or ends before the stream's position.
+        TopicRecreatedError: A topic has another id than when it was read, or its log was cut before the stream's
+            position.
         TopicLostError: A topic is gone and was not read to its known end, or not landed on every target.
         OffsetsLostError: Retention removed records that were not read.
     """
@@ -86,6 +104,7 @@ def starting_point(
                 fix=f"`frazil accept {stream} --lost-topic {topic}` to go on without them",
             )
     check_identity(stream, anchor.topics, log.topics)
+    check_continuity(stream, anchor.position, departures)
     _check_offsets(stream, known, log)
     offsets = {partition: known.get(partition, log.earliest[partition]) for partition in log.earliest}
     kept = {partition: offset for partition, offset in known.items() if partition.topic in dropped}
@@ -117,6 +136,28 @@ def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str
                 "its offsets begin anew, so the stream's position means nothing for it.",
                 fix=f"`frazil accept {stream} --recreated-topic {topic}` to read the new topic from its beginning",
             )
+
+
+def check_continuity(stream: str, position: Positions, departures: Positions) -> None:
+    """Refuse to go on when a log no longer holds what was read of it, though it may have grown past the position since.
+
+    Args:
+        position: Up to where it was read.
+        departures: Where a log is no longer the one that was read.
+
+    Raises:
+        TopicRecreatedError: Naming the first such topic, and all of its partitions.
+    """
+    if not departures:
+        return
+    topic = min(departures).topic
+    read = {p: OffsetRange(min(at, position[p]), position[p]) for p, at in departures.items() if p.topic == topic}
+    raise TopicRecreatedError(
+        f"stream {stream}: the log of topic {topic} was cut: {describe(read)} were read, and are gone from it or hold "
+        "other records now (a broker lost its disk, or one that had not copied all became the leader).",
+        fix=f"`frazil accept {stream} --recreated-topic {topic}` to read what the log holds there now; "
+        "what was landed stays",
+    )
 
 
 def _check_offsets(stream: str, known: Positions, log: LogState) -> None:

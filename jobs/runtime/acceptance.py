@@ -12,6 +12,7 @@ from jobs.commit.history import History
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
+from jobs.runtime.continuity import departed
 from jobs.runtime.durable import remove_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease
@@ -112,6 +113,7 @@ def _decision(
         identity = kafka.identities([answer.recreated_topic]).get(answer.recreated_topic)
         if identity is None:
             raise FrazilError(f"topic {answer.recreated_topic} does not exist", fix="frazil validate")
-        latest = kafka.state(spec.source).latest
-        return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, latest)
+        log, newest = kafka.state(spec.source), stamps.get(anchor)
+        departures = {p: max(at, log.earliest[p]) for p, at in departed(newest, log, kafka).items()}
+        return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, log.latest, departures)
     return accept.lost_offsets(stamps, anchor, kafka.state(spec.source).earliest)

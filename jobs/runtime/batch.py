@@ -22,6 +22,8 @@ from jobs.errors import FrazilError
 from jobs.runtime.batch_stamps import batch_stamp, stamp_for
 from jobs.runtime.batch_tasks import Prepared, run_tasks, slice_plan
 from jobs.runtime.breaker import Breaker
+from jobs.runtime.completeness import Sighting
+from jobs.runtime.continuity import Continuity
 from jobs.runtime.durable import put_in_place, remove_durably, staged_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
@@ -52,6 +54,9 @@ class BatchRunner:
         self._kafka: KafkaLog = kafka
         self._wait: Callable[[float], bool] = wait
         self._breaker: Breaker = Breaker(stream)
+        self._continuity: Continuity = Continuity(stream, kafka)
+        seen_ms = stream.log.seen_ms
+        self._sighting: Sighting | None = None if seen_ms is None else Sighting(seen_ms, stream.log.watermarks)
         self._complete: dict[TopicPartition, int] = dict(stream.begin.offsets)
         # Of the batch at hand: what an attempt counted whose anchor landed and whose tasks ran again for the others.
         self._counted: Counts = Counts()
@@ -125,8 +130,10 @@ class BatchRunner:
                 "batch %d: tries again in %.1f s after %s", batch, pause, describe(problem)
             ),
         )
-        results, latest = made.results, made.latest
-        stamp = batch_stamp(stream, batch, ranges, end, results, latest, made.now_ms)
+        results, latest, now = made.results, made.ends.latest, made.sighting
+        stamp = batch_stamp(stream, batch, ranges, end, results, made.ends, now, self._sighting)
+        if self._sighting is None or self._sighting.reached(end):
+            self._sighting = now
         landed = self._commit(self._pending(stamp, ranges, results, needs, made.seen), results, end)
         if not landed:
             return None
@@ -143,6 +150,7 @@ class BatchRunner:
             files=sum(len(files) for files in results.files.values()),
             letters=results.rows().get(stream.dead_letters.name, 0),
             causes=results.causes(),
+            undecided=made.ends.undecided(),
         )
 
     def _prepare(
@@ -165,13 +173,14 @@ class BatchRunner:
             self._judge(results)
             self._check_topics(end)
             # The clock before the log's end: what arrives between the two is not counted as in.
-            now_ms = time.time_ns() // 1_000_000
-            latest = self._kafka.latest(end)
+            seen_ms = time.time_ns() // 1_000_000
+            ends = self._kafka.ends(end)
+            self._continuity.check(ends, results)
         except FrazilError:
             # Nothing is noted or committed yet, so nobody can ever reference these.
             drop_files(results, stream.targets, keep=frozenset())
             raise
-        return Prepared(seen, results, tasks_ended, now_ms, latest)
+        return Prepared(seen, results, tasks_ended, ends, seen_ms)
 
     def _judge(self, results: TaskResults) -> None:
         try:

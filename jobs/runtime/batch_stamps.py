@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.commit.decide import Ranges
+from jobs.commit.log_marks import standing
 from jobs.commit.offsets import Positions
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
+from jobs.runtime.completeness import Sighting, valid_through
+from jobs.runtime.kafka_log import LogEnds
 from jobs.runtime.open_stream import OpenStream
-from jobs.runtime.task_results import TaskResults, valid_through
+from jobs.runtime.task_results import TaskResults
 
 
 def batch_stamp(
@@ -18,8 +21,9 @@ def batch_stamp(
     ranges: Ranges,
     end: Positions,
     results: TaskResults,
-    latest: Positions,
-    now_ms: int,
+    ends: LogEnds,
+    now: Sighting,
+    earlier: Sighting | None,
 ) -> Stamp:
     """What the stamps of a batch have in common.
 
@@ -27,12 +31,15 @@ def batch_stamp(
         batch: Spark's number of it.
         ranges: The batch's.
         end: The next offsets after it, of every partition.
-        latest: The ends of the log, asked for after `now_ms`, milliseconds since 1970.
+        ends: The ends of the logs, after the tasks had read.
+        now: The same with their time.
+        earlier: The ends of the logs at an earlier time.
     """
     newest = stream.anchor.newest
     kept = stream.begin.kept
     # Of topics that the spec does not name now the end stays known, or one that goes meanwhile would pass for read.
-    ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
+    known_ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
+    position = {**kept, **end}
     return Stamp(
         stream.spec.stream,
         "batch",
@@ -40,14 +47,13 @@ def batch_stamp(
         stream.epoch,
         stream.spec.config_hash,
         start=kept | {partition: range_.start for partition, range_ in ranges.items()},
-        position={**kept, **end},
-        ends=ends | {p: at for p, at in latest.items() if at > end[p]},
-        valid_through_ms=valid_through(
-            end, latest, results.tallies, newest.valid_through_ms if newest else None, now_ms
-        ),
+        position=position,
+        ends=known_ends | {p: at for p, at in ends.latest.items() if at > end[p]},
+        valid_through_ms=valid_through(end, now, results.tallies, newest.valid_through_ms if newest else None, earlier),
         rows=results.rows(),
         counts=results.counts(),
         generation=stream.generation,
+        marks=results.marks(position, standing(newest.marks, newest.position) if newest else {}),
     )
 
 
@@ -57,7 +63,7 @@ def stamp_for(stream: OpenStream, name: str, stamp: Stamp, ranges: Ranges, resul
     parts = results.parts(ranges, stream.positions[name], letters=not is_anchor)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
     if not is_anchor:
-        return stamp
+        return replace(stamp, marks={})
     uuids = {each: target.uuid for each, target in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}

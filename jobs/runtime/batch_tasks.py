@@ -12,8 +12,9 @@ import msgspec
 from pyiceberg.manifest import DataFile
 
 from jobs.commit.decide import Need, Ranges
-from jobs.commit.offsets import TopicPartition
 from jobs.commit.target import Seen, Target
+from jobs.runtime.completeness import Sighting
+from jobs.runtime.kafka_log import LogEnds
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.retry import RAISED
 from jobs.runtime.slice_client import reader_options
@@ -36,15 +37,20 @@ class Prepared:
         seen: The tables as the tasks saw them.
         results: What the tasks wrote and counted.
         tasks_ended: When, of the monotonic clock.
-        now_ms: Before the log's ends were asked for, milliseconds since 1970.
-        latest: The log's ends.
+        ends: The logs' ends after that.
+        seen_ms: Before they were asked for, milliseconds since 1970.
     """
 
     seen: dict[str, Seen]
     results: TaskResults
     tasks_ended: float
-    now_ms: int
-    latest: dict[TopicPartition, int]
+    ends: LogEnds
+    seen_ms: int
+
+    @property
+    def sighting(self) -> Sighting:
+        """The logs' ends with their time."""
+        return Sighting(self.seen_ms, self.ends.watermarks)
 
 
 def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: SparkContext) -> TaskResults:

@@ -37,6 +37,7 @@ class Drained:
         batches: The batches that committed something, in order.
         positions: Where the stream stands.
         lag: Records per partition that came after the drain had begun.
+        undecided: Records per partition of transactions that were open, behind those.
         seconds: From the start of the query to its end.
         refusals: Commits that were refused because somebody else committed first.
         letters: How it stands with the topic of the dead letters; None without one.
@@ -48,6 +49,7 @@ class Drained:
     batches: list[BatchDone] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     lag: dict[TopicPartition, int] = field(default_factory=dict)
+    undecided: dict[TopicPartition, int] = field(default_factory=dict)
     snapshot_id: int | None = None
     dead_letter_snapshot_id: int | None = None
     valid_through_ms: int | None = None
@@ -95,6 +97,7 @@ def drain(
         total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
         on_open(stream, total)
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
+        result.undecided = stream.log.undecided()
         with publishing_letters(stream, settings) as letters:
             unknown = UnknownFieldsNote(stream.folder.root, spec.config_hash)
 
@@ -133,7 +136,7 @@ def _run_queries(
         result.positions = end
         if done.counts.read:
             result.counts += done.counts
-            result.lag = done.lag
+            result.lag, result.undecided = done.lag, done.undecided
             result.batches.append(done)
         on_landed(done)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from jobs.commit.log_marks import Marks
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.start import LogState
+from jobs.commit.start import LogState, undecided
 from jobs.errors import FrazilError
+from jobs.runtime.log_check import departures
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source, StartTimestamp
@@ -20,6 +24,13 @@ from jobs.spec.source import Source, StartTimestamp
 T = TypeVar("T")
 # Kafka's own; a pattern does not mean them, and Spark's subscription by pattern does not see them.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_MOVED = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
+_MOVED_SECONDS = 0.1
 
 
 class KafkaUnavailableError(FrazilError):
@@ -34,6 +45,25 @@ class KafkaUnavailableError(FrazilError):
         self.refused: bool = refused
 
 
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where logs end.
+
+    Attributes:
+        latest: What a stream reads up to; with read_committed the end of what is decided.
+        watermarks: The ends of all that was there just before, records of open transactions included.
+        leader_epochs: The epoch of each partition's leader, where the brokers say it.
+    """
+
+    latest: dict[TopicPartition, int]
+    watermarks: dict[TopicPartition, int]
+    leader_epochs: dict[TopicPartition, int]
+
+    def undecided(self) -> dict[TopicPartition, int]:
+        """Offsets behind the end of what is decided, of partitions that have any."""
+        return undecided(self.latest, self.watermarks)
+
+
 class KafkaLog:
     """A connection that only looks: it joins no group and reads no record.
 
@@ -42,6 +72,7 @@ class KafkaLog:
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
+        self._settings: KafkaSettings = settings
         self._bootstrap: str = settings.require_bootstrap()
         self._timeout: float = settings.request_timeout.total_seconds()
         committed = settings.isolation == "read_committed"
@@ -93,6 +124,28 @@ class KafkaLog:
         """The end of the log, per partition; with read_committed the end of what is decided."""
         return self._offsets({p: OffsetSpec.latest() for p in partitions})
 
+    def ends(self, partitions: Iterable[TopicPartition]) -> LogEnds:
+        """The ends of the log, per partition, of what is decided and of all."""
+        wanted = {p: OffsetSpec.latest() for p in partitions}
+        # The end of all first: what comes in between the two questions would otherwise count as not decided.
+        everything = self._results(wanted, IsolationLevel.READ_UNCOMMITTED)
+        reads_all = self._isolation == IsolationLevel.READ_UNCOMMITTED
+        decided = everything if reads_all else self._results(wanted, self._isolation)
+        return LogEnds(
+            {p: found.offset for p, found in decided.items()},
+            {p: found.offset for p, found in everything.items()},
+            {p: e for p, found in decided.items() if (e := found.leader_epoch) is not None and e >= 0},
+        )
+
+    def departures(self, marks: Marks) -> dict[TopicPartition, int]:
+        """Where logs depart from the last records that were read of them; see `jobs.runtime.log_check`."""
+
+        def unavailable(said: str, refused: bool) -> KafkaUnavailableError:
+            hint = "check that the brokers run and that the user may read the stream's topics"
+            return KafkaUnavailableError(f"Kafka at {self._bootstrap}: {said}", fix=hint, refused=refused)
+
+        return departures(self._settings, marks, unavailable)
+
     def at_time(self, partitions: Iterable[TopicPartition], millis: int) -> dict[TopicPartition, int]:
         """The first offset with a timestamp of at least `millis` (since 1970, UTC), or the end where there is none."""
         wanted = list(partitions)
@@ -102,9 +155,11 @@ class KafkaLog:
 
     def state(self, source: Source) -> LogState:
         """Identities, first and last offsets of everything that `source` subscribes to."""
+        seen_ms = time.time_ns() // 1_000_000
         topics = self.topics(source)
         partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
-        return LogState(self.identities(topics), self.earliest(partitions), self.latest(partitions))
+        identities, earliest, ends = self.identities(topics), self.earliest(partitions), self.ends(partitions)
+        return LogState(identities, earliest, ends.latest, ends.watermarks, ends.leader_epochs, seen_ms)
 
     def first_start(self, source: Source, log: LogState) -> Positions:
         """Where `source.start` points to, for a stream that has no stamp yet."""
@@ -135,16 +190,27 @@ class KafkaLog:
         return {partition: named.get(partition, earliest) for partition, earliest in log.earliest.items()}
 
     def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        return {partition: found.offset for partition, found in self._results(wanted, self._isolation).items()}
+
+    def _results(self, wanted: Mapping[TopicPartition, Any], isolation: IsolationLevel) -> dict[TopicPartition, Any]:
         if not wanted:
             return {}
         request = {ClientPartition(p.topic, p.partition): spec for p, spec in wanted.items()}
-        futures = self._ask(
-            lambda: self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._timeout)
-        )
-        return {
-            TopicPartition(asked.topic, asked.partition): self._ask(future.result).offset
-            for asked, future in futures.items()
-        }
+        deadline = time.monotonic() + self._timeout
+        while True:
+            futures = self._ask(
+                lambda: self._admin.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout)
+            )
+            try:
+                return {TopicPartition(p.topic, p.partition): self._ask(each.result) for p, each in futures.items()}
+            except KafkaUnavailableError as problem:
+                cause = problem.__cause__
+                moved = isinstance(cause, KafkaException) and cause.args[0].code() in _MOVED
+                if not moved or time.monotonic() > deadline:
+                    raise
+            # The client goes on asking under the leaders that it knows, for minutes, until it is told to look again.
+            time.sleep(_MOVED_SECONDS)
+            self._ask(lambda: self._admin.list_topics(timeout=self._timeout))
 
     def _note(self, error: KafkaError) -> None:
         # "All brokers down" follows the real reason and says less.
@@ -153,7 +219,9 @@ class KafkaLog:
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:
-            return question()
+            answer = question()
+            self._last_error = None
+            return answer
         except KafkaException as problem:
             error: Any = problem.args[0]
             # The callback that carries the reason, such as a refused password, is served by a poll.

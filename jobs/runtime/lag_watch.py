@@ -7,8 +7,11 @@ import threading
 import time
 from typing import Self
 
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.start import LogState
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog
+from jobs.runtime.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.supervise.beater import Beater
@@ -25,26 +28,39 @@ class LagWatch:
         spec: The stream.
         settings: Where Kafka is.
         beater: Knows the position, and is told the lag.
-
-    Attributes:
-        known: The topics that the query at hand reads.
-        unread: A topic that the spec names has appeared since, which the query does not read; a query by pattern finds
-            new topics itself.
+        hanging_seconds: A transaction that holds a partition up for longer is told of.
     """
 
-    def __init__(self, spec: StreamSpec, settings: Settings, beater: Beater) -> None:
-        self.known: frozenset[str] = frozenset()
+    def __init__(
+        self, spec: StreamSpec, settings: Settings, beater: Beater, hanging_seconds: float = HANGING_SECONDS
+    ) -> None:
         self._spec: StreamSpec = spec
+        self._reads: frozenset[str] = frozenset()
+        self._under: dict[TopicPartition, int] = {}
         self._there: frozenset[str] = frozenset()
+        self._leaders: dict[TopicPartition, int] = {}
+        self._bootstrap: str = settings.kafka.require_bootstrap()
         self._kafka: KafkaLog = KafkaLog(settings.kafka)
         self._beater: Beater = beater
+        self._open: OpenTransactions = OpenTransactions()
+        self._hanging_seconds: float = hanging_seconds
         self._stop: threading.Event = threading.Event()
         self._thread: threading.Thread = threading.Thread(target=self._watch, name="lag", daemon=True)
 
+    def follow(self, reads: LogState) -> None:
+        """A query begins, on the topics as they are now."""
+        self._reads, self._under = frozenset(reads.topics), dict(reads.leader_epochs)
+        self._there, self._leaders = frozenset(), {}
+
     @property
-    def unread(self) -> bool:
-        """Whether such a topic is there."""
-        return bool(self._there - self.known)
+    def outdated(self) -> bool:
+        """Whether there is more to know than the query knows.
+
+        A topic that the spec names and the query does not read has appeared; or a partition has another leader, who
+        may lack what was read, also where there is nothing new to read.
+        """
+        moved = any(self._under.get(p, epoch) != epoch for p, epoch in self._leaders.items())
+        return moved or bool(self._there - self._reads)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,15 +74,29 @@ class LagWatch:
         told: str | None = None
         while True:
             try:
-                if self._spec.source.topics is not None and not self.known.issuperset(self._spec.source.topics):
-                    self._there = frozenset(self._kafka.topics(self._spec.source))
-                latest = self._kafka.latest(self._beater.work.position())
+                self._look()
                 told = None
-                if not self._stop.is_set():
-                    self._beater.work.lag(latest, time.time())
             except FrazilError as problem:
                 if problem.message != told:
                     told = problem.message
                     log.warning("the lag is not known: %s", told)
             if self._stop.wait(_LAG_SECONDS):
                 return
+
+    def _look(self) -> None:
+        source = self._spec.source
+        if source.topics is None or not self._reads.issuperset(source.topics):
+            self._there = frozenset(self._kafka.topics(source))
+        now = time.time()
+        ends = self._kafka.ends(self._beater.work.position())
+        self._leaders = ends.leader_epochs
+        self._open.look(ends, now)
+        if not self._stop.is_set():
+            self._beater.work.lag(ends.latest, now, ends.undecided(), self._open.oldest())
+        for partition in self._open.hanging(now, self._hanging_seconds):
+            log.warning(
+                "topic %s, partition %d: %d records have waited for %.0f s behind a transaction that nobody ends.\n"
+                "  Next: %s",
+                *(partition.topic, partition.partition, ends.undecided()[partition]),
+                *(now - self._open.since[partition], find_hanging(partition, self._bootstrap)),
+            )

@@ -67,7 +67,7 @@ _GAUGES = (
     ),
     _Plain(
         "frazil_valid_through_timestamp_seconds",
-        "Every record with an older timestamp is in the tables; since 1970.",
+        "Every record that had come by then is in the tables; since 1970.",
         lambda b: None if b.work.valid_through_ms is None else b.work.valid_through_ms / 1000,
         "seconds",
     ),
@@ -75,6 +75,18 @@ _GAUGES = (
         "frazil_consumer_lag_timestamp_seconds",
         "When the consumer lag was looked up, since 1970.",
         lambda b: b.work.lag_at,
+        "seconds",
+    ),
+    _Plain(
+        "frazil_undecided_records",
+        "Records of open transactions behind the end that the consumer lag is counted to.",
+        lambda b: b.work.total_undecided,
+        "records",
+    ),
+    _Plain(
+        "frazil_undecided_since_timestamp_seconds",
+        "Since when they have waited without any being decided, where they wait longest, since 1970.",
+        lambda b: b.work.undecided_since,
         "seconds",
     ),
     _Plain(

@@ -18,6 +18,7 @@ from jobs.commit.target import Target, gone, recreated
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.deadletter.table_upkeep import ensure_life_columns
 from jobs.errors import FrazilError, first_line
+from jobs.runtime.continuity import departed
 from jobs.runtime.former_tables import refuse_passing_over
 from jobs.runtime.full_disk import full_disk_named, refuse_if_full
 from jobs.runtime.kafka_log import KafkaLog, subscription
@@ -179,6 +180,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
         known,
         subscribed,
         pointwise_max(target.position for target in stamps.values() if target),
+        departed(stream.anchor.newest, stream.log, kafka),
     )
     for topic in stream.begin.retired:
         log.info("stream %s: topic %s was read to its end and is gone; it is retired", spec.stream, topic)

@@ -22,7 +22,6 @@ from jobs.runtime.queue_known import with_known
 from jobs.runtime.queue_records import Lot, lot_of
 from jobs.runtime.queue_size import QueueSize
 from jobs.runtime.slice_plan import Tally
-from jobs.runtime.slice_task import newest_ms
 from jobs.runtime.topic_reader import TopicReader
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -200,7 +199,6 @@ def _with_reason(failure: Failure, reason: str | None) -> Failure:
 def _tally(looked: Looked) -> Tally:
     counts = looked.counts
     tally = Tally(looked.partition.topic, looked.partition.partition, read=counts.read)
-    tally.newest_ms = newest_ms(looked.lot.records)
     tally.landed, tally.dead, tally.tombstones = counts.landed, counts.dead, counts.tombstones
     tally.letters = tally.dead
     return tally

@@ -40,11 +40,16 @@ class Block:
         source: Where they come from.
         records: Their value, topic, partition, offset and timestamp.
         whole: Some of them, by ascending index, in the columns of `WHOLE`. Key and headers are made only for those.
+        leader_epoch: Of the last one, the epoch of the leader that took it; None where the log does not say.
+        appended_ms: Of the last one, when the broker took it, milliseconds since 1970; None where the time is the
+            producer's.
     """
 
     source: TopicPartition
     records: pa.RecordBatch
     whole: Callable[[Sequence[int]], pa.RecordBatch]
+    leader_epoch: int | None = None
+    appended_ms: int | None = None
 
 
 def block_of(source: TopicPartition, messages: Sequence[Message], offsets: npt.NDArray[np.int64]) -> Block:
@@ -66,7 +71,14 @@ def block_of(source: TopicPartition, messages: Sequence[Message], offsets: npt.N
         ],
         names=["value", "topic", "partition", "offset", "timestamp"],
     )
-    return Block(source, records, lambda rows: whole_records([messages[row] for row in rows]))
+    kind, millis = messages[-1].timestamp()
+    return Block(
+        source,
+        records,
+        lambda rows: whole_records([messages[row] for row in rows]),
+        leader_epoch=messages[-1].leader_epoch(),
+        appended_ms=millis if kind == TIMESTAMP_LOG_APPEND_TIME else None,
+    )
 
 
 def whole_records(messages: Sequence[Message]) -> pa.RecordBatch:

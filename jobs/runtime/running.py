@@ -131,7 +131,7 @@ class StreamRunner:
                 # They also say more of why it failed than its own error: lost offsets and lost topics stop here.
                 decide_start(stream, kafka)
             decided = False
-            watch.known = frozenset(stream.log.topics)
+            watch.follow(stream.log)
             if asked == "pause" or not stream.begin.offsets:
                 self._stand_by(stream, asked == "pause")
                 continue
@@ -153,7 +153,7 @@ class StreamRunner:
                 self._wishes.wait_while("run", fruitless)
 
     def _run_query(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
-        """Run one query until it fails, something else is asked, or there is a topic that it does not read."""
+        """Run one query until it fails, something else is asked, or topics or leaders are others than it knows."""
         beater = self._beater
         query = StreamQuery(
             stream,
@@ -171,7 +171,7 @@ class StreamRunner:
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0
                     beater.change(retries=0)
-                if self._wishes.now() != "run" or watch.unread:
+                if self._wishes.now() != "run" or watch.outdated:
                     if self._wishes.now() == "end":
                         beater.change(state="stopping")
                         step("after_stop_asked")

@@ -114,7 +114,10 @@ class Tally(msgspec.Struct):
 
     Attributes:
         letters: Rows for the dead letters, which may have lacked other records than the anchor.
-        newest_ms: The greatest record timestamp, milliseconds since 1970, UTC; of all records of the slice.
+        after: The offset behind the last record of the slice, whoever lacked it; None without any.
+        leader_epoch: Of that record, the epoch of the leader that took it; None where the log does not say.
+        appended_ms: Of that record, when the broker took it, milliseconds since 1970; None where it says the producer's
+            time.
         reasons: Failed records by class.
         examples: One failed record of each class.
         causes: Failed records by class, field and need; of the first `MOST_CAUSES` that were met.
@@ -130,7 +133,9 @@ class Tally(msgspec.Struct):
     dead: int = 0
     tombstones: int = 0
     letters: int = 0
-    newest_ms: int | None = None
+    after: int | None = None
+    leader_epoch: int | None = None
+    appended_ms: int | None = None
     reasons: dict[str, int] = {}
     examples: dict[str, Example] = {}
     causes: dict[str, Cause] = {}

@@ -119,10 +119,9 @@ class _Slice:
     def take(self, block: Block) -> None:
         source, records = block.source, block.records
         tally = self._tallies.setdefault(source, Tally(source.topic, source.partition))
-        newest = newest_ms(records)
-        if newest is not None:
-            tally.newest_ms = newest if tally.newest_ms is None else max(newest, tally.newest_ms)
         offsets = records.column("offset").to_numpy()
+        tally.after, tally.leader_epoch = int(offsets[-1]) + 1, block.leader_epoch
+        tally.appended_ms = block.appended_ms
         for_anchor = self._anchor.wants(source, offsets)
         for_dead = self._dead.wants(source, offsets)
         if not (for_anchor.any() or for_dead.any()):
@@ -224,12 +223,6 @@ class _Sink:
     def abort(self) -> None:
         if self._writer is not None:
             self._writer.abort()
-
-
-def newest_ms(records: pa.RecordBatch) -> int | None:
-    """The newest timestamp of some records, milliseconds since 1970; None if none has any."""
-    micros = records.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).drop_null().to_numpy()
-    return int(micros.max()) // 1000 if len(micros) else None
 
 
 def _count_unknown(tally: Tally, records: pa.RecordBatch, decoded: Decoded, declared: StructType) -> None:

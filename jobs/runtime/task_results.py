@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from pyiceberg.manifest import DataFile
 
 from jobs.commit.decide import Ranges
+from jobs.commit.log_marks import Mark, Marks
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.target import Target
@@ -57,6 +59,34 @@ class TaskResults:
             if stood < end:
                 parts[partition] = Part(stood, counted.get(partition, Counts()))
         return parts
+
+    def marks(self, end: Positions, before: Marks) -> dict[TopicPartition, Mark]:
+        """The last record read of each partition, once the stream stands at `end`.
+
+        Args:
+            end: The next offsets after the batch.
+            before: What was known of the batches before; it stays known where this one read no record.
+        """
+        newest = dict(before)
+        for tally in self.tallies:
+            partition = TopicPartition(tally.topic, tally.partition)
+            mark = _mark(tally)
+            if mark and (partition not in newest or newest[partition].after < mark.after):
+                newest[partition] = mark
+        return {
+            partition: mark._replace(position=end[partition])
+            for partition, mark in newest.items()
+            if mark.after <= end.get(partition, -1)
+        }
+
+    def piece_marks(self, partitions: Collection[TopicPartition]) -> list[dict[TopicPartition, Mark]]:
+        """The last record of every piece of some partitions, so that none is twice in one map."""
+        of: dict[TopicPartition, list[tuple[TopicPartition, Mark]]] = {}
+        for tally in self.tallies:
+            partition, mark = TopicPartition(tally.topic, tally.partition), _mark(tally)
+            if mark and partition in partitions:
+                of.setdefault(partition, []).append((partition, mark))
+        return [dict(filter(None, together)) for together in zip_longest(*of.values())]
 
     def rows(self) -> dict[str, int]:
         """Rows written per target that received any."""
@@ -107,6 +137,7 @@ class BatchDone:
         task_seconds: Reading, decoding and writing files.
         commit_seconds: From the pending record to the last commit.
         lag: Records per partition between the new position and the log's end.
+        undecided: Offsets per partition behind that end: records of transactions that are open.
         files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
         causes: Why records failed, see `TaskResults.causes`.
@@ -125,6 +156,7 @@ class BatchDone:
     files: int = 0
     letters: int = 0
     causes: dict[str, Cause] = field(default_factory=dict)
+    undecided: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:
@@ -140,34 +172,7 @@ def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: Abs
                 log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
 
 
-def valid_through(
-    end: Positions,
-    latest: Positions,
-    tallies: Sequence[Tally],
-    before_ms: int | None,
-    now_ms: int,
-) -> int | None:
-    """The time through which the stream is complete: every record with an older timestamp is in.
-
-    A partition that was read to the end of its log is complete through now; one that was not, through its newest record
-    of this batch; one that this batch did not touch, through what was said before. The stream is as complete as its
-    least complete partition, and never less than it was.
-
-    Returns:
-        Milliseconds since 1970, UTC, or None if nothing can be said.
-    """
-    newest: dict[TopicPartition, int] = {}
-    for tally in tallies:
-        partition = TopicPartition(tally.topic, tally.partition)
-        if tally.newest_ms is not None:
-            newest[partition] = max(tally.newest_ms, newest.get(partition, tally.newest_ms))
-    through: list[int] = []
-    for partition, at in end.items():
-        if at >= latest.get(partition, at):
-            through.append(now_ms)
-            continue
-        known = newest.get(partition, before_ms)
-        if known is None:
-            return before_ms
-        through.append(min(known, now_ms))
-    return max(min(through), before_ms or 0) if through else before_ms
+def _mark(tally: Tally) -> Mark | None:
+    if tally.after is None or tally.leader_epoch is None or tally.leader_epoch < 0:
+        return None
+    return Mark(tally.after, tally.after, tally.leader_epoch)

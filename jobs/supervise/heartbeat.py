@@ -89,8 +89,12 @@ class Work(msgspec.Struct, frozen=True):
         refusals: Commits refused because somebody else had committed first.
         position: The stream's next offsets, by topic and partition.
         lag: Records between the position and the log's end, by topic and partition, as of `lag_at`.
+        undecided: Records of open transactions behind that end, by topic and partition, as of `lag_at`; none where
+            no records wait so.
+        undecided_since: Since when they have waited where they wait longest, without any being decided; seconds since
+            1970.
         snapshot_id: Of the stream's table, after the newest commit.
-        valid_through_ms: Every record with an older timestamp is in the tables; milliseconds since 1970.
+        valid_through_ms: Every record that had come by then is in the tables; milliseconds since 1970.
         reasons: Dead letters by error class.
         unknown_fields: Records by the path of a key that the schema does not declare; of the paths met first.
     """
@@ -111,6 +115,8 @@ class Work(msgspec.Struct, frozen=True):
     position: Offsets = {}
     lag: Offsets = {}
     lag_at: float | None = None
+    undecided: Offsets = {}
+    undecided_since: float | None = None
     snapshot_id: int | None = None
     dead_letter_snapshot_id: int | None = None
     valid_through_ms: int | None = None
@@ -124,6 +130,13 @@ class Work(msgspec.Struct, frozen=True):
         if self.lag_at is None:
             return None
         return sum(sum(partitions.values()) for partitions in self.lag.values())
+
+    @property
+    def total_undecided(self) -> int | None:
+        """Records that wait for the end of a transaction; None if it was never looked up."""
+        if self.lag_at is None:
+            return None
+        return sum(sum(partitions.values()) for partitions in self.undecided.values())
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

@@ -93,6 +93,8 @@ class WorkLog:
                 position=by_topic(end),
                 lag=by_topic(batch.lag) if batch.lag else work.lag,
                 lag_at=now if batch.lag else work.lag_at,
+                undecided=by_topic(batch.undecided) if batch.lag else work.undecided,
+                undecided_since=work.undecided_since if batch.undecided or not batch.lag else None,
                 snapshot_id=snapshot_id,
                 dead_letter_snapshot_id=dead_letter_snapshot_id,
                 valid_through_ms=batch.valid_through_ms or work.valid_through_ms,
@@ -105,11 +107,26 @@ class WorkLog:
         with self._guard:
             return dict(self._position)
 
-    def lag(self, latest: Positions, now: float) -> None:
-        """Kafka said where the log ends."""
+    def lag(
+        self, latest: Positions, now: float, undecided: Positions | None = None, undecided_since: float | None = None
+    ) -> None:
+        """Kafka said where the log ends.
+
+        Args:
+            latest: With read_committed the end of what is decided.
+            now: When it was asked.
+            undecided: What stands behind that, of partitions that have any.
+            undecided_since: Since when that end has not moved, where it has stood longest.
+        """
         with self._guard:
             waiting = {at: max(0, latest[at] - offset) for at, offset in self._position.items() if at in latest}
-            self._work = msgspec.structs.replace(self._work, lag=by_topic(waiting), lag_at=now)
+            self._work = msgspec.structs.replace(
+                self._work,
+                lag=by_topic(waiting),
+                lag_at=now,
+                undecided=by_topic(undecided or {}),
+                undecided_since=undecided_since,
+            )
 
     def work(self, now: float) -> Work:
         """All of it, with what is recent as of now."""

@@ -17,6 +17,7 @@ from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.start import starting_point
 from jobs.errors import FrazilError, StreamStopped
+from jobs.runtime.continuity import departed
 from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError, subscription
 from jobs.runtime.open_stream import stream_folder
 from jobs.spec.models import StreamSpec
@@ -128,8 +129,9 @@ def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
     log = kafka.state(spec.source)
     known = restart_positions(target_positions(stamps, anchor))
     reached = pointwise_max(stamp.position for stamp in stamps.values() if stamp)
+    cut = departed(anchored, log, kafka)
     try:
-        starting_point(spec.stream, known, anchored, log, known, subscription(spec.source), reached)
+        starting_point(spec.stream, known, anchored, log, known, subscription(spec.source), reached, cut)
     except TopicLostError:
         hidden = {partition.topic for partition in known} - set(log.topics)
         if seen := sorted(kafka.identities(sorted(hidden))):

@@ -171,10 +171,12 @@ def _lag(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: float) -> 
     position = dict(newest.position) if newest else {}
     unread = [partition for partition in partitions if partition not in position]
     begin = {**(kafka.earliest(unread) if unread else {}), **position}
-    waiting = {at: max(0, end - begin[at]) for at, end in kafka.latest(partitions).items()}
+    ends = kafka.ends(partitions)
+    waiting = {at: max(0, end - begin[at]) for at, end in ends.latest.items()}
     records = sum(waiting.values())
     stamped = newest.valid_through_ms / 1000 if newest and newest.valid_through_ms is not None else None
-    return Lag(records, now, now if records == 0 else stamped, by_topic(waiting))
+    undecided = sum(ends.undecided().values())
+    return Lag(records, now, now if records + undecided == 0 else stamped, by_topic(waiting), undecided)
 
 
 def table_facts(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> TableFacts:

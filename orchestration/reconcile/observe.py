@@ -207,14 +207,16 @@ def _of_dead_letters(
 
 
 def _caught_up(actual: Actual) -> bool:
-    """Whether a live driver has just looked, and stands at the end of its topics."""
+    """Whether a live driver has just looked, and stands at the end of its topics, all transactions included."""
     beat = actual.beat
     if beat is None:
         return False
     work = beat.work
     if not (actual.driver_lives and actual.fresh and beat.state == "running" and work.lag):
         return False
-    return work.total_lag == 0 and work.lag_at is not None and beat.beat_wall - work.lag_at < CAUGHT_UP_SECONDS
+    if work.total_lag or work.total_undecided:
+        return False
+    return work.lag_at is not None and beat.beat_wall - work.lag_at < CAUGHT_UP_SECONDS
 
 
 def _version(snapshot_id: int | None) -> dict[str, str]:
@@ -240,6 +242,8 @@ def _work(actual: Actual, lag: Lag | None) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if lag is not None:
         told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}
+        if lag.undecided is not None:
+            told["undecided_records"] = lag.undecided
     through = complete_through(actual.beat) if lag is None else lag.valid_through
     if through is not None:
         told["complete_through"] = instant(through)

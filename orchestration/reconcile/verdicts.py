@@ -27,6 +27,7 @@ class Lag:
         records: Records that wait.
         at: When that was looked up; seconds since 1970.
         valid_through: Every record with an older timestamp is in the tables; seconds since 1970, None if not known.
+        undecided: Records of open transactions behind those; None if not known.
         by: The records by topic and partition, where they were looked up just now for a stream without a driver.
     """
 
@@ -34,6 +35,7 @@ class Lag:
     at: float
     valid_through: float | None = None
     by: Offsets = field(default_factory=dict)
+    undecided: int | None = None
 
 
 def lag_of(actual: Actual) -> Lag | None:
@@ -41,7 +43,7 @@ def lag_of(actual: Actual) -> Lag | None:
     beat = actual.beat
     if beat is None or beat.work.lag_at is None or beat.work.total_lag is None:
         return None
-    return Lag(beat.work.total_lag, beat.work.lag_at, complete_through(beat))
+    return Lag(beat.work.total_lag, beat.work.lag_at, complete_through(beat), undecided=beat.work.total_undecided)
 
 
 def verdicts(

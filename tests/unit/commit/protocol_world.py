@@ -26,12 +26,14 @@ from pyiceberg.types import LongType, NestedField, StringType
 from jobs.commit.decide import Need, Ranges
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.history import stamps_along_main
+from jobs.commit.log_marks import Marks
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.runtime import opening, takeover
 from jobs.runtime.batch import BatchRunner
+from jobs.runtime.kafka_log import LogEnds
 from jobs.runtime.open_stream import OpenStream, StreamFolder
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults
@@ -137,6 +139,13 @@ class World:
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         pause("asks for the log's end")
         return {partition: self.log[partition] for partition in partitions}
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> LogEnds:
+        latest = self.latest(partitions)
+        return LogEnds(latest, latest, {})
+
+    def departures(self, marks: Marks) -> dict[TopicPartition, int]:
+        return {}
 
     def identities(self, topics: Iterable[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "topic-id")

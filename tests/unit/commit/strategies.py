@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
+from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import ANSWERS, Counts, Decision, Part
 from jobs.commit.stamps import Stamp
@@ -24,7 +27,7 @@ decisions = st.builds(
     decided_ranges,
     st.none() | st.integers(0, 10**6),
 )
-stamps = st.builds(
+made_stamps = st.builds(
     Stamp,
     stream=st.sampled_from(["payments", "p2"]),
     kind=st.sampled_from(["batch", "claim", "accept"]),
@@ -45,6 +48,17 @@ stamps = st.builds(
     decision=st.none() | decisions,
     moved=st.none() | st.integers(0, 10**6),
 )
+
+
+@st.composite
+def stamps(draw: st.DrawFn) -> Stamp:
+    """Any stamp; its marks are of its positions, or of others."""
+    stamp = draw(made_stamps)
+    marks: dict[TopicPartition, Mark] = {}
+    for partition, at in stamp.position.items():
+        if draw(st.booleans()):
+            marks[partition] = Mark(at, draw(st.integers(0, at)), draw(st.integers(0, 2**31 - 1)))
+    return replace(stamp, marks=marks)
 
 
 @st.composite

@@ -15,6 +15,7 @@ from jobs.commit.accept import (
 )
 from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.history import History
+from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
@@ -73,13 +74,47 @@ def test_lost_offsets_are_those_of_the_target_that_stands_behind() -> None:
 
 
 def test_a_topic_that_is_the_same_is_not_landed_again() -> None:
-    anchor = replace(NEWEST, topics={"t": "id"})
+    anchor = replace(NEWEST, topics={"t": "id"}, marks={P0: Mark(50, 50, 2), P1: Mark(5, 5, 2)})
     with pytest.raises(NothingToAcceptError, match="topic t is the one that the stream has read"):
         recreated_topic({T: anchor, D: NEWEST}, T, "t", "id", {P0: 50, P1: 9})
     cut = recreated_topic({T: anchor, D: NEWEST}, T, "t", "id", {P0: 30, P1: 9})
     assert {name: stamp.position for name, stamp in cut.items()} == {D: {P0: 30, P1: 5}, T: {P0: 30, P1: 5}}
+    assert cut[T].marks == {P1: Mark(5, 5, 2)}
     anew = recreated_topic({T: anchor, D: NEWEST}, T, "t", "other", {P0: 30, P1: 9})
     assert anew[T].position == {} and anew[T].topics == {"t": "other"}
+
+
+@pytest.mark.parametrize(
+    ("latest", "departs", "stands", "again"),
+    [
+        (90, 20, 20, OffsetRange(20, 50)),
+        (30, 20, 20, OffsetRange(20, 50)),
+        (30, 30, 30, OffsetRange(30, 50)),
+        (90, 0, 0, OffsetRange(0, 50)),
+        (90, 60, 50, None),
+    ],
+    ids=[
+        "filled again past the position",
+        "filled again, not so far",
+        "cut only",
+        "nothing is left of it",
+        "retention has removed more since than was read",
+    ],
+)
+def test_a_log_that_was_cut_is_read_from_where_it_departs(
+    latest: int, departs: int, stands: int, again: OffsetRange | None
+) -> None:
+    marks = {P0: Mark(50, 48, 2), P1: Mark(5, 5, 2)}
+    both: dict[str, Stamp | None] = {T: replace(NEWEST, topics={"t": "id"}, marks=marks), D: NEWEST}
+    cut = recreated_topic(both, T, "t", "id", {P0: latest, P1: 9}, {P0: departs})
+    assert list(cut) == [D, T], "the anchor's last"
+    for name, stamp in cut.items():
+        assert (stamp.position, stamp.decision) == (
+            {P0: stands, P1: 5},
+            Decision("cut_topic", again={P0: again} if again else {}),
+        ), name
+    assert restart_positions(target_positions({**both, **cut}, T)) == {P0: stands, P1: 5}
+    assert Stamp.from_json(cut[T].to_json()).marks == {P1: Mark(5, 5, 2)}, "or it would stop for ever"
 
 
 def test_each_answer_says_which_ranges_it_is_about() -> None:

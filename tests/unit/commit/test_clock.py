@@ -13,8 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.runtime.completeness import Sighting, valid_through
 from jobs.runtime.lease import Lease, LeaseHeldError
-from jobs.runtime.task_results import valid_through
 from tests.unit.commit.conftest import NAME
 
 HOUR = 3600.0
@@ -67,5 +67,5 @@ def test_a_lease_on_this_host_asks_no_wall_clock(tmp_path: Path, jump: Callable[
 
 def test_complete_through_stays_until_the_clock_has_passed_it() -> None:
     at = {TopicPartition("t", 0): 5}
-    assert valid_through(at, at, [], 7_000, 5_000) == 7_000
-    assert valid_through(at, at, [], 7_000, 8_000) == 8_000
+    assert valid_through(at, Sighting(5_000, at), [], 7_000) == 7_000
+    assert valid_through(at, Sighting(8_000, at), [], 7_000) == 8_000

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp, property_key
@@ -17,7 +18,7 @@ STAMP = Stamp(
 )
 
 
-@given(stamps)
+@given(stamps())
 def test_json_round_trip(stamp: Stamp) -> None:
     assert Stamp.from_json(stamp.to_json()) == stamp
 
@@ -45,6 +46,9 @@ def test_a_stamp_of_48_partitions_is_small() -> None:
     few = {TopicPartition("payments", n): Part(1, Counts(5, 5)) for n in (900, 4_000)}
     assert len(replace(stamp, parts=few).to_json()) < without + 100
     assert len(stamp.to_json()) < 1_500
+    # The epoch of the last record read, where nothing but records stands before the position.
+    marks = {partition: Mark(at, at, 12) for partition, at in stamp.position.items()}
+    assert len(replace(stamp, marks=marks).to_json()) < without + 48 * 3 + 30
     assert len(replace(stamp, start=at(345_678), position=at(365_678)).to_json()) < 1_200
     at_the_end = len(stamp.to_json())
     assert len(replace(stamp, ends=at(13_000_000)).to_json()) < at_the_end + 48 * 16
@@ -67,6 +71,15 @@ def test_a_recovered_batch_differs_by_its_epoch_only() -> None:
     assert STAMP.under(9) == replace(STAMP, epoch=9)
 
 
+def test_a_mark_counts_at_its_own_position_only() -> None:
+    marked = replace(STAMP, marks={ONE: Mark(25, 24, 3)})
+    assert Stamp.from_json(marked.to_json()).marks == {ONE: Mark(25, 24, 3)}
+    for kept in (marked.claimed(9), marked.under(9), marked.decided(Decision("reset"))):
+        assert Stamp.from_json(kept.to_json()).marks == marked.marks
+    for moved in ({ONE: 20}, {ONE: 30}, {}):
+        assert Stamp.from_json(replace(marked, position=moved).to_json()).marks == {}
+
+
 def test_of_topics_forgets_the_others() -> None:
     old = TopicPartition("old", 0)
     stamp = replace(STAMP, start={ONE: 1, old: 2}, position={ONE: 3, old: 4}, ends={old: 9})
@@ -83,6 +96,7 @@ def test_a_stamp_of_an_earlier_version_says_nothing_per_partition() -> None:
     stamp = Stamp.from_json(text)
     assert (stamp.parts, stamp.decision, stamp.rows) == ({}, None, {"a.t": 4})
     assert stamp.to_json() == text
+    assert stamp.marks == {}
 
 
 @pytest.mark.parametrize("text", ['{"v": 99}', "{}", "no json"])

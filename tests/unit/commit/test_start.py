@@ -77,6 +77,16 @@ def test_a_log_that_ends_before_the_position_stops() -> None:
         begin({A0: 10}, ANCHOR, LogState({"a": "id-a"}, {A0: 0}, {A0: 9}))
 
 
+def test_a_log_that_is_another_one_stops_however_far_it_goes() -> None:
+    known = {A0: 10, A1: 30}
+    anchor, log = replace(ANCHOR, position=known), LogState({"a": "id-a"}, {A0: 0, A1: 0}, {A0: 90, A1: 90})
+    begun = starting_point("s", known, anchor, log, {}, lambda topic: True, NOWHERE, {})
+    assert begun.offsets == known
+    with pytest.raises(TopicRecreatedError, match=r"the log of topic a was cut: a-0 \[0, 10\), a-1 \[20, 30\)") as stop:
+        starting_point("s", known, anchor, log, {}, lambda topic: True, NOWHERE, {A0: 0, A1: 20})
+    assert "frazil accept s --recreated-topic a" in str(stop.value)
+
+
 def test_offsets_lost_to_retention_stop_and_name_each_range() -> None:
     log = LogState({"a": "id-a"}, {A0: 11, A1: 5}, {A0: 15, A1: 6})
     with pytest.raises(

@@ -12,11 +12,12 @@ import pytest
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import StartingPoint
+from jobs.commit.start import LogState, StartingPoint
 from jobs.commit.target import Target
 from jobs.deadletter.table import dead_letter_rows
 from jobs.decode.outcome import Failure
 from jobs.runtime.batch import BatchRunner
+from jobs.runtime.kafka_log import LogEnds
 from jobs.runtime.open_stream import OpenStream, StreamFolder
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults
@@ -37,7 +38,7 @@ def world(tmp_path: Path) -> Iterator[LettersWorld]:
 def opened(world: LettersWorld, positions: dict[str, int]) -> OpenStream:
     """The stream, claimed, with its two tables standing at these offsets."""
     lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
-    log: Any = SimpleNamespace(topics={})
+    log = LogState({}, {}, {})
     targets = {name: Target(world.catalog, name, "payments") for name in (SINK, DEAD)}
     for name, target in targets.items():
         at = {P: positions[name]}
@@ -81,7 +82,9 @@ def test_letters_are_told_also_of_a_batch_whose_rows_had_landed(
     world: LettersWorld, sink_stands: int, dead: int
 ) -> None:
     """A driver that died between its two commits leaves the letters to the next one."""
-    kafka: Any = SimpleNamespace(latest=dict, identities=lambda topics: {})
+    kafka: Any = SimpleNamespace(
+        ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
+    )
     runner = Runner(opened(world, {SINK: sink_stands, DEAD: 0}), kafka)
     frame: Any = None
     done = runner.run(frame, 0, {P: 5})

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from pyspark.errors import PythonException
 
+from jobs.commit.start import LogState
 from jobs.errors import FrazilError
 from jobs.runtime import batch as batch_module
 from jobs.runtime.batch import BatchRunner
+from jobs.runtime.batch_tasks import Prepared
+from jobs.runtime.kafka_log import LogEnds
 from jobs.runtime.open_stream import StreamFolder
 from jobs.runtime.retry import delay, is_transient, retried
+from jobs.runtime.task_results import TaskResults
 from jobs.spec.errors import Retry
 from tests.helpers.slices import stream_spec
 
@@ -141,14 +145,15 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
             attempts.append(len(attempts))
             if len(attempts) < 3:
                 raise ConnectionResetError
-            return SimpleNamespace(results=None, latest={}, now_ms=0)
+            return Prepared({}, TaskResults({}, []), 0.0, LogEnds({}, {}, {}), 0)
 
     def noted(*_: Any) -> Any:
         raise _Noted
 
     monkeypatch.setattr(batch_module, "batch_stamp", noted)
     spec = stream_spec("id string", errors={"retry": {"timeout": "1m"}})
-    stream: Any = SimpleNamespace(spec=spec, folder=StreamFolder(Path("/nowhere")), begin=SimpleNamespace(offsets={}))
+    begin, ends = SimpleNamespace(offsets={}), LogState({}, {}, {})
+    stream: Any = SimpleNamespace(spec=spec, folder=StreamFolder(Path("/nowhere")), begin=begin, log=ends)
     clock = Clock()
     runner = Runner(stream, SimpleNamespace(), clock.wait)  # type: ignore[arg-type]
     with pytest.raises(_Noted):

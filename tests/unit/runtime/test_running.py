@@ -120,7 +120,7 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     )
     asked = iter(["run", "pause", "pause", "run", "run", "end", "end"])
     wishes: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
-    watch: Any = SimpleNamespace(known=frozenset(), unread=False)
+    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
 
     def decide(opened: Any, kafka: Any) -> None:
         opened.begin = SimpleNamespace(offsets=next(stamps))
