@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source, StartTimestamp
 
 T = TypeVar("T")
-# Kafka's own; a pattern does not mean them, and Spark's subscription by pattern does not see them.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _MOVED = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -96,8 +93,7 @@ class KafkaLog:
             KafkaUnavailableError: With the client's own last word, such as a wrong password.
         """
         found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).topics
-        wanted = subscription(source)
-        return {name: sorted(meta.partitions) for name, meta in sorted(found.items()) if wanted(name)}
+        return {name: sorted(meta.partitions) for name, meta in sorted(found.items()) if source.reads(name)}
 
     def identities(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's id of each of `topics` that exists."""
@@ -235,11 +231,3 @@ class KafkaLog:
             )
             said = f"Kafka at {self._bootstrap}: {reason.str()}"
             raise KafkaUnavailableError(said, fix=hint, refused=refused) from problem
-
-
-def subscription(source: Source) -> Callable[[str], bool]:
-    """Whether a stream's source takes a topic of a given name; a pattern has to match the whole name."""
-    if source.topics_pattern is None:
-        return set(source.topics or ()).__contains__
-    pattern = re.compile(source.topics_pattern)
-    return lambda topic: topic not in INTERNAL_TOPICS and pattern.fullmatch(topic) is not None

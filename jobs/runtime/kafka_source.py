@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from jobs.commit.offsets import Positions, spark_offsets
 from jobs.spec.durations import format_duration
 from jobs.spec.models import StreamSpec
@@ -19,8 +21,10 @@ def source_options(
         topics: The subscribed topics that exist.
         drain: Read what is there and end: then nothing waits for more.
     """
+    # Never the spec's own pattern: Spark reads it as Java does, and takes each topic in which it *finds* a match. The
+    # topics are those that the spec means, by name; one that comes later is for the next query.
     subscription = (
-        {"subscribePattern": spec.source.topics_pattern}
+        {"subscribePattern": f"^(?:{'|'.join(map(re.escape, topics))})$"}
         if spec.source.topics_pattern is not None
         else {"subscribe": ",".join(topics)}
     )

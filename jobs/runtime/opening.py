@@ -21,7 +21,7 @@ from jobs.errors import FrazilError, first_line
 from jobs.runtime.continuity import departed
 from jobs.runtime.former_tables import refuse_passing_over
 from jobs.runtime.full_disk import full_disk_named, refuse_if_full
-from jobs.runtime.kafka_log import KafkaLog, subscription
+from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import OpenStream, stream_folder
 from jobs.runtime.private import private_folder
@@ -158,7 +158,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     stream.log = kafka.state(spec.source)
     stamps = {name: target.newest for name, target in stream.targets.items()}
     half = half_committed(stream.former | stamps, spec.table.name)
-    subscribed = subscription(spec.source)
+    subscribed = spec.source.reads
     dropped = sorted({p.topic for p in half.ranges if not subscribed(p.topic)}) if half else []
     if half and (half.config != spec.config_hash or dropped):
         changed = f"the configuration has changed since ({half.config} then, {spec.config_hash} now)"
@@ -191,9 +191,8 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
 
 def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> None:
     """A topic that the list of topics lacks may still be there: its retirement would mean to land it again later."""
-    subscribed = subscription(stream.spec.source)
     missing = {partition.topic for partition in known} - set(stream.log.topics)
-    still_there = kafka.identities(sorted(topic for topic in missing if subscribed(topic)))
+    still_there = kafka.identities(sorted(topic for topic in missing if stream.spec.source.reads(topic)))
     if still_there:
         raise FrazilError(
             f"stream {stream.spec.stream}: Kafka lists no topic {', '.join(still_there)}, but knows it when asked.",

@@ -14,6 +14,8 @@ from jobs.spec.durations import Duration
 from jobs.spec.fields import MAX_INT64, PositiveInt
 
 _MAX_PARTITION = 2**31 - 1
+# Kafka's own, which no pattern means.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 def topic_name(value: str) -> str:
@@ -106,7 +108,7 @@ class Source(SpecModel):
     """What is read. Exactly one of ``topics`` and ``topics_pattern`` is given.
 
     Args:
-        topics_pattern: A regular expression that the whole name of a topic must match.
+        topics_pattern: A regular expression, as Python reads it, that the whole name of a topic must match.
         start: Where a stream without a position starts; a stream that has one goes on from there.
         max_records_per_batch: The most that one batch reads, over all partitions.
         min_records_per_batch: A running stream waits until so many records are there, or ``max_delay`` has passed
@@ -158,7 +160,10 @@ class Source(SpecModel):
             yield ("min_records_per_batch",), f"is above max_records_per_batch ({self.max_records_per_batch})"
 
     def reads(self, topic: str) -> bool:
-        """Says whether a topic is one of the stream's."""
+        """Says whether a topic is one of the stream's; a pattern has to match the whole name.
+
+        This alone says what a pattern means: nobody else is given it, as each reads regular expressions its own way.
+        """
         if self.topics is not None:
             return topic in self.topics
-        return re.fullmatch(self.topics_pattern or "", topic) is not None
+        return topic not in INTERNAL_TOPICS and re.fullmatch(self.topics_pattern or "", topic) is not None

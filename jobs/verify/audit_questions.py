@@ -18,7 +18,7 @@ from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.start import starting_point
 from jobs.errors import FrazilError, StreamStopped
 from jobs.runtime.continuity import departed
-from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError, subscription
+from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError
 from jobs.runtime.open_stream import stream_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings, Settings
@@ -131,7 +131,7 @@ def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
     reached = pointwise_max(stamp.position for stamp in stamps.values() if stamp)
     cut = departed(anchored, log, kafka)
     try:
-        starting_point(spec.stream, known, anchored, log, known, subscription(spec.source), reached, cut)
+        starting_point(spec.stream, known, anchored, log, known, spec.source.reads, reached, cut)
     except TopicLostError:
         hidden = {partition.topic for partition in known} - set(log.topics)
         if seen := sorted(kafka.identities(sorted(hidden))):

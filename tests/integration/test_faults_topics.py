@@ -40,6 +40,30 @@ def daily(one: Pipeline, count: int, **source: Any) -> list[str]:
     return days
 
 
+def test_a_pattern_means_whole_names(pipeline: Make, spark: SparkSession) -> None:
+    """Names that only contain a match are there at the start, come under a query that runs, and are nobody's."""
+    one = pipeline(topic=False)
+    near = [f"x{one.stream}.a", f"{one.stream}.a.dead", f"{one.stream}.20261101.dead", f"{one.stream}-20261101"]
+    for name in (f"{one.stream}.a", *near):
+        one.create_topic(name)
+        one.produce({GOOD: 10}, topic=name)
+    # Java would not read this pattern: its named groups have no P.
+    one.write_spec(source={"topics_pattern": rf"{one.stream}\.(?P<day>[a-z]|\d{{8}})"})
+    assert one.drain(spark).counts.landed == 10
+    one.assert_exactly_once([f"{one.stream}.a"])
+    one.write_spec(source={"topics_pattern": rf"{one.stream}\.(?P<day>[a-z]|\d{{8}})"}, trigger={"every": "1s"})
+    with DriverHere(one, spark) as driver:
+        wait_for(lambda: driver.beater.current().state == "running", "the query")
+        for name in (f"x{one.stream}.b", f"{one.stream}.b.dead", f"{one.stream}.20261102"):
+            one.create_topic(name)
+            one.produce({GOOD: 10}, topic=name)
+        driver.has_landed(10)
+        one.produce({GOOD: 5}, topic=f"{one.stream}.a")
+        driver.has_landed(15)
+    driver.end()
+    one.assert_exactly_once([f"{one.stream}.a", f"{one.stream}.20261102"])
+
+
 def delete_records(one: Pipeline, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": one.address})
     for future in admin.delete_records([TopicPartition(one.stream, p, before) for p in range(2)]).values():

@@ -38,6 +38,7 @@ from jobs.runtime.open_stream import OpenStream, StreamFolder
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults
 from jobs.spec.errors import Errors
+from jobs.spec.source import Source
 from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import LedgerRow
 
@@ -296,7 +297,7 @@ class Driver:
             config_hash=self.config,
             table=SimpleNamespace(name=TABLE),
             dead_letter_table=DEAD,
-            source=SimpleNamespace(topics=[TOPIC], topics_pattern=None),
+            source=Source(topics=(TOPIC,)),
             errors=Errors(),
         )
         targets = {name: Target(world, name, "payments") for name in (TABLE, DEAD)}

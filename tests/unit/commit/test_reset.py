@@ -31,6 +31,7 @@ from jobs.runtime import durable, resetting
 from jobs.runtime import takeover as takeover_module
 from jobs.runtime.durable import put_in_place, remove_durably
 from jobs.runtime.open_stream import OpenStream, StreamFolder
+from jobs.spec.source import Source
 from tests.unit.commit.protocol_world import (
     DEAD,
     TABLE,
@@ -154,7 +155,7 @@ class Resetter(Driver):
 
     def _run(self) -> None:
         world: Any = self.world
-        source = SimpleNamespace(topics=[TOPIC], topics_pattern=None)
+        source = Source(topics=(TOPIC,))
         spec: Any = SimpleNamespace(stream="payments", config_hash="one", source=source)
         spec.table, spec.dead_letter_table = SimpleNamespace(name=TABLE), DEAD
         targets = {name: Target(world, name, "payments") for name in (TABLE, DEAD)}
