@@ -17,6 +17,7 @@ import msgspec
 
 from jobs.commit.log_marks import Mark, pack_marks, standing, unpack_marks
 from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.retired import Retired, pack_retired, unpack_retired
 from jobs.commit.stamp_parts import (
     Counts,
     Decision,
@@ -65,6 +66,7 @@ class Stamp:
             there is none: claims may be lost, that one not. Set by the commit; None in stamps of earlier versions.
         marks: On the anchor: the last record read of each partition, where the leader epochs of its log are known. A
             mark of another position than the stamp's does not count. Stamps of earlier versions have none.
+        retired: On the anchor: topics that are gone, in case they come back. Stamps of earlier versions have none.
     """
 
     stream: str
@@ -99,6 +101,7 @@ class Stamp:
         return replace(self, sequence=sequence, moved=moved)
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
+    retired: Mapping[str, Retired] = field(default_factory=dict)
 
     def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
@@ -160,6 +163,7 @@ class Stamp:
             "parts": pack_parts(self.parts, self.start),
             "decided": pack_decision(self.decision) if self.decision else None,
             "marks": pack_marks(standing(self.marks, self.position)),
+            "retired": pack_retired(self.retired),
         }
         document |= {key: value for key, value in optional.items() if value}
         if self.moved is not None:
@@ -203,6 +207,7 @@ class Stamp:
             decision=unpack_decision(document["decided"]) if "decided" in document else None,
             moved=document.get("moved"),
             marks=unpack_marks(document.get("marks", {}), position),
+            retired=unpack_retired(document.get("retired", {})),
         )
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from jobs.commit.errors import OffsetsLostError, TopicLostError, TopicRecreatedError
 from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe
+from jobs.commit.retired import returned
 from jobs.commit.stamps import Stamp
 
 NOWHERE: Positions = MappingProxyType({})
@@ -90,6 +91,7 @@ def starting_point(
     """
     if anchor is None:
         return StartingPoint(dict(first_start))
+    known = {**returned(anchor.retired, log.topics), **known}
     topics = dict.fromkeys(partition.topic for partition in sorted(known))
     dropped = tuple(topic for topic in topics if not subscribed(topic))
     gone = [topic for topic in topics if topic not in log.topics and topic not in dropped]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from jobs.commit.decide import Ranges
 from jobs.commit.log_marks import standing
 from jobs.commit.offsets import Positions
+from jobs.commit.retired import Retired, remembered
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.runtime.completeness import Sighting, valid_through
@@ -54,7 +55,17 @@ def batch_stamp(
         counts=results.counts(),
         generation=stream.generation,
         marks=results.marks(position, standing(newest.marks, newest.position) if newest else {}),
+        retired=_retired(stream, newest, now.at_ms) if newest else {},
     )
+
+
+def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retired]:
+    gone: dict[str, dict[int, int]] = {}
+    for partition, at in newest.position.items():
+        if partition.topic in stream.begin.retired and partition.topic in newest.topics:
+            gone.setdefault(partition.topic, {})[partition.partition] = at
+    now = {topic: Retired(newest.topics[topic], now_ms, positions) for topic, positions in gone.items()}
+    return remembered(newest.retired, now, {*stream.log.topics, *stream.begin.dropped}, now_ms)
 
 
 def stamp_for(stream: OpenStream, name: str, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
@@ -63,7 +74,7 @@ def stamp_for(stream: OpenStream, name: str, stamp: Stamp, ranges: Ranges, resul
     parts = results.parts(ranges, stream.positions[name], letters=not is_anchor)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
     if not is_anchor:
-        return replace(stamp, marks={})
+        return replace(stamp, marks={}, retired={})
     uuids = {each: target.uuid for each, target in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}

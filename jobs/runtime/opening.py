@@ -13,6 +13,7 @@ from pyiceberg.exceptions import NotInstalledError
 from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
 from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.retired import returned
 from jobs.commit.start import LogState, starting_point
 from jobs.commit.target import Target, gone, recreated
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
@@ -155,7 +156,7 @@ def _written_to(settings: Settings, catalog: Catalog, spec: StreamSpec) -> Itera
 def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     """Look at Kafka and the stamps, and set where reading begins; called again when the topics change under a query."""
     spec = stream.spec
-    stream.log = kafka.state(spec.source)
+    stream.log, newest = kafka.state(spec.source), stream.anchor.newest
     stamps = {name: target.newest for name, target in stream.targets.items()}
     half = half_committed(stream.former | stamps, spec.table.name)
     subscribed = spec.source.reads
@@ -175,15 +176,17 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     stream.begin = starting_point(
         spec.stream,
         known,
-        stream.anchor.newest,
+        newest,
         stream.log,
         known,
         subscribed,
         pointwise_max(target.position for target in stamps.values() if target),
-        departed(stream.anchor.newest, stream.log, kafka),
+        departed(newest, stream.log, kafka),
     )
     for topic in stream.begin.retired:
         log.info("stream %s: topic %s was read to its end and is gone; it is retired", spec.stream, topic)
+    if back := sorted({p.topic for p in returned(newest.retired, stream.log.topics)} if newest else ()):
+        log.warning("stream %s: %s had been called unknown, and goes on where it stood", spec.stream, ", ".join(back))
     stream.positions = {
         name: {p: offset for p, offset in at.items() if p in stream.begin.offsets} for name, at in positions.items()
     }

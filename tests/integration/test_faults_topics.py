@@ -18,9 +18,11 @@ from jobs.commit.errors import (
     TopicRecreatedError,
 )
 from jobs.runtime.drain import drain
+from jobs.runtime.kafka_log import KafkaLog
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, die, once
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
+from tests.integration.test_audit import audited
 from tests.integration.topics import delete_topic, read_topic
 
 if TYPE_CHECKING:
@@ -62,6 +64,39 @@ def test_a_pattern_means_whole_names(pipeline: Make, spark: SparkSession) -> Non
         driver.has_landed(15)
     driver.end()
     one.assert_exactly_once([f"{one.stream}.a", f"{one.stream}.20261102"])
+
+
+def test_a_topic_that_is_called_unknown_for_a_while(
+    pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By brokers that answer, and of which the list and the description lack it."""
+    one = pipeline(topic=False)
+    days = daily(one, 2)
+    for day in days:
+        one.produce({GOOD: 10, TRUNCATED: 2}, topic=day)
+    one.drain(spark)
+    real = KafkaLog.topics, KafkaLog.identities
+    with monkeypatch.context() as hidden:
+        hidden.setattr(
+            KafkaLog, "topics", lambda log, source: {t: p for t, p in real[0](log, source).items() if t != days[0]}
+        )
+        hidden.setattr(KafkaLog, "identities", lambda log, topics: real[1](log, [t for t in topics if t != days[0]]))
+        one.produce({GOOD: 2}, topic=days[1])
+        assert one.drain(spark).retired == (days[0],)
+        one.produce({GOOD: 2}, topic=days[1])
+        one.drain(spark)
+    one.produce({GOOD: 4}, topic=days[0])
+    assert one.drain(spark).counts.landed == 4
+    assert one.drain(spark).counts.read == 0
+    one.assert_exactly_once(days)
+    assert audited(one, "--full")[0] == 0
+    # Deleted in truth, and created anew: another topic, from its first record.
+    delete_topic(one.address, days[0])
+    one.produce({GOOD: 2}, topic=days[1])
+    assert one.drain(spark).retired == (days[0],)
+    one.create_topic(days[0])
+    one.produce({GOOD: 6}, topic=days[0])
+    assert one.drain(spark).counts.landed == 6
 
 
 def delete_records(one: Pipeline, before: int) -> None:

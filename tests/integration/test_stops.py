@@ -19,6 +19,7 @@ from jobs.commit.errors import (
     TopicLostError,
     TopicRecreatedError,
 )
+from jobs.commit.history import history
 from jobs.errors import FrazilError
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline
@@ -111,7 +112,10 @@ def test_daily_topics_retire(pipeline: Make, spark: SparkSession) -> None:
     assert drained.retired == (days[0],)
     assert drained.counts.landed == 10
     assert {partition.topic for partition in drained.positions} == set(days[1:])
-    assert f'"{days[0]}"' not in one.table().metadata.properties[f"frazil.stamp.{one.stream}"]
+    newest = history(one.table().metadata, one.stream).newest
+    assert newest is not None
+    assert {p.topic for p in newest.position} == {p.topic for p in newest.start} == set(days[1:]) == {*newest.topics}
+    assert newest.retired[days[0]].positions == {0: 8, 1: 8}
     assert sum(one.landed().values()) == 40
 
 

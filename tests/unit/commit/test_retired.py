@@ -1,0 +1,97 @@
+"""Topics that are gone, and come back: what is remembered of them, and where they go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.commit import retired as module
+from jobs.commit.errors import OffsetsLostError
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.retired import KEPT_MS, Retired, remembered, returned
+from jobs.commit.stamps import Stamp
+from jobs.commit.start import LogState, starting_point
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+GONE = Retired("id-a", 1_000, {0: 10, 1: 20})
+ANCHOR = Stamp("s", "batch", 0, 1, "c", start={B0: 0}, position={B0: 3}, topics={"b": "id-b"}, retired={"a": GONE})
+
+
+def begin(log: LogState, anchor: Stamp = ANCHOR) -> dict[TopicPartition, int]:
+    return starting_point("s", dict(anchor.position), anchor, log, {}, lambda topic: True).offsets
+
+
+def test_the_same_topic_goes_on_where_it_stood() -> None:
+    log = LogState({"a": "id-a", "b": "id-b"}, {A0: 0, A1: 0, B0: 0}, {A0: 15, A1: 20, B0: 3})
+    assert begin(log) == {A0: 10, A1: 20, B0: 3}
+    more = replace(log, earliest={**log.earliest, TopicPartition("a", 2): 4})
+    assert begin(more)[TopicPartition("a", 2)] == 4, "a partition that was added meanwhile, from its first record"
+
+
+def test_another_topic_of_its_name_is_new() -> None:
+    log = LogState({"a": "other", "b": "id-b"}, {A0: 0, A1: 2, B0: 0}, {A0: 15, A1: 20, B0: 3})
+    assert begin(log) == {A0: 0, A1: 2, B0: 3}
+    assert begin(LogState({"b": "id-b"}, {B0: 0}, {B0: 3})) == {B0: 3}
+
+
+def test_what_retention_removed_meanwhile_is_told() -> None:
+    log = LogState({"a": "id-a", "b": "id-b"}, {A0: 12, A1: 0, B0: 0}, {A0: 15, A1: 20, B0: 3})
+    with pytest.raises(OffsetsLostError, match=r"topic a, partition 0, offsets \[10, 12\)"):
+        begin(log)
+
+
+def test_a_stamp_of_an_earlier_version_remembers_none() -> None:
+    text = replace(ANCHOR, retired={}).to_json()
+    assert "retired" not in text
+    assert Stamp.from_json(text).retired == {}
+    assert Stamp.from_json(ANCHOR.to_json()) == ANCHOR
+    assert Stamp.from_json(ANCHOR.claimed(7).to_json()).retired == {"a": GONE}
+
+
+def test_a_topic_that_is_there_or_was_gone_for_a_week_is_forgotten() -> None:
+    before = {"a": GONE}
+    assert remembered(before, {}, {"b"}, 2_000) == before
+    assert remembered(before, {}, {"a", "b"}, 2_000) == {}
+    assert remembered(before, {}, (), 1_000 + KEPT_MS) == before
+    assert remembered(before, {}, (), 1_001 + KEPT_MS) == {}
+    later = Retired("id-a", 5_000, {0: 30})
+    assert remembered(before, {"a": later}, (), 5_000) == {"a": later}
+
+
+topics = st.text("abc", min_size=1, max_size=2)
+retirees = st.builds(
+    Retired,
+    st.sampled_from(["x", "y"]),
+    st.integers(0, 5),
+    st.dictionaries(st.integers(0, 40), st.integers(0, 9), min_size=1),
+)
+many = st.dictionaries(topics, retirees)
+
+
+@given(many, many, st.sets(topics))
+def test_what_is_kept_is_bounded_and_the_newest(
+    before: dict[str, Retired], gone: dict[str, Retired], there: set[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_PARTITIONS", 5)
+        kept = remembered(before, gone, there, 5)
+    wanted = {topic: each for topic, each in {**before, **gone}.items() if topic not in there}
+    assert kept.items() <= wanted.items()
+    newest = max((each.at_ms for each in wanted.values()), default=0)
+    assert {topic for topic, each in wanted.items() if each.at_ms == newest} <= kept.keys()
+    older = [each for each in kept.values() if each.at_ms < newest]
+    assert not older or sum(len(each.positions) for each in kept.values()) <= 5
+    left = wanted.keys() - kept.keys()
+    assert all(wanted[topic].at_ms <= each.at_ms for topic in left for each in kept.values())
+    stamp = replace(ANCHOR, retired=kept)
+    assert Stamp.from_json(stamp.to_json()) == stamp
+
+
+@given(many, st.dictionaries(topics, st.sampled_from(["x", "y", "z"])))
+def test_only_the_same_topics_come_back(before: dict[str, Retired], there: dict[str, str]) -> None:
+    found = returned(before, there)
+    same = {topic for topic, each in before.items() if there.get(topic) == each.identity}
+    assert found == {TopicPartition(topic, n): at for topic in same for n, at in before[topic].positions.items()}
