@@ -53,6 +53,7 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "lag_by_partition": by_topic(status.lag_by),
         "undecided_records": status.undecided_records,
         "undecided_since": _time(status.undecided_since),
+        "topics_without_id": status.topics_without_id and list(status.topics_without_id),
         "records_per_second": status.rate,
         "rows": status.rows,
         "dead": status.dead,

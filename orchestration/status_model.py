@@ -26,6 +26,7 @@ class StreamStatus:
         lag: Records between the position and the end of the log; `lag_by` per partition.
         undecided_records: Records of open transactions behind that end; `undecided_since` when the one that has waited
             longest was first seen, by a driver's word.
+        topics_without_id: Topics that the brokers give no id; None if that was not looked up.
         rate: Records read per second within the last minutes.
         rows: Of the table, whoever wrote them.
         dead: Rows of the dead-letter table; `reasons` those since the driver started, by error class.
@@ -69,6 +70,7 @@ class StreamStatus:
     lag_by: dict[TopicPartition, int] = field(default_factory=dict)
     undecided_records: int | None = None
     undecided_since: datetime | None = None
+    topics_without_id: tuple[str, ...] | None = None
     rate: float | None = None
     rows: int | None = None
     dead: int | None = None

@@ -93,6 +93,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "rate": "–" if status.rate is None else f"{status.rate:,.1f} records per second",
         "lag": _unless(status, "kafka", thousands(status.lag)),
         **_undecided(status),
+        **({"without an id": f"topic {', '.join(status.topics_without_id)}"} if status.topics_without_id else {}),
         "log": status.log or "–",
         "Spark UI": status.ui_url or "–",
         "metrics": status.metrics_url or "–",

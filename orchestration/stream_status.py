@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
+from jobs.commit.topic_ids import without_id
 from jobs.errors import FrazilError
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease, LeaseRecord
@@ -165,6 +166,7 @@ def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
         # The tables are newer than the last beat, if anything.
         status.batch = newest.batch if newest.batch >= 0 else status.batch
         status.position = {**status.position, **newest.position}
+        status.topics_without_id = without_id(newest.topics)
         if newest.valid_through_ms is not None and status.complete_through is None:
             status.complete_through = _instant(newest.valid_through_ms)
     status.rows = total_rows(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
@@ -10,7 +10,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import PROPERTY_PREFIX
+from jobs.commit.topic_ids import without_id
 from jobs.deadletter.table import ARROW_SCHEMA
 from jobs.deadletter.table_upkeep import AlteredTableError, check_letters_table
 from jobs.errors import FrazilError
@@ -27,6 +29,7 @@ from orchestration.letter_topic_check import check_letter_topic
 from orchestration.live import NoCatalogYet, find_table, quick_catalog, quick_kafka
 from orchestration.name_checks import check_names, names_unchecked
 
+_NEWER_BROKERS = "read it from brokers that speak the protocol of Kafka 2.1 at least, 2.8 for ids"
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
 
 
@@ -121,14 +124,10 @@ def _declared_schema(spec: StreamSpec) -> Schema:
 def _check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
     try:
         topics = kafka.topics(spec.source)
+        doubt = _check_identities(spec, kafka, topics)
     except FrazilError as problem:
         return Finding(spec.stream, "topic", "unchecked", problem.message, problem.fix)
     found = ", ".join(f"{name} ({len(partitions)} partitions)" for name, partitions in topics.items())
-    if spec.source.topics_pattern is not None:
-        if not topics:
-            sentence = f"no topic matches {spec.source.topics_pattern} as yet"
-            return Finding(spec.stream, "topic", "unchecked", sentence)
-        return Finding(spec.stream, "topic", "ok", f"{len(topics)} topics match: {found}")
     missing = [topic for topic in spec.source.topics or () if topic not in topics]
     if missing:
         return Finding(
@@ -138,7 +137,27 @@ def _check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
             f"topic {', '.join(missing)} does not exist",
             f"create it, or correct source.topics of stream {spec.stream}",
         )
-    return Finding(spec.stream, "topic", "ok", f"topic {found} exists")
+    if doubt is not None:
+        return doubt
+    if spec.source.topics_pattern is None:
+        return Finding(spec.stream, "topic", "ok", f"topic {found} exists")
+    if not topics:
+        return Finding(spec.stream, "topic", "unchecked", f"no topic matches {spec.source.topics_pattern} as yet")
+    return Finding(spec.stream, "topic", "ok", f"{len(topics)} topics match: {found}")
+
+
+def _check_identities(spec: StreamSpec, kafka: KafkaLog, topics: Mapping[str, list[int]]) -> Finding | None:
+    """Whether a topic that is deleted and created again would be noticed; None where nothing is to be said of it."""
+    nameless = without_id(kafka.identities(topics))
+    if not nameless:
+        return None
+    ends = kafka.ends(TopicPartition(topic, number) for topic in nameless for number in topics[topic])
+    untold = sorted(set(nameless) - {partition.topic for partition in ends.leader_epochs})
+    if untold:
+        sentence = f"the brokers give topic {', '.join(untold)} neither an id nor leader epochs"
+        return Finding(spec.stream, "topic", "wrong", sentence, _NEWER_BROKERS)
+    sentence = f"topic {', '.join(nameless)} has no id: if it is created anew, leader epochs alone can tell"
+    return Finding(spec.stream, "topic", "ok", sentence, _NEWER_BROKERS)
 
 
 def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:

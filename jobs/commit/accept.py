@@ -16,6 +16,7 @@ from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwis
 from jobs.commit.stamp_parts import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import NOWHERE, unread
+from jobs.commit.topic_ids import another_topic, has_id
 from jobs.errors import FrazilError
 
 NewStamps = dict[str, Stamp]
@@ -142,14 +143,19 @@ def recreated_topic(
     """Answer to a topic that was deleted and created again: read the new one from its beginning.
 
     A topic that is still the same one, and whose log was cut, is read on from where it departs from what was read, or
-    where that is not known from its end: what it holds before has landed.
+    where that is not known from its end: what it holds before has landed. A topic without an id may be another one,
+    whatever the epochs say of where it departs, so it is read from its beginning: that loses nothing.
 
     Args:
         latest: The ends of the logs.
         departures: Where they depart from what was read, no less than what they keep.
     """
     before = _anchored(stamps, anchor)
-    if before.topics.get(topic) == identity:
+    there = {p: at for p, at in before.position.items() if p.topic == topic}
+    wrong = any(p in departures or latest.get(p, at) < at for p, at in there.items())
+    if not (wrong or another_topic(before.topics.get(topic), identity)):
+        raise NothingToAcceptError(f"topic {topic} is the one that the stream has read", fix="frazil status")
+    if before.topics.get(topic) == identity and has_id(identity):
         return _cut_topic(stamps, before, anchor, topic, latest, departures)
 
     def without(positions: Positions) -> dict[TopicPartition, int]:
@@ -181,8 +187,6 @@ def _cut_topic(
         for partition, offset in anchored.position.items()
         if partition.topic == topic and (partition in departures or latest.get(partition, offset) < offset)
     }
-    if not cut:
-        raise NothingToAcceptError(f"topic {topic} is the one that the stream has read", fix="frazil status")
 
     def lowered(positions: Positions) -> dict[TopicPartition, int]:
         return {partition: min(offset, cut.get(partition, offset)) for partition, offset in positions.items()}

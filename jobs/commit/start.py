@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -10,6 +10,8 @@ from jobs.commit.errors import OffsetsLostError, TopicLostError, TopicRecreatedE
 from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe
 from jobs.commit.retired import returned
 from jobs.commit.stamps import Stamp
+from jobs.commit.topic_ids import another_topic, without_id
+from jobs.errors import FrazilError
 
 NOWHERE: Positions = MappingProxyType({})
 
@@ -132,12 +134,33 @@ def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str
         TopicRecreatedError: Naming the first such topic.
     """
     for topic, identity in before.items():
-        if topic in now and now[topic] != identity:
+        if another_topic(identity, now.get(topic)):
             raise TopicRecreatedError(
                 f"stream {stream}: topic {topic} was deleted and created again (id {identity} became {now[topic]}); "
                 "its offsets begin anew, so the stream's position means nothing for it.",
                 fix=f"`frazil accept {stream} --recreated-topic {topic}` to read the new topic from its beginning",
             )
+
+
+def refuse_untellable(stream: str, log: LogState, before: Container[str]) -> None:
+    """Refuse topics of which nobody could tell that they were deleted and created again: no id, no leader epochs.
+
+    Args:
+        stream: The stream's id.
+        log: The subscribed topics now.
+        before: Topics that the stream has read already, with what it could know of them.
+
+    Raises:
+        FrazilError: Naming them.
+    """
+    told = {partition.topic for partition in log.leader_epochs}
+    found = [topic for topic in without_id(log.topics) if topic not in before and topic not in told]
+    if found:
+        raise FrazilError(
+            f"stream {stream}: the brokers give topic {', '.join(found)} no id, and its partitions no leader epochs: "
+            "if it is deleted and created again, or its log cut, records are passed over and nobody can tell.",
+            fix="read it from brokers that speak the protocol of Kafka 2.1 at least, 2.8 for ids",
+        )
 
 
 def check_continuity(stream: str, position: Positions, departures: Positions) -> None:

@@ -10,6 +10,7 @@ from jobs.commit.offsets import Positions
 from jobs.commit.retired import Retired, remembered
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
+from jobs.commit.topic_ids import has_id
 from jobs.runtime.completeness import Sighting, valid_through
 from jobs.runtime.kafka_log import LogEnds
 from jobs.runtime.open_stream import OpenStream
@@ -62,7 +63,7 @@ def batch_stamp(
 def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retired]:
     gone: dict[str, dict[int, int]] = {}
     for partition, at in newest.position.items():
-        if partition.topic in stream.begin.retired and partition.topic in newest.topics:
+        if partition.topic in stream.begin.retired and has_id(newest.topics.get(partition.topic)):
             gone.setdefault(partition.topic, {})[partition.partition] = at
     now = {topic: Retired(newest.topics[topic], now_ms, positions) for topic, positions in gone.items()}
     return remembered(newest.retired, now, {*stream.log.topics, *stream.begin.dropped}, now_ms)
@@ -78,4 +79,6 @@ def stamp_for(stream: OpenStream, name: str, stamp: Stamp, ranges: Ranges, resul
     uuids = {each: target.uuid for each, target in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
-    return stamp.anchored(uuids, kept | stream.log.topics)
+    # Brokers that do not give an id now do not make one unknown that was known.
+    there = {topic: now if has_id(now) else before.get(topic, now) for topic, now in stream.log.topics.items()}
+    return stamp.anchored(uuids, kept | there)

@@ -6,6 +6,7 @@ from jobs.commit.log_marks import standing
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, check_continuity
+from jobs.commit.topic_ids import another_topic
 from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError, LogEnds
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.task_results import TaskResults
@@ -22,7 +23,7 @@ def departed(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict[Topic
         partition: mark
         for partition, mark in standing(newest.marks, newest.position).items()
         if partition in log.latest
-        and newest.topics.get(partition.topic) == log.topics.get(partition.topic)
+        and not another_topic(newest.topics.get(partition.topic), log.topics.get(partition.topic))
         and log.leader_epochs.get(partition) != mark.epoch
     }
     return kafka.departures(marks) if marks else {}

@@ -14,7 +14,7 @@ from jobs.commit.decide import half_committed, restart_positions, target_positio
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.retired import returned
-from jobs.commit.start import LogState, starting_point
+from jobs.commit.start import LogState, refuse_untellable, starting_point
 from jobs.commit.target import Target, gone, recreated
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.deadletter.table_upkeep import ensure_life_columns
@@ -124,6 +124,8 @@ def _held(
     remembered = known.targets if known else {}
     refuse_passing_over(spec, catalog, kafka, state, remembered)
     targets = _targets(spec, settings, catalog, remembered)
+    read = targets[spec.table.name].newest
+    refuse_untellable(spec.stream, state, read.topics if read else ())
     step("before_lease")
     epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
     try:
@@ -158,6 +160,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     spec = stream.spec
     stream.log, newest = kafka.state(spec.source), stream.anchor.newest
     stamps = {name: target.newest for name, target in stream.targets.items()}
+    refuse_untellable(spec.stream, stream.log, newest.topics if newest else ())
     half = half_committed(stream.former | stamps, spec.table.name)
     subscribed = spec.source.reads
     dropped = sorted({p.topic for p in half.ranges if not subscribed(p.topic)}) if half else []

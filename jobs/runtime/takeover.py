@@ -14,6 +14,7 @@ from jobs.commit.pending import Pending
 from jobs.commit.recovery import lacking
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Outcome, Target
+from jobs.commit.topic_ids import another_topic
 from jobs.runtime.durable import remove_durably
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.open_stream import OpenStream
@@ -88,7 +89,7 @@ def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> 
         partition: end
         for partition, end in stream.log.latest.items()
         if end > position.get(partition, end)
-        and known.get(partition.topic, topics.get(partition.topic)) == topics.get(partition.topic)
+        and not another_topic(known.get(partition.topic), topics.get(partition.topic))
     }
 
 

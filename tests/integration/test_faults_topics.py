@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
@@ -17,8 +19,12 @@ from jobs.commit.errors import (
     TopicLostError,
     TopicRecreatedError,
 )
+from jobs.commit.history import history
+from jobs.commit.topic_ids import NO_ID
+from jobs.errors import FrazilError
 from jobs.runtime.drain import drain
 from jobs.runtime.kafka_log import KafkaLog
+from orchestration.cli import main
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, die, once
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
@@ -97,6 +103,47 @@ def test_a_topic_that_is_called_unknown_for_a_while(
     one.create_topic(days[0])
     one.produce({GOOD: 6}, topic=days[0])
     assert one.drain(spark).counts.landed == 6
+
+
+def test_topics_without_ids(pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As brokers before Kafka 2.8 have them: what is not known is said, and what shows is noticed all the same."""
+    real = KafkaLog.identities
+    one = pipeline()
+    one.produce({GOOD: 10})
+    one.drain(spark)
+    monkeypatch.setattr(KafkaLog, "identities", lambda log, topics: dict.fromkeys(real(log, topics), NO_ID))
+    one.produce({GOOD: 10})
+    assert one.drain(spark).counts.landed == 10, "brokers that give no ids any more are no other topic"
+    newest = history(one.table().metadata, one.stream).newest
+    assert newest is not None
+    assert newest.topics == real(KafkaLog(one.settings().kafka), [one.stream]), "an id that was known stays known"
+    other = f"{one.stream}.more"
+    one.create_topic(other)
+    one.write_spec(source={"topics": [one.stream, other]})
+    one.produce({GOOD: 10}, topic=other)
+    one.drain(spark)
+    shown = CliRunner().invoke(main, ["--home", str(one.home), "validate"])
+    assert f"topic {one.stream}, {other} has no id" in " ".join(shown.stdout.split()), shown.output
+    shown = CliRunner().invoke(main, ["--home", str(one.home), "status", one.stream])
+    assert f"without an id     topic {other}" in shown.stdout
+    delete_topic(one.address, other)
+    one.create_topic(other)
+    one.produce({GOOD: 4}, topic=other)
+    with pytest.raises(TopicRecreatedError, match=f"--recreated-topic {other}"):
+        one.drain(spark)
+    one.accept(recreated_topic=other)
+    assert one.drain(spark).counts.landed == 4
+    # Where there are no epochs either, nothing is begun; what was begun goes on.
+    ends = KafkaLog.ends
+    monkeypatch.setattr(KafkaLog, "ends", lambda log, partitions: replace(ends(log, partitions), leader_epochs={}))
+    one.produce({GOOD: 2}, topic=other)
+    assert one.drain(spark).counts.landed == 2
+    third = f"{one.stream}.third"
+    one.create_topic(third)
+    one.write_spec(source={"topics": [one.stream, other, third]})
+    with pytest.raises(FrazilError, match=rf"(?s)give topic {third} no id.*Kafka 2\.1"):
+        one.drain(spark)
+    assert CliRunner().invoke(main, ["--home", str(one.home), "validate"]).exit_code == 1
 
 
 def delete_records(one: Pipeline, before: int) -> None:
