@@ -14,7 +14,7 @@ import pyarrow as pa
 from jobs.decode.json_keys import MAX_DEPTH
 from jobs.decode.json_struct import ExtraKeys, extra_getter, getter
 from jobs.decode.leaves import convert_leaf
-from jobs.decode.problems import ValueProblem
+from jobs.decode.problems import ValueProblem, shown_key
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 from jobs.schema.table_schema import arrow_field, arrow_schema, arrow_type
 
@@ -111,7 +111,7 @@ class _Builder:
     def children(self, declared: StructType, values: Sequence[Any], place: _Place) -> list[pa.Array]:
         for index, key in enumerate(self.extras.get(place.paths, ())):
             lengths = np.fromiter(map(len, map(extra_getter(index), values)), np.int64, len(values))
-            self.extra[f"{place.paths}.{key}"] = np.unique(place.records[lengths > 0])
+            self.extra[f"{place.paths}.{shown_key(key)}"] = np.unique(place.records[lengths > 0])
             self.long_extra.update(place.records[lengths > LONG_TOKEN].tolist())
         return [self.child(index, one, values, place) for index, one in enumerate(declared.fields)]
 

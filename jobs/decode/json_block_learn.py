@@ -17,6 +17,7 @@ from jobs.decode.json_block_plan import (
 )
 from jobs.decode.json_block_text import LONGEST_STEP, Constant
 from jobs.decode.json_struct import can_be_extra
+from jobs.decode.problems import shown_key
 from jobs.schema.declared import DeclaredType, Field, ListType, Primitive, StructType
 
 MOST_UNKNOWN = 100
@@ -136,7 +137,7 @@ class RecordPlan:
             return None
         self._keys += 1
         self._counted += counted
-        path = f"{plan.path}.{key}"
+        path = f"{plan.path}.{key if declared else shown_key(key)}"
         made = self._value_of(value, path, depth + 1) if declared is None else self._declared(declared.type, path)
         first, later = Constant.of(b"{" + written), Constant.of(self._comma + written)
         return Member(key, declared, path, made, first, later)

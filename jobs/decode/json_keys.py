@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.decode.problems import KEY_CASE, TOO_DEEP, ValueProblem
+from jobs.decode.problems import KEY_CASE, TOO_DEEP, ValueProblem, shown_key
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 
 MAX_DEPTH = 200
@@ -49,14 +49,17 @@ class KeyWalker:
         self._by_case: dict[str, dict[str, str]] = {}
         self._learn(declared, "$")
 
-    def unknown(self, record: bytes) -> list[UnknownKey]:
-        """The unknown keys in order, each once.
+    def unknown(self, record: bytes) -> dict[UnknownKey, str]:
+        """The unknown keys in order, each with the JSON path of the first one, `$.items[2].x`.
 
         Raises:
             ValueProblem: key_case, when a key differs only by case from a declared one that is not there.
             msgspec.DecodeError: The JSON is not valid.
         """
-        return list(dict.fromkeys(self._walk(self._declared, record.lstrip(), "$")))
+        found: dict[UnknownKey, str] = {}
+        for level, place, key in self._walk(self._declared, record.lstrip(), "$", "$"):
+            found.setdefault((level, key), f"{place}.{shown_key(key)}")
+        return found
 
     def near_declared(self, key: UnknownKey) -> bool:
         """Whether a key that is not declared differs only by case from one that is."""
@@ -79,8 +82,11 @@ class KeyWalker:
             case _:
                 return False
 
-    def _walk(self, declared: DeclaredType, token: Any, path: str) -> Iterator[UnknownKey]:
-        """Where the JSON has another shape than declared there is nothing to say: the typed decoder says it."""
+    def _walk(self, declared: DeclaredType, token: Any, path: str, place: str) -> Iterator[tuple[str, str, str]]:
+        """Yields the struct's path for all of its kind, its own one, and the key.
+
+        Where the JSON has another shape than declared there is nothing to say: the typed decoder says it.
+        """
         initial = bytes(memoryview(token)[:1])
         match declared:
             case StructType() if initial == b"{":
@@ -89,19 +95,20 @@ class KeyWalker:
                 for key in members:
                     name = by_case.get(key.casefold())
                     if name is None or (name != key and name in members):
-                        yield path, key
+                        yield path, place, key
                     elif name != key:
-                        message = f"needs the key '{name}', found '{key}', which differs by case"
-                        raise ValueProblem(KEY_CASE, message, f"{path}.{key}")
+                        message = f"needs the key '{name}', found '{shown_key(key)}', which differs by case"
+                        raise ValueProblem(KEY_CASE, message, f"{place}.{shown_key(key)}")
                 for name, inner in nested.items():
                     if name in members:
-                        yield from self._walk(inner, members[name], f"{path}.{name}")
+                        yield from self._walk(inner, members[name], f"{path}.{name}", f"{place}.{name}")
             case ListType(element) if initial == b"[":
-                for one in _array(token):
-                    yield from self._walk(element, one, path + "[]")
+                for index, one in enumerate(_array(token)):
+                    yield from self._walk(element, one, path + "[]", f"{place}[{index}]")
             case MapType(_, value) if initial == b"{":
+                # As in msgspec's own paths, the key is not shown.
                 for one in _object(token).values():
-                    yield from self._walk(value, one, path + "{}")
+                    yield from self._walk(value, one, path + "{}", place + "[...]")
             case _:
                 return
 

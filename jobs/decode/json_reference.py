@@ -17,7 +17,7 @@ from jobs.decode.json_errors import problem_of
 from jobs.decode.json_keys import KeyWalker, UnknownKey, check_depth, last_wins
 from jobs.decode.json_struct import can_be_extra, struct_class
 from jobs.decode.outcome import Decoded, Failure
-from jobs.decode.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, UNKNOWN_FIELD, ValueProblem
+from jobs.decode.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, UNKNOWN_FIELD, ValueProblem, shown_key
 from jobs.schema.declared import StructType
 from jobs.schema.table_schema import arrow_schema
 
@@ -129,8 +129,8 @@ class JsonReferenceDecoder:
         keys = self._keys.unknown(value)
         if keys and self._refuse_unknown:
             message = "is not declared, and this stream refuses keys that are not declared"
-            raise ValueProblem(UNKNOWN_FIELD, message, _path(keys[0]))
-        return self._lenient.decode(value), keys
+            raise ValueProblem(UNKNOWN_FIELD, message, next(iter(keys.values())))
+        return self._lenient.decode(value), list(keys)
 
     def _use_extras(self, extras: dict[str, tuple[str, ...]]) -> None:
         self._extras = extras
@@ -167,7 +167,7 @@ class JsonReferenceDecoder:
 
 
 def _path(key: UnknownKey) -> str:
-    return ".".join(key)
+    return f"{key[0]}.{shown_key(key[1])}"
 
 
 def _invalid_utf8(values: pa.BinaryArray) -> dict[int, Failure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 MALFORMED_JSON = "malformed_json"
@@ -65,3 +66,11 @@ def without_value(message: str) -> str | None:
     if found and needed.startswith("needs "):
         return message if rest in _KINDS else needed
     return message.partition(": ")[0] if message.startswith(_WITHOUT_VALUES) else None
+
+
+def shown_key(key: str) -> str:
+    """A key of a record as a path shows it: cut when it is long, and still another one than every other key."""
+    if len(key) <= _LONGEST_SHOWN:
+        return key
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{key[:_LONGEST_SHOWN]}… ({len(key)} characters, {digest})"

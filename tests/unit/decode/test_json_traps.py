@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.decode.json_block import JsonBlockDecoder
 from jobs.decode.json_errors import problem_of
 from jobs.decode.json_keys import MAX_DEPTH
 from jobs.decode.json_reference import JsonReferenceDecoder
@@ -333,7 +335,7 @@ def test_unknown_paths_are_bounded() -> None:
 def test_unknown_keys_fail_where_the_stream_says_so() -> None:
     schema = "a int, items list<struct<x int>>"
     failure = failure_of(schema, b'{"a":1,"items":[{"x":1},{"q":1}]}', unknown="fail")
-    assert (failure.error_class, failure.field) == ("unknown_field", "$.items[].q")
+    assert (failure.error_class, failure.field) == ("unknown_field", "$.items[1].q")
     assert failure_of(schema, b'{"A":1,"z":1}', unknown="fail").error_class == "key_case"
     assert decode(schema, b'{"a":1}', unknown="fail").failures == []
 
@@ -352,7 +354,7 @@ def test_a_key_that_differs_by_case_stays_a_trap_when_it_has_come_often() -> Non
     later = decoder.decode(pa.array([b'{"ID":2}', b'{"items":[{"ID":2}]}'], pa.binary()))
     assert [(one.error_class, one.field) for one in later.failures] == [
         ("key_case", "$.ID"),
-        ("key_case", "$.items[].ID"),
+        ("key_case", "$.items[0].ID"),
     ]
 
 
@@ -461,3 +463,43 @@ def test_a_text_of_msgspec_that_is_not_known_is_shown_as_it_is() -> None:
 def test_a_raw_token_of_msgspec_is_the_text_without_white_space_around() -> None:
     members = msgspec.json.decode(b'{ "a" : 1.50 , "b" : [1, 2] , "c":null}', type=dict[str, msgspec.Raw])
     assert [bytes(one) for one in members.values()] == [b"1.50", b"[1, 2]", b"null"]
+
+
+LISTS = "items list<struct<a int, in list<struct<b int>>>>, m map<string, struct<a int>>"
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        (b'{"items":[{"a":1},{"a":2},{"%s":1}]}', "$.items[2].%s"),
+        (b'{"items":[{"a":1},{"a":2,"in":[{},{"b":1},{},{"x":{"%s":1}},{"%s":2}]},{"%s":1}]}', None),
+        (b'{"m":{"k":{"a":1},"secret":{"%s":1}}}', "$.m[...].%s"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("key", "unknown", "error_class"), [("q", "fail", "unknown_field"), ("A", "ignore", "key_case")]
+)
+def test_a_key_at_fault_is_told_with_its_place_in_lists(
+    record: bytes, field: str | None, key: str, unknown: str, error_class: str
+) -> None:
+    if field is None:
+        key = {"q": "q", "A": "B"}[key]
+        field = "$.items[1].in[3].x" if unknown == "fail" else "$.items[1].in[4].%s"
+    value = record.replace(b"%s", key.encode())
+    failure = failure_of(LISTS, value, unknown=unknown)
+    assert (failure.error_class, failure.field) == (error_class, field.replace("%s", key))
+
+
+def test_a_long_key_is_cut_and_stays_another_one_than_others() -> None:
+    keys = ["k" * 20_000, "k" * 19_999 + "l", "k" * 61, "k" * 60]
+    values = [f'{{"a":{n},"{key}":1}}'.encode() for n, key in enumerate(keys)]
+    for decoder in (JsonReferenceDecoder, JsonBlockDecoder):
+        made = decoder(parse_schema("a int"))
+        for _ in range(3):  # what comes often is read by a type that knows it
+            decoded = made.decode(pa.array(values * 100, pa.binary()))
+            assert sorted(decoded.unknown_fields.values()) == [100] * 4
+            assert max(map(len, decoded.unknown_fields)) < 110
+            assert f"$.{'k' * 60}" in decoded.unknown_fields
+    failure = failure_of("a int", b'{"%s":1}' % (b"k" * 1_000_000), unknown="fail")
+    assert failure.field == f"$.{'k' * 60}… (1000000 characters, {hashlib.sha256(b'k' * 1_000_000).hexdigest()[:8]})"
+    assert len(failure.message) < 200
