@@ -23,6 +23,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
+from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.trial import try_new_table, try_table
 from orchestration.finding import Finding
 from orchestration.letter_topic_check import check_letter_topic
@@ -208,6 +209,12 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
             f"table {name} is {whose}; rows do not go there",
             f"give table.name of stream {spec.stream} another name",
         )
+        return
+    new = _declared_schema(spec)
+    partitions = partition_spec(spec.table.partition_by, new)
+    if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
+        sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
+        yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
     wrong = disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns)
     fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"

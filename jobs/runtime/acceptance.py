@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
@@ -18,8 +19,10 @@ from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.opening import connect_catalog
+from jobs.schema.table_schema import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.write.table_remaking import is_as_made
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,13 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
     folder = stream_folder(settings, spec.stream)
     lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
     # Before the lease is taken: a stream that waits for no answer is left as it is.
-    _decision(spec, settings, answer, targets, {name: target.past() for name, target in targets.items()})
+    histories = {name: target.past() for name, target in targets.items()}
+    new = _decision(spec, settings, answer, targets, histories)
+    if answer.recreated_table in targets:
+        anchored = histories[spec.table.name].newest if spec.table.name in histories else None
+        held = lease.read()
+        identities = {**(held.targets if held else {}), **(anchored.targets if anchored else {})}
+        _refuse_unchanged(spec, targets[answer.recreated_table], identities, waits=bool(new))
     epoch = lease.acquire(above=max((target.greatest_epoch() for target in targets.values()), default=0))
     try:
         if answer.rollback == "reland" or answer.recreated_table or answer.recreated_topic:
@@ -117,3 +126,35 @@ def _decision(
         departures = {p: max(at, log.earliest[p]) for p, at in departed(newest, log, kafka).items()}
         return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, log.latest, departures)
     return accept.lost_offsets(stamps, anchor, kafka.state(spec.source).earliest)
+
+
+def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str, str], *, waits: bool) -> None:
+    """Refuse to begin anew with a table that is the one that the stream wrote before.
+
+    Args:
+        identities: The tables' uuids as the stream remembers them.
+        waits: Whether another table has to be told that this one is begun anew.
+
+    Raises:
+        NothingToAcceptError: It was not dropped; with what stands in the stream's way, if its columns do.
+    """
+    name, known = target.name, identities.get(target.name)
+    if known != target.uuid and (known is not None or waits):
+        return
+    run = f"frazil run {spec.stream}"
+    kafka = spec.table.kafka_columns
+    differences = disagreements(spec.declared, target.table.schema(), kafka_columns=kafka)
+    if name != spec.table.name or not differences:
+        raise accept.NothingToAcceptError(
+            f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run
+        )
+    if is_as_made(target.table.metadata, spec.stream):
+        raise accept.NothingToAcceptError(
+            f"table {name} has no rows, and not the columns that the spec declares; the next run gives it those",
+            fix=run,
+        )
+    raise accept.NothingToAcceptError(
+        f"table {name} has not been dropped, and cannot hold what the spec declares: {'; '.join(differences)}",
+        fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table; if nobody needs it, drop it, "
+        f"and give the same answer again",
+    )

@@ -36,6 +36,7 @@ from jobs.steps import step
 from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.write.table_remaking import as_made, differs, is_as_made, remade
 
 log = logging.getLogger(__name__)
 
@@ -218,12 +219,17 @@ def _require_topics(spec: StreamSpec, state: LogState) -> None:
 def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
+    A table of the stream without rows, as frazil made it, is made as the spec declares now.
+
     Raises:
         FrazilError: They cannot; the message names each column.
     """
-    properties = create_table_properties(spec.table.properties)
+    properties = create_table_properties(spec.table.properties) | as_made(spec.stream)
     schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
-    table = ensure_table(catalog, spec.table.name, schema, partition_spec(spec.table.partition_by, schema), properties)
+    partitions = partition_spec(spec.table.partition_by, schema)
+    table = ensure_table(catalog, spec.table.name, schema, partitions, properties)
+    if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
+        table = remade(table, spec.stream, schema, partitions)
     ensure_table(
         catalog,
         spec.dead_letter_table,

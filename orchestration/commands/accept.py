@@ -17,7 +17,7 @@ from resources.deployment import Deployment
 def told(stamped: Mapping[str, Decision]) -> list[str]:
     """What was recorded, as lines: the tables, and every range that the answer is about."""
     if not stamped:
-        return ["Recorded on no table: nothing stood in the way."]
+        return ["The table is begun anew; no other table had to be told."]
     lines = [f"Recorded on {', '.join(stamped)}."]
     for name, decision in stamped.items():
         ranges = {

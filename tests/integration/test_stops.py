@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyiceberg.types import LongType
 
+from jobs.commit.accept import NothingToAcceptError
 from jobs.commit.errors import (
     OffsetsLostError,
     RolledBackError,
@@ -23,6 +24,7 @@ from jobs.commit.history import history
 from jobs.errors import FrazilError
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.test_spark_reads import use_catalog
 from tests.integration.topics import delete_topic, read_topic
 
 if TYPE_CHECKING:
@@ -255,6 +257,34 @@ def test_table_recreated_by_somebody_and_state_lost(pipeline: Make, spark: Spark
     one.lose_state()
     with pytest.raises(TargetRecreatedError, match="dropped and created again"):
         one.drain(spark)
+
+
+def test_a_first_mistake_in_the_schema_costs_nothing(pipeline: Make, spark: SparkSession) -> None:
+    one = pipeline()
+    wrong = "id string not null, amount int not null, created_at timestamptz not null, note string"
+    one.write_spec(wrong, source={"topics": [one.stream], "start": "latest"}, errors={"tolerance": "none"})
+    one.drain(spark)
+    # From here on, wherever the stream would begin by now.
+    one.produce({GOOD: 10})
+    with pytest.raises(ToleranceError):
+        one.drain(spark)
+    uuid = one.table().metadata.table_uuid
+    one.write_spec(source={"topics": [one.stream], "start": "latest"}, table={"name": one.table_name})
+    with pytest.raises(NothingToAcceptError, match=r"has no rows, and not the columns .*(?s:.*)Next: frazil run"):
+        one.accept(recreated_table=one.table_name)
+    assert one.drain(spark).counts.landed == 10
+    table = one.table()
+    assert (table.metadata.table_uuid, str(table.schema().find_type("amount"))) == (uuid, "decimal(12, 2)")
+    assert table.spec().is_unpartitioned()
+    assert set(one.landed().values()) == {1} and sum(one.landed().values()) == 10
+    name = use_catalog(spark, one)
+    assert spark.table(name).where("amount >= 0").count() == 10
+    # It has rows now: what is declared no longer changes it.
+    one.write_spec(wrong)
+    with pytest.raises(FrazilError, match="cannot hold what the spec declares: Column amount"):
+        one.drain(spark)
+    with pytest.raises(NothingToAcceptError, match="cannot hold what the spec declares"):
+        one.accept(recreated_table=one.table_name)
 
 
 def test_another_writer_and_a_compaction_meanwhile(pipeline: Make, spark: SparkSession) -> None:

@@ -11,14 +11,16 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.accept import NothingToAcceptError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
+from jobs.runtime.acceptance import Answer, record
 from jobs.runtime.deadline import DeadlineError, within
-from jobs.runtime.opening import connect_catalog
+from jobs.runtime.opening import connect_catalog, ensure_tables
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -327,3 +329,22 @@ def test_a_table_of_format_version_3_is_wrong(settings: Settings, spec: StreamSp
     assert "format version 3, whose manifests PyIceberg cannot write yet" in found.sentence
     with pytest.raises(FrazilError, match="format version 3"):
         create(catalog, spec)
+
+
+def test_an_empty_table_of_frazils_follows_the_declaration(settings: Settings, spec: StreamSpec) -> None:
+    catalog = connect_catalog(settings)
+    ensure_tables(spec, catalog)
+    decode = spec.decode.model_copy(update={"schema_text": "other decimal(5,2)"})
+    changed = StreamSpec.model_validate(
+        spec.model_dump(by_alias=True, exclude_unset=True)
+        | {"decode": decode.model_dump(by_alias=True, exclude_unset=True), "table": {"name": spec.table.name}}
+    )
+    (found,) = of_tables(changed, settings)
+    assert (found.verdict, "the next run makes it so" in found.sentence) == ("unchecked", True)
+    with pytest.raises(NothingToAcceptError, match="the next run gives it those"):
+        record(changed, settings, Answer(recreated_table=spec.table.name), "ada: why")
+    ensure_tables(changed, catalog)
+    (found,) = of_tables(changed, settings)
+    assert found.verdict == "ok"
+    with pytest.raises(NothingToAcceptError, match="has not been dropped; it is the one"):
+        record(changed, settings, Answer(recreated_table=spec.table.name), "ada: why")

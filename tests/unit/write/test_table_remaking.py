@@ -1,0 +1,139 @@
+"""An empty table that frazil made follows the declaration; one with rows, or that somebody altered, never does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+
+from jobs.commit.producer import append_once
+from jobs.schema.declared import parse_schema
+from jobs.schema.table_schema import iceberg_schema
+from jobs.spec.partitioning import parse_partition_expr
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.write.table_remaking import as_made, differs, is_as_made, remade
+from jobs.write.target_writer import TargetWriter
+
+NAME = "orders.payments"
+FIRST = ("id string, amount string, at timestamptz, who struct<a int>", ["day(at)"])
+
+
+def declared(text: str, partition_by: list[str]) -> tuple[Schema, PartitionSpec]:
+    schema = iceberg_schema(parse_schema(text), kafka_columns=True)
+    return schema, partition_spec([parse_partition_expr(each) for each in partition_by], schema)
+
+
+def made(catalog: SqlCatalog, text: str = FIRST[0], partition_by: list[str] | None = None) -> Table:
+    schema, spec = declared(text, FIRST[1] if partition_by is None else partition_by)
+    return ensure_table(catalog, NAME, schema, spec, create_table_properties({}) | as_made("s"))
+
+
+def claimed(table: Table) -> None:
+    append_once(table, (), summary={"frazil.stamp": "a claim"}, properties={"frazil.stamp.s": "a claim"})
+
+
+def columns(table: Table) -> list[tuple[str, str]]:
+    return [(field.name, str(field.field_type)) for field in table.schema().fields if not field.name.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    ("text", "partition_by"),
+    [
+        ("id string, amount decimal(12,2), at timestamptz, who struct<a int>", ["day(at)"]),
+        ("id string not null, who struct<a long, b list<string>>", []),
+        ("at date, id string", ["month(at)", "bucket(4, id)"]),
+        (FIRST[0], ["amount"]),
+    ],
+)
+@pytest.mark.parametrize("claims", [0, 2])
+def test_it_has_what_is_declared_and_takes_rows(
+    catalog: SqlCatalog, text: str, partition_by: list[str], claims: int
+) -> None:
+    table = made(catalog)
+    for _ in range(claims):
+        claimed(table)
+    uuid, head = table.metadata.table_uuid, table.metadata.current_snapshot_id
+    schema, spec = declared(text, partition_by)
+    assert is_as_made(table.metadata, "s") and differs(table.metadata, schema, spec)
+    again = remade(table, "s", schema, spec)
+    assert not differs(again.metadata, schema, spec)
+    assert is_as_made(again.metadata, "s")
+    assert (again.metadata.table_uuid, again.metadata.current_snapshot_id) == (uuid, head)
+    known = set(again.schema().field_ids)
+    assert all(field.source_id in known for each in again.metadata.partition_specs for field in each.fields)
+    assert not set(table.metadata.schemas[0].field_ids) & known, "no id means two things"
+    # And once more, to the first one.
+    back = remade(again, "s", *declared(*FIRST))
+    assert not differs(back.metadata, *declared(*FIRST))
+    last = remade(back, "s", schema, spec)
+    writer = TargetWriter(last.metadata, last.io, file_prefix="x")
+    writer.write(pa.record_batch({"id": ["a", "b"]}))
+    append_once(last, writer.close(), summary={}, properties={})
+    assert sorted(last.scan().to_arrow()["id"].to_pylist()) == ["a", "b"]
+    assert not is_as_made(catalog.load_table(NAME).metadata, "s")
+
+
+def test_a_table_of_another_stream_is_left_alone(catalog: SqlCatalog) -> None:
+    assert not is_as_made(made(catalog).metadata, "other")
+
+
+def test_the_same_declaration_changes_nothing(catalog: SqlCatalog) -> None:
+    table = made(catalog)
+    assert not differs(table.metadata, *declared(*FIRST))
+
+
+def with_rows(table: Table) -> None:
+    writer = TargetWriter(table.metadata, table.io, file_prefix="x")
+    writer.write(pa.record_batch({"id": ["a"]}))
+    append_once(table, writer.close(), summary={}, properties={})
+
+
+def with_rows_that_were_deleted(table: Table) -> None:
+    with_rows(table)
+    table.delete()
+
+
+def altered(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+
+
+def repartitioned(table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_identity("id")
+
+
+def tagged(table: Table) -> None:
+    claimed(table)
+    head = table.current_snapshot()
+    assert head is not None
+    table.manage_snapshots().create_tag(head.snapshot_id, "kept").commit()
+
+
+def of_an_earlier_version(table: Table) -> None:
+    with table.transaction() as change:
+        change.remove_properties("frazil.as-made")
+
+
+@pytest.mark.parametrize(
+    "happened", [with_rows, with_rows_that_were_deleted, altered, repartitioned, tagged, of_an_earlier_version]
+)
+def test_what_is_not_as_frazil_made_it_is_left_alone(catalog: SqlCatalog, happened: Callable[[Table], None]) -> None:
+    table = made(catalog)
+    happened(table)
+    assert not is_as_made(catalog.load_table(NAME).metadata, "s")
+
+
+def test_who_commits_meanwhile_keeps_the_table(catalog: SqlCatalog) -> None:
+    seen = made(catalog)
+    with_rows(catalog.load_table(NAME))
+    found = remade(seen, "s", *declared("id string", []))
+    assert columns(found) == columns(seen)
+    assert found.scan().to_arrow().num_rows == 1
