@@ -160,7 +160,7 @@ def test_accept_shows_the_ranges_that_it_recorded() -> None:
         "  orders.payments: payments-0 [20, 50) passed over",
         "  orders.payments: payments-1 [3, 5) to be read again",
     ]
-    assert told({}) == ["Recorded on no table: nothing stood in the way."]
+    assert told({}) == ["The table is begun anew; no other table had to be told."]
 
 
 def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:
