@@ -47,7 +47,7 @@ def running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, ta
         sentence: What seeing to it came to.
         beat: The driver's newest heartbeat.
     """
-    metadata: dict[str, Any] = {"done": sentence}
+    metadata: dict[str, Any] = {"done": sentence, **_as_of(beat)}
     if table is not None:
         metadata |= table_metadata(table, spec.table.name)
     if beat is None:
@@ -67,4 +67,12 @@ def running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, ta
 def dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
     """The facts of the dead-letter table; nothing before the driver has made it."""
     metadata = table_metadata(table, spec.dead_letter_table) if table is not None else {}
-    return metadata | ({"records_dead": beat.work.dead} if beat is not None else {})
+    if beat is None:
+        return metadata
+    return metadata | driver_metadata(beat) | _as_of(beat) | {"records_dead": beat.work.dead}
+
+
+def _as_of(beat: Heartbeat | None) -> dict[str, Any]:
+    if beat is None:
+        return {}
+    return {"as_of": dg.MetadataValue.timestamp(datetime.fromtimestamp(beat.beat_wall, UTC))}

@@ -9,6 +9,7 @@ import dagster as dg
 
 from assets import names
 from assets.failures import failure
+from assets.kept_verdicts import kept_letters
 from assets.letters import KNOWN_FILES, letter_metadata, report_check
 from assets.metadata import column_schema, dead_letter_metadata, landed_metadata
 from assets.running import (
@@ -136,12 +137,10 @@ def _running(
     )
     yield dg.MaterializeResult(
         asset_key=dead_key,
-        metadata=dead_letters_of_running(spec, done.heartbeat, dead)
-        | (letter_metadata(tally(dead, spec.stream, KNOWN_FILES)) if dead is not None else {}),
+        # Counting them takes as long as they are many; the supervisor does it when there are new ones.
+        metadata=dead_letters_of_running(spec, done.heartbeat, dead) | kept_letters(context.instance, dead_key),
         data_version=_data_version(_head(dead)),
     )
-    if dead is not None:
-        report_check(context.instance, spec, dead_key, dead, table)
 
 
 def _head(table: "Table | None") -> int | None:

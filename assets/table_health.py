@@ -12,6 +12,7 @@ import dagster as dg
 from assets import names
 from assets.failures import failure
 from assets.health_tables import histogram_markdown, left_markdown, partitions_markdown, plan_markdown
+from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
 from jobs.errors import FrazilError
 from jobs.maintain.facts import TableFacts
 from jobs.maintain.maintained import read_maintained, table_folder
@@ -152,6 +153,12 @@ def health_checks(spec: StreamSpec, table_key: dg.AssetKey, dead_key: dg.AssetKe
         from jobs.runtime.translate import told_as_sentences
 
         selected = {check.asset_key for check in context.selected_asset_check_keys}
+        if only_sees_to_the_driver(context, spec, table_key):
+            for name, key in keys.items():
+                kept = kept_verdict(context, key, TABLE_HEALTH, f"frazil maintain {name} --plan")
+                if key in selected and kept is not None:
+                    yield kept
+            return
         settings = deployment.settings()
         specs, _ = deployment.deployment().streams()
         try:

@@ -110,7 +110,8 @@ def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment
         "dagster/max_retries": "0",
         MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
     },
-    description="One action on one stream: start, stop, pause, resume, restart. Give the stream, the action and why.",
+    description="One action on one stream, as the supervisor and the command line ask for it. By hand, frazil_start, "
+    "frazil_pause, frazil_resume, frazil_restart and frazil_stop do the same, and know the streams.",
 )
 def control_job() -> None:
     """One action on one stream."""

@@ -19,6 +19,7 @@ from assets.supervisor import supervisor_asset
 from assets.table_health import health_checks
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from orchestration.action_jobs import action_jobs, opened_with
 from orchestration.audit_jobs import audit_job, audit_schedules, ledger_job
 from orchestration.control_jobs import control_job
 from orchestration.expire_job import expire_letters_job, expire_schedule
@@ -27,9 +28,11 @@ from orchestration.maintain_schedule import maintenance_schedule
 from orchestration.reconcile.look import judge
 from orchestration.reconcile.sensor import reconcile_sensor
 from orchestration.reconcile.shown import as_launched
+from orchestration.replay_job import OP as REPLAY_OP
 from orchestration.replay_job import replay_job
 from orchestration.replay_sensor import replay_sensor
 from orchestration.replays import judge_letters
+from orchestration.reset_job import OP as RESET_OP
 from orchestration.reset_job import reset_offsets_job
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
@@ -69,15 +72,15 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
                 for check in (
                     stream_checks(spec, key, judge),
                     audit_check(spec, key),
-                    letter_checks(spec, dead_key, judge_letters),
+                    letter_checks(spec, dead_key, key, judge_letters),
                     health_checks(spec, key, dead_key),
                 )
             ),
         ],
         jobs=[
             control_job,
-            reset_offsets_job,
-            replay_job,
+            *action_jobs(shown),
+            *_opened_filled_in([spec.stream for spec in shown]),
             expire_letters_job,
             maintain_job,
             ledger_job,
@@ -94,6 +97,16 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
         # One Spark session per run, in the run's own process: a process per step would start a JVM for each.
         executor=dg.in_process_executor,
     )
+
+
+def _opened_filled_in(streams: list[str]) -> list[dg.JobDefinition]:
+    """The jobs that want a stream's name: it is filled in where there is only one. As they open, they only tell."""
+    stream = streams[0] if len(streams) == 1 else ""
+    asked = {"stream": stream, "dry_run": True, "reason": "asked in Dagster"}
+    return [
+        opened_with(reset_offsets_job, RESET_OP, {**asked, "to": "", "topics": []}),
+        opened_with(replay_job, REPLAY_OP, {**asked, "reasons": [], "states": [], "limit": 0}),
+    ]
 
 
 defs = build_definitions(Deployment.here())

@@ -19,7 +19,7 @@ HOURS = 24
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "quiet"])
-@pytest.mark.parametrize(("freshness", "most_mb"), [("", 20), ("freshness: {warn: 5m, fail: 15m}\n", 38)])
+@pytest.mark.parametrize(("freshness", "most_mb"), [("", 28), ("freshness: {warn: 5m, fail: 15m}\n", 50)])
 def test_a_day_of_one_stream_writes_a_bounded_amount(
     orders: World, tmp_path: Path, busy: bool, freshness: str, most_mb: float
 ) -> None:
