@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from jobs.commit.offsets import Positions
 from jobs.spec.models import StreamSpec
@@ -18,6 +19,14 @@ from jobs.supervise.heartbeat import Heartbeat
 if TYPE_CHECKING:
     from jobs.runtime.drain import Drained
 
+# The columns that frazil adds to every table, unless table.kafka_columns is false.
+_MEANINGS = {
+    "_kafka_topic": "The topic that the record was read from.",
+    "_kafka_partition": "The record's partition in its topic.",
+    "_kafka_offset": "The record's offset in its partition: with topic and partition it names the record.",
+    "_kafka_timestamp": "The record's timestamp in Kafka.",
+}
+
 
 def column_schema(schema: Schema) -> dg.TableSchema:
     """An Iceberg schema as Dagster shows it."""
@@ -25,13 +34,30 @@ def column_schema(schema: Schema) -> dg.TableSchema:
         columns=[
             dg.TableColumn(
                 field.name,
-                str(field.field_type),
-                description=field.doc,
+                type_text(field.field_type),
+                description=field.doc or _MEANINGS.get(field.name),
                 constraints=dg.TableColumnConstraints(nullable=not field.required),
             )
             for field in schema.fields
         ]
     )
+
+
+def type_text(type_: IcebergType) -> str:
+    """An Iceberg type as people write it: without the fields' ids, which a nested type's own text holds."""
+    match type_:
+        case StructType():
+            fields = [
+                f"{field.name}: {type_text(field.field_type)}{' not null' if field.required else ''}"
+                for field in type_.fields
+            ]
+            return f"struct<{', '.join(fields)}>"
+        case ListType():
+            return f"list<{type_text(type_.element_type)}>"
+        case MapType():
+            return f"map<{type_text(type_.key_type)}, {type_text(type_.value_type)}>"
+        case _:
+            return str(type_)
 
 
 def cell(text: str) -> str:

@@ -49,7 +49,7 @@ class Verdict:
     sentence: str
     code: str
     warn: bool = False
-    figures: Mapping[str, float | int | str] = field(default_factory=dict)
+    figures: Mapping[str, float | int | str | dg.MarkdownMetadataValue] = field(default_factory=dict)
     at: float | None = None
 
     @property
@@ -110,14 +110,12 @@ def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> Verdict:
         run: Of the run that tells it, if it is one that reads records.
     """
     missing = [counts.read - _accounted_for(counts) for counts in (totals, run) if counts is not None]
-    figures: dict[str, float | int | str] = {
-        "read": totals.read,
-        "landed": totals.landed,
-        "dead": totals.dead,
-        "tombstones": totals.tombstones,
+    # The totals only rise, so that as plots they say nothing; what is missing should be a flat line.
+    counted = {"since the first run": totals, **({"in this run": run} if run is not None else {})}
+    figures: dict[str, float | int | str | dg.MarkdownMetadataValue] = {
+        "records_unaccounted_for": max(missing, key=abs),
+        "totals": dg.MetadataValue.md(_totals_markdown(counted)),
     }
-    if run is not None:
-        figures["read_in_this_run"] = run.read
     since = f"since the stream's first run{' and in this one' if run is not None else ''}"
     if not any(missing):
         return Verdict(
@@ -130,6 +128,14 @@ def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> Verdict:
     if run is not None:
         sentence += f"; of {run.read} in this run, {_accounted_for(run)} are"
     return Verdict(ADDS_UP, False, f"{sentence}. Next: frazil status {stream}", f"off:{missing}", figures=figures)
+
+
+def _totals_markdown(counted: Mapping[str, Counts]) -> str:
+    parts = ("read", "landed", "dead", "tombstones", "filtered")
+    lines = [f"| | {' | '.join(parts)} |", f"|---|{'---:|' * len(parts)}"]
+    for when, counts in counted.items():
+        lines.append(f"| {when} | {' | '.join(f'{getattr(counts, part):,}' for part in parts)} |")
+    return "\n".join(lines)
 
 
 def _accounted_for(counts: Counts) -> int:

@@ -47,15 +47,27 @@ _RUNS = (
 
 def topic_specs(specs: Sequence[StreamSpec]) -> list[dg.AssetSpec]:
     """The topics of all streams as external assets, each once however many streams read it."""
-    found: dict[dg.AssetKey, dg.AssetSpec] = {}
+    readers: dict[dg.AssetKey, list[StreamSpec]] = {}
     for spec in specs:
         for key in names.topic_keys(spec):
-            pattern = spec.source.topics_pattern
-            text = f"All topics that match `{pattern}`." if pattern else f"Kafka topic `{key.path[-1]}`."
-            found.setdefault(
-                key, dg.AssetSpec(key, description=text, group_name=names.group_name(spec), kinds={"kafka"})
-            )
-    return list(found.values())
+            readers.setdefault(key, []).append(spec)
+    return [_topic_spec(key, read_by) for key, read_by in readers.items()]
+
+
+def _topic_spec(key: dg.AssetKey, read_by: Sequence[StreamSpec]) -> dg.AssetSpec:
+    first = read_by[0]
+    pattern = first.source.topics_pattern
+    what = f"All Kafka topics that match `{pattern}`" if pattern else f"Kafka topic `{key.path[-1]}`"
+    streams = ", ".join(f"`{spec.stream}`" for spec in read_by)
+    return dg.AssetSpec(
+        key,
+        description=f"{what}, read by {'stream' if len(read_by) == 1 else 'streams'} {streams}. Its lag, by partition, "
+        "is observed as it changes.",
+        group_name=names.group_name(first),
+        owners=list(dict.fromkeys(owner for spec in read_by for owner in names.owners(spec))),
+        # A topic and its table often share a name, and stand side by side in the graph.
+        kinds={"kafka", "topic"},
+    )
 
 
 def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
@@ -157,7 +169,7 @@ def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
         description=_described(spec, f"Stream `{spec.stream}`. {_RUNS if spec.continuous else _DRAINS}"),
         group_name=names.group_name(spec),
         owners=names.owners(spec),
-        kinds={"kafka", "spark", "iceberg"},
+        kinds={"spark", "iceberg", "table"},
         metadata={"dagster/column_schema": column_schema(schema), "dagster/table_name": spec.table.name},
         freshness_policy=(
             dg.FreshnessPolicy.time_window(fail_window=freshness.fail, warn_window=freshness.warn)
@@ -174,7 +186,7 @@ def _dead_letter_spec(spec: StreamSpec, key: dg.AssetKey, table_key: dg.AssetKey
         description=f"Records of stream `{spec.stream}` that failed: their bytes, where they came from, and why.",
         group_name=names.group_name(spec),
         owners=names.owners(spec),
-        kinds={"iceberg"},
+        kinds={"iceberg", "table"},
         metadata={
             "dagster/column_schema": column_schema(DEAD_LETTER_SCHEMA),
             "dagster/table_name": spec.dead_letter_table,

@@ -88,6 +88,8 @@ def audit_schedules(audit: Any | None) -> list[dg.ScheduleDefinition]:
         dg.ScheduleDefinition(
             name="frazil_ledger_hourly",
             job=ledger_job,
+            description="Notes, each hour, what is new in the stamps of all streams in the ledger: stamps expire with "
+            "their snapshots, and an audit needs the ranges of all of them. It starts no Spark.",
             cron_schedule=HOURLY,
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -98,6 +100,8 @@ def audit_schedules(audit: Any | None) -> list[dg.ScheduleDefinition]:
             dg.ScheduleDefinition(
                 name="frazil_audit_daily",
                 job=audit,
+                description="Audits every stream each night (UTC): what is new since its last audit stands in its "
+                "tables, exactly once. The verdicts are the checks exactly_once on the tables.",
                 cron_schedule=DAILY,
                 execution_timezone="UTC",
                 default_status=dg.DefaultScheduleStatus.RUNNING,

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 HOME_VARIABLE = "DAGSTER_HOME"
 _DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
 _MAKING_SECONDS = 60.0
+WORKSPACE = "workspace.yaml"
+_WORKSPACE = """\
+# The code location, by the name that it has everywhere.
+load_from:
+  - python_module:
+      module_name: orchestration.definitions
+      location_name: frazil
+"""
 
 
 def dagster_home(deployment: Deployment) -> Path:
@@ -57,6 +65,9 @@ def make_instance(home: Path) -> None:
 
     with exclusive(home / "making.lock", deadline_seconds=_MAKING_SECONDS):
         if not settings.exists():
+            # Before the settings, which say that an instance has been set up: one that was without it goes by the name
+            # of its module, and its schedules and sensors by that name.
+            (home / WORKSPACE).write_text(_WORKSPACE)
             settings.write_text(importlib.resources.files(orchestration).joinpath("dagster.yaml").read_text())
         with dg.DagsterInstance.from_config(str(home)) as instance:
             # Each is made when it is first looked at.

@@ -10,7 +10,7 @@ from pathlib import Path
 import orchestration
 from jobs.errors import FrazilError
 from orchestration.children import Child, end_all
-from orchestration.dagster_instance import make_instance
+from orchestration.dagster_instance import WORKSPACE, make_instance
 from orchestration.graphql import Dagster
 from orchestration.ports import PortClaim
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
@@ -52,16 +52,18 @@ class DagsterServices:
 
     def start_webserver(self) -> Child:
         """Start the webserver, the first time or in place of one that has ended."""
-        command = ["dagster_webserver", *self._code(), "-h", "127.0.0.1", "-p", str(self.port)]
+        command = ["dagster_webserver", *self.code(), "-h", "127.0.0.1", "-p", str(self.port)]
         return self._start("webserver", command)
 
     def start_daemon(self) -> Child:
         """Start the daemon, the first time or in place of one that has ended."""
-        return self._start("daemon", ["dagster._daemon", "run", *self._code()])
+        return self._start("daemon", ["dagster._daemon", "run", *self.code()])
 
-    def _code(self) -> list[str]:
-        own = self._deployment.home / "workspace.yaml"
-        return ["-w", str(own)] if own.exists() else ["-m", "orchestration.definitions"]
+    def code(self) -> list[str]:
+        """Where the code is: as the deployment says, else as it was set up, else by the module's name."""
+        places = (self._deployment.home / WORKSPACE, self.home / WORKSPACE)
+        found = next((place for place in places if place.exists()), None)
+        return ["-w", str(found)] if found is not None else ["-m", "orchestration.definitions"]
 
     def check(self) -> None:
         """Raise if one of them has ended.

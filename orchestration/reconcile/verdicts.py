@@ -60,7 +60,7 @@ def verdicts(
     return [
         _driver_alive(desired, actual, decision),
         _batch_not_stalled(desired, actual),
-        _lag_within_slo(spec, lag, now),
+        _lag_within_slo(spec, actual, lag, now),
         _dead_letter_ratio(spec, actual),
         _unknown_fields(spec, actual),
         _configuration(desired, actual, decision),
@@ -68,8 +68,9 @@ def verdicts(
 
 
 def with_next(sentence: str, fix: str | None) -> str:
-    """A sentence, and the next command if there is one."""
-    sentence = sentence[:1].upper() + sentence[1:]
+    """A sentence, and the next command if there is one. A path, a setting or a name keeps its first letter."""
+    first = sentence.partition(" ")[0].rstrip(",;:")
+    sentence = sentence[:1].upper() + sentence[1:] if first.isalpha() else sentence
     sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
     return f"{sentence} Next: {fix}" if fix else sentence
 
@@ -129,7 +130,7 @@ def _batch_not_stalled(desired: Desired, actual: Actual) -> Verdict:
     return Verdict(name, True, "The driver gets on.", "fine", figures=figures, at=beat.beat_wall)
 
 
-def _lag_within_slo(spec: StreamSpec | None, lag: Lag | None, now: float) -> Verdict:
+def _lag_within_slo(spec: StreamSpec | None, actual: Actual, lag: Lag | None, now: float) -> Verdict:
     name = "lag_within_slo"
     if lag is None:
         return Verdict(name, True, "The lag has not been looked up yet.", "unknown")
@@ -137,6 +138,8 @@ def _lag_within_slo(spec: StreamSpec | None, lag: Lag | None, now: float) -> Ver
     longest, said_by = lag_time(spec)
     behind = max(0.0, now - lag.valid_through) if lag.valid_through is not None else None
     figures: dict[str, float | int | str] = {"consumer_lag_records": lag.records}
+    if actual.beat is not None and actual.driver_lives:
+        figures["records_per_second"] = round(actual.beat.work.recent.rate, 1)
     if behind is not None:
         figures["behind_seconds"] = round(behind)
     if most is not None:

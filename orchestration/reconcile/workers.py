@@ -15,7 +15,10 @@ import dagster as dg
 from jobs.runtime.boot import boot_id
 from jobs.runtime.processes import is_alive, start_time
 
-WORKER_TAG = "frazil/worker"
+# Dagster's web UI shows no tag with this prefix, and a process is nothing for its list of runs.
+WORKER_TAG = ".dagster/frazil_worker"
+# Of runs that began before an upgrade.
+_FORMER_TAG = "frazil/worker"
 
 
 def this_worker(run_id: str) -> str:
@@ -50,7 +53,8 @@ def is_gone(worker: str, run_id: str) -> bool:
 
 def give_up_if_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Report a run as failed if its process is gone, and say whether it is over."""
-    if not is_gone(run.tags.get(WORKER_TAG, ""), run.run_id):
+    worker = run.tags.get(WORKER_TAG) or run.tags.get(_FORMER_TAG, "")
+    if not is_gone(worker, run.run_id):
         return False
     # It may have ended properly since the run was read; a process that is gone writes nothing any more.
     now = instance.get_run_by_id(run.run_id)

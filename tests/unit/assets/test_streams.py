@@ -57,7 +57,7 @@ def test_topic_table_and_dead_letters_stand_in_a_line(tmp_path: Path) -> None:
     table, dead = by_key[TABLE], by_key[DEAD]
     assert [dep.asset_key for dep in table.deps] == [dg.AssetKey(["kafka", "payments.v1"])]
     assert [dep.asset_key for dep in dead.deps] == [TABLE]
-    assert table.kinds == {"kafka", "spark", "iceberg"}
+    assert table.kinds == {"spark", "iceberg", "table"}
     assert list(table.owners) == ["team:payments"]
     assert "Card payments." in (table.description or "")
     assert table.freshness_policy is not None
@@ -75,7 +75,10 @@ def test_an_owner_that_dagster_does_not_know_is_told_in_the_description(tmp_path
 
 def test_a_topic_that_two_streams_read_is_one_asset() -> None:
     other = spec(stream="other", table={"name": "a.b"})
-    assert [each.key for each in topic_specs([spec(), other])] == [dg.AssetKey(["kafka", "payments.v1"])]
+    (topic,) = topic_specs([spec(), other])
+    assert topic.key == dg.AssetKey(["kafka", "payments.v1"])
+    assert "read by streams `card-payments`, `other`" in (topic.description or "")
+    assert (topic.kinds, list(topic.owners)) == ({"kafka", "topic"}, ["team:payments"])
 
 
 def test_topics_by_pattern_are_one_asset_with_a_safe_name() -> None:
@@ -185,6 +188,16 @@ def test_dead_letters_are_told_by_reason_the_most_frequent_first() -> None:
     ]
 
 
+def test_types_are_told_without_the_ids_of_their_fields() -> None:
+    text = "id string not null, items array<struct<sku: string, n: int not null>>, tags map<string, array<double>>"
+    nested = spec(decode={"value": "json", "schema": text}, table={"name": "a.b"})
+    told = {each.name: each for each in column_schema(iceberg_schema(nested.declared, kafka_columns=True)).columns}
+    assert told["items"].type == "list<struct<sku: string, n: int not null>>"
+    assert told["tags"].type == "map<string, list<double>>"
+    assert not any(char.isdigit() for each in told.values() for char in each.type)
+    assert all(told[name].description for name in told if name.startswith("_kafka_"))
+
+
 def test_required_columns_are_not_nullable() -> None:
     key, amount = column_schema(iceberg_schema(spec().declared, kafka_columns=False)).columns
     assert (key.type, key.constraints.nullable) == ("string", False)
@@ -207,7 +220,8 @@ def test_the_check_adds_up_this_run_and_all_runs(run: Counts, totals: Counts, pa
     verdict = adds_up("card-payments", told, run)
     assert verdict.passed is passed
     assert verdict.sentence.endswith("Next: frazil status card-payments") is not passed
-    assert verdict.figures["read_in_this_run"] == run.read
+    assert (verdict.figures["records_unaccounted_for"] == 0) is passed
+    assert f"| in this run | {run.read} |" in verdict.figures["totals"].value  # type: ignore[union-attr]
 
 
 def test_a_table_that_is_not_there_adds_up() -> None:

@@ -11,8 +11,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 
+from orchestration.dagster_instance import make_instance
+from orchestration.dagster_services import DagsterServices
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
@@ -129,3 +132,39 @@ def test_the_packaged_instance_settings_are_accepted_by_dagster(tmp_path: Path) 
         assert instance.get_settings("concurrency")["pools"]["default_limit"] == 1
         assert isinstance(instance.run_coordinator, QueuedRunCoordinator)
         assert instance.run_coordinator.dequeue_interval_seconds == 1
+
+
+def test_everything_that_dagster_lists_says_what_it_is(tmp_path: Path) -> None:
+    definitions = build_definitions(Deployment.at(deployment_in(tmp_path, "orders", "refunds")))
+    repository = definitions.get_repository_def()
+    listed = [*repository.sensor_defs, *repository.schedule_defs]
+    listed += [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
+    assert [each.name for each in listed if not each.description] == []
+    graph = definitions.resolve_asset_graph()
+    bare = [node.key for node in (graph.get(key) for key in graph.get_all_asset_keys()) if not node.description]
+    assert bare == []
+    topic = graph.get(dg.AssetKey(["kafka", "orders.v1"]))
+    assert list(topic.owners) == ["team:payments"]
+    table = graph.get(dg.AssetKey(["frazil", "orders", "orders"]))
+    # They may have one name, and then stand side by side.
+    assert topic.kinds.isdisjoint(table.kinds)
+
+
+def test_a_new_deployment_has_one_name_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+    """Dagster keeps what was switched off, and the sensors' cursors, by the name of the code location."""
+    new, old = tmp_path / "new", tmp_path / "old"
+    make_instance(new)
+    (old / "history" / "runs").mkdir(parents=True)
+    (old / "dagster.yaml").write_text((new / "dagster.yaml").read_text())
+    make_instance(old)
+    assert yaml.safe_load((new / "workspace.yaml").read_text()) == yaml.safe_load((ROOT / "workspace.yaml").read_text())
+    assert not (old / "workspace.yaml").exists()
+    for home, expected in ((new, ["-w", str(new / "workspace.yaml")]), (old, ["-m", "orchestration.definitions"])):
+        place = Deployment.at(deployment_in(tmp_path / f"of-{home.name}"))
+        place.embedded.mkdir(parents=True)
+        home.rename(place.embedded / "dagster")
+        services = DagsterServices(place)
+        try:
+            assert services.code() == [each.replace(str(home), str(place.embedded / "dagster")) for each in expected]
+        finally:
+            services.stop()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dagster as dg
 import pytest
+from dagster._core.storage.tags import TagType, get_tag_type
 
 from orchestration.control_jobs import JOB, REQUEST_TAG, ControlConfig, StreamAction, control_tags
-from orchestration.reconcile.workers import WORKER_TAG, this_worker
+from orchestration.reconcile.workers import WORKER_TAG, give_up_if_gone, this_worker
 from tests.unit.orchestration.reconcile.standins import Sensor, World, dead_process
 
 # Dagster warns about itself when one resource holds another.
@@ -108,3 +109,23 @@ def test_a_killed_control_run_holds_its_stream_up_for_no_longer_than_a_tick(
     assert kept is not None
     assert kept.status is dg.DagsterRunStatus.FAILURE
     assert request.tags["dagster/max_runtime"] == job.tags["dagster/max_runtime"] == "300"
+
+
+def test_the_process_of_a_run_is_nothing_for_the_list_of_runs_and_former_runs_are_known(
+    instance: dg.DagsterInstance,
+) -> None:
+    assert get_tag_type(WORKER_TAG) is TagType.HIDDEN
+
+    @dg.job
+    def job() -> None:
+        pass
+
+    dead = dead_process()
+    for tag in (WORKER_TAG, "frazil/worker"):
+        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        _, pid, started, _ = this_worker(run.run_id).split(" ", 3)
+        gone = this_worker(run.run_id).replace(f" {pid} {started} ", f" {dead['pid']} {dead['started']} ")
+        instance.add_run_tags(run.run_id, {tag: gone})
+        kept = instance.get_run_by_id(run.run_id)
+        assert kept is not None
+        assert give_up_if_gone(instance, kept)

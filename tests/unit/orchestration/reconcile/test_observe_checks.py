@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import dagster as dg
+import pytest
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
@@ -14,6 +15,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.runtime.unknown_fields import UnknownField, UnknownFieldsNote
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.tick import Tick
+from orchestration.reconcile.verdicts import with_next
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, dead_process, events, make_table, told, values, work
 
@@ -117,7 +119,10 @@ def test_all_checks_follow_each_materialization_of_the_table(orders: World) -> N
     told_checks = {event.check_name: event for event in events(tick, dg.AssetCheckEvaluation)}
     assert list(told_checks) == [*DESCRIPTIONS, ADDS_UP]
     assert all(event.passed for event in told_checks.values())
-    assert told_checks[ADDS_UP].metadata["read"].value == 10
+    assert told_checks[ADDS_UP].metadata["records_unaccounted_for"].value == 0
+    totals = told_checks[ADDS_UP].metadata["totals"].value
+    assert totals.splitlines()[2] == "| since the first run | 10 | 6 | 3 | 1 | 0 |"
+    assert told_checks["lag_within_slo"].metadata["records_per_second"].value == 0.0
     assert events(orders.tick(NOW + 50), dg.AssetCheckEvaluation) == []
     off = make_table(orders, Counts(read=10, landed=6, dead=3))
     orders.drive("orders", now=NOW + 100, work=work(snapshot_id=off, lag_at=NOW + 100))
@@ -176,3 +181,18 @@ def test_dagster_takes_what_was_reported_for_evaluated(orders: World) -> None:
         assert len(told(tick, SINK)) == 1
         report(tick)
         assert [name for name in names if asyncio.run(is_current(name))] == names
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("it is stopped", "It is stopped."),
+        ("attempt 3, which failed", "Attempt 3, which failed."),
+        ("streams/orders.yaml:3: unknown key", "streams/orders.yaml:3: unknown key."),
+        ("kafka.topics: unknown key", "kafka.topics: unknown key."),
+        ("orders_dead is gone", "orders_dead is gone."),
+    ],
+)
+def test_a_path_keeps_its_first_letter(said: str, told: str) -> None:
+    assert with_next(said, None) == told
+    assert with_next(said, "frazil validate") == f"{told} Next: frazil validate"
