@@ -53,7 +53,8 @@ def test_keys_that_are_not_declared_warn_once_until_there_are_others(orders: Wor
     assert drive(NOW)["unknown_fields"].passed
     note.add(100, {"$.colour": UnknownField(40, "orders.v1", 1, 17, "$", "colour string")}, NOW)
     found = drive(NOW + 40)
-    assert (set(found), found["unknown_fields"].severity) == ({"unknown_fields"}, dg.AssetCheckSeverity.WARN)
+    assert found["unknown_fields"].severity is dg.AssetCheckSeverity.WARN
+    assert [name for name, each in found.items() if not each.passed] == ["unknown_fields"]
     assert found["unknown_fields"].description == (
         "Keys that the schema does not declare are left out since 2027-01-15T08:00+00:00: $.colour in 40.0% of 100 "
         "records, such as topic orders.v1, partition 1, offset 17. Next: add `colour string` (the type is a guess) to "
@@ -62,7 +63,8 @@ def test_keys_that_are_not_declared_warn_once_until_there_are_others(orders: Wor
     note.add(100, {"$.colour": UnknownField(90)}, NOW + 50)
     assert drive(NOW + 80) == {}, "more of the same is no news"
     note.add(1, {"$.size": UnknownField(1)}, NOW + 85)
-    assert set(drive(NOW + 120)) - {ADDS_UP} == {"unknown_fields"}
+    again = drive(NOW + 120)
+    assert [name for name, each in again.items() if not each.passed] == ["unknown_fields"]
     drive(NOW + 400)
     assert [(each["path"], each["records"]) for each in materialized["unknown_fields"]] == [
         ("$.colour", 130),
