@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
@@ -106,7 +107,8 @@ class FakeTable:
             alterations=self.alterations,
             current_schema_id=self.schema,
             default_spec_id=0,
-            specs=lambda: {0: SimpleNamespace(fields=[])},
+            spec=lambda: UNPARTITIONED_PARTITION_SPEC,
+            specs=lambda: {0: UNPARTITIONED_PARTITION_SPEC},
             location="mem://",
             next_sequence_number=lambda: count + 1,
             current_snapshot=lambda: self.snapshots[head - 1] if head else None,
