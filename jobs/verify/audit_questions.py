@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.decide import restart_positions, target_positions
 from jobs.commit.errors import TopicLostError
-from jobs.commit.history import history, stamps_along_main
+from jobs.commit.history import history, history_of, stamps_along_main
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.start import starting_point
 from jobs.errors import FrazilError, StreamStopped
@@ -37,19 +38,25 @@ def asking_briefly(settings: KafkaSettings) -> KafkaLog:
     return KafkaLog(settings.model_copy(update={"request_timeout": timeout}))
 
 
-def rolled_back(table: str, metadata: TableMetadata, stream: str) -> Problem | None:
-    """The rollback of a table that nobody has answered; None without one.
+def rolled_back(name: str, table: Table, stream: str) -> Problem | None:
+    """The rollback of a table that nobody has answered, or that cannot be ruled out; None without one.
 
     Args:
-        table: Its full name.
+        name: The table's full name.
     """
-    past = history(metadata, stream)
+    past = history_of(table, stream)
     if not past.rolled_back:
         return None
+    if past.doubt:
+        said = (
+            "it cannot be shown that it still holds the stream's last commit, since the snapshots in between have "
+            f"expired, and nobody has answered. Next: frazil accept {stream} --rollback keep, or reland"
+        )
+        return Problem("rolled_back", name, None, None, 0, said)
     gone = f", which takes {describe(past.removed)} out of it" if past.removed else ""
     said = f"it was rolled back or replaced{gone}, and nobody has answered. Next: frazil accept {stream} --rollback "
     # How many rows that is, counting tells.
-    return Problem("rolled_back", table, None, None, 0, said + "keep, or reland")
+    return Problem("rolled_back", name, None, None, 0, said + "keep, or reland")
 
 
 def standing(

@@ -114,7 +114,7 @@ def _marks(
         mark = by_uuid.get(_uuid(table) or "")
         if table is None or mark is None:
             continue
-        if rolled_back(name, table.metadata, spec.stream):
+        if rolled_back(name, table, spec.stream):
             continue
         if _still_holds(table.metadata, mark):
             marks[name] = mark
@@ -193,7 +193,7 @@ def _followed(
     if former := {row.table_uuid for row in rows} - {uuid}:
         words = "a former one is" if len(former) == 1 else f"{len(former)} former ones are"
         found.notes.append(f"table {name} was dropped and created anew; {words} not audited")
-    if problem := rolled_back(name, metadata, found.stream):
+    if problem := rolled_back(name, table, found.stream):
         found.problems.append(problem)
     known = [
         row for row in rows if row.table_uuid == uuid and row.sequence <= getattr(metadata, "last_sequence_number", 0)

@@ -90,9 +90,17 @@ def test_a_table_that_was_replaced_is_counted_anew(stream: RealStream) -> None:
     assert audited(stream).verdict == "complete"
     replace_table(stream, [0, 2, 3])
     result = audited(stream)
-    assert ("missing", SINK, 1) in kinds(result) and result.verdict == "incomplete"
+    assert kinds(result) == [("missing", SINK, 1), ("rolled_back", SINK, 0)] and result.verdict == "incomplete"
     (missing,) = (each for each in result.problems if each.kind == "missing")
     assert missing.partition == P0 and missing.range == (3, 5)
+    # Also when somebody has expired all that it was before, and deleted the metadata that tell.
+    table = stream.table()
+    old = [each.snapshot_id for each in table.metadata.snapshots[:-1]]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    for entry in stream.table().metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink(missing_ok=True)
+    (told,) = (each for each in audited(stream).problems if each.kind == "rolled_back")
+    assert "cannot be shown that it still holds the stream's last commit" in told.sentence
 
 
 def test_what_was_counted_is_not_counted_again_when_its_snapshot_has_expired(stream: RealStream) -> None:
