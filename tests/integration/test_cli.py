@@ -88,6 +88,26 @@ def test_a_schema_that_fits_nothing_is_no_success(pipeline: Callable[..., Pipeli
     made.assert_exactly_once()
 
 
+def test_keys_that_are_left_out_are_told_over_several_drains(
+    pipeline: Callable[..., Pipeline], spark: SparkSession
+) -> None:
+    made = pipeline()
+    made.write_spec("id string not null, created_at timestamptz not null, note string", slo={"unknown_fields": ["$.x"]})
+    for count in (30, 10):
+        made.produce({GOOD: count})
+        (batch,) = made.drain(spark).batches
+        assert {path: met.records for path, met in batch.unknown_fields.items()} == {"$.amount": count}
+    (status,) = facts_of(made.home, "status")["streams"]
+    assert status["unknown_fields"]["records_landed"] == 40
+    (field,) = status["unknown_fields"]["fields"]
+    assert field | {"example": None} == {
+        "path": "$.amount", "records": 40, "share": 1.0, "expected": False, "example": None, "within": "$",
+        "column": "amount double",
+    }  # fmt: skip
+    where = field["example"]
+    assert (where["topic"], where["partition"], where["offset"]) in made.landed()
+
+
 def test_ctrl_c_during_a_run_leaves_no_process_and_loses_nothing(
     pipeline: Callable[..., Pipeline], spark: SparkSession
 ) -> None:
