@@ -154,7 +154,7 @@ class World:
         """What a task writes of the record that stands there now."""
         return partition, offset
 
-    def last_of(self, range_: OffsetRange, partition: TopicPartition) -> dict[str, int]:
+    def last_of(self, range_: OffsetRange, partition: TopicPartition) -> dict[str, Any]:
         """What a task tells of the last record of a range."""
         return {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
@@ -73,7 +74,7 @@ class CutWorld(World):
             raise KafkaUnavailableError(f"the log does not have offset {offset}")
         return partition, offset, epochs[offset]
 
-    def last_of(self, range_: OffsetRange, partition: TopicPartition) -> dict[str, int]:
+    def last_of(self, range_: OffsetRange, partition: TopicPartition) -> dict[str, Any]:
         if range_.end == range_.start:
             return {}
         return {"after": range_.end, "leader_epoch": self.record(partition, range_.end - 1)[2]}
