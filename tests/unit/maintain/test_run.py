@@ -12,7 +12,8 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.commit.history import history
+from jobs.commit.history import history, history_of
+from jobs.commit.lineage import line_of
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamps import property_key
 from jobs.errors import FrazilError
@@ -191,6 +192,35 @@ def test_after_everything_has_expired_a_driver_begins_where_it_stood(lake: Lake)
     lake.land(days=1, rows=1)
     assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
     assert OffsetRange(reached, lake.rows) == OffsetRange(3, 4)
+
+
+class Expired(Exception):
+    """The procedure was called."""
+
+
+def test_before_snapshots_go_the_line_of_commits_is_moved_up_to_the_head(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others commit to the table of a stream that rests, which the expiry must not make look like a rollback."""
+
+    def procedures(self: Work) -> Any:
+        raise Expired
+
+    monkeypatch.setattr(Work, "procedures", procedures)
+    for _ in range(2):
+        for _ in range(3):
+            table = lake.table()
+            table.append(table.scan().to_arrow().slice(0, 0))
+        with pytest.raises(Expired):
+            expire(work(lake, now=later), STEP)
+        metadata = lake.table().metadata
+        line, head = line_of(metadata.properties), metadata.current_snapshot()
+        assert line is not None and head is not None and line.snapshot_id == head.snapshot_id
+        lake.forget()
+    for entry in lake.table().metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink(missing_ok=True)
+    past = history_of(lake.table(), STREAM)
+    assert (past.stamped_ancestor, past.rolled_back, past.doubt) == (None, False, False)
 
 
 def test_a_catalog_that_goes_away_in_the_middle(lake: Lake) -> None:
