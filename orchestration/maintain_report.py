@@ -15,7 +15,12 @@ from orchestration.maintain_tables import Outcome
 from orchestration.status_tables import span
 
 # What an action counts.
-_COUNTED = {"position_deletes": "delete files", "manifests": "manifests", "expire": "snapshots"}
+_COUNTED = {
+    "position_deletes": "delete files",
+    "manifests": "manifests",
+    "expire": "snapshots",
+    "orphans": "files listed",
+}
 PLAN_COLUMNS = ("action", "where", "files", "bytes", "about", "reason")
 DONE_COLUMNS = ("table", "score", "data files", "delete files", "manifests", "snapshots", "rewritten", "took")
 # What maintenance makes less of.
@@ -52,7 +57,9 @@ class Sum:
         times = f" ×{self.steps}" if self.steps > 1 else ""
         size = f", {size_text(self.bytes)}" if self.bytes else ""
         what = _COUNTED.get(self.action, "files")
-        return f"{self.action}{times}: {change(self.files_before, self.files_after)} {what}{size}, {span(self.seconds)}"
+        # How many there are is not known before they are looked for.
+        counted = f"{change(self.files_before, self.files_after)} {what}{size}, " if self.files_before else ""
+        return f"{self.action}{times}: {counted}{span(self.seconds)}"
 
 
 def change(before: int, after: int | None) -> str:
@@ -125,7 +132,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
         (
             step.action,
             step.scope or "–",
-            change(step.files_before, step.files_after),
+            change(step.files_before, step.files_after) if step.files_before else "–",
             size_text(step.bytes) if step.bytes else "–",
             span(step.seconds),
             step.reason,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from jobs.maintain.facts import PartitionFacts
-from jobs.maintain.plan import Step
+from jobs.maintain.plan_parts import Step
 
 if TYPE_CHECKING:
     from jobs.maintain.procedures import Rewritten
 
 # In one run of Spark; what it has to say of itself is one condition for each.
 _PARTITIONS_AT_ONCE = 50
+# The most that one group of files may be, which is what a failure costs at most.
+_GROUP_BYTES = 2 * 1024**3
+# Each is a commit that a stream may meet. Of small groups some go into one; a full one is worth its own.
+_COMMITS = 10
+_GROUPS_PER_COMMIT = 5
 # What Java and Python write alike, so that a group of files is known by it; of a float they write other digits.
 _ALIKE = (int, str, Decimal, UUID, type(None))
 
@@ -34,6 +40,19 @@ def batches(steps: Sequence[Step], current_spec: int) -> list[list[Step]]:
         else:
             found.append([step])
     return found
+
+
+def group_bytes(steps: Sequence[Step]) -> int:
+    """How large a group of files of a batch of compactions may be."""
+    return max(_GROUP_BYTES, 2 * int(steps[0].detail["target_file_size_bytes"]))
+
+
+def commits_of(steps: Sequence[Step]) -> int:
+    """In how many commits a batch of compactions is made, at most; each adds a manifest."""
+    group = group_bytes(steps)
+    groups = sum(max(1, math.ceil(step.bytes / group)) for step in steps)
+    full = sum(step.bytes // group for step in steps)
+    return min(_COMMITS, max(full, math.ceil(groups / _GROUPS_PER_COMMIT)))
 
 
 def _together(one: Step, other: Step, current_spec: int) -> bool:
@@ -66,16 +85,21 @@ class Share:
     beside: int = 0
 
 
-def shared(steps: Sequence[Step], groups: Sequence[Rewritten], seconds: float) -> list[Share]:
+def shared(
+    steps: Sequence[Step], groups: Sequence[Rewritten], seconds: float, current_spec: int | None = None
+) -> list[Share]:
     """Tell whose each group of files is.
 
     Args:
         steps: A batch, see `batches`.
         groups: What became of its files.
         seconds: That the whole took.
+        current_spec: The table's partition spec; None: all that a single step rewrote is its own.
     """
     if len(steps) == 1:
-        return [Share(steps[0], groups, seconds)]
+        own = _own(steps[0], groups, current_spec)
+        beside = sum(group.bytes for group in groups) - sum(group.bytes for group in own)
+        return [Share(steps[0], own, seconds, beside)]
     by_key: dict[tuple[str, ...], list[Rewritten]] = {}
     for group in groups:
         by_key.setdefault(_key(group.key), []).append(group)
@@ -86,6 +110,23 @@ def shared(steps: Sequence[Step], groups: Sequence[Rewritten], seconds: float) -
         Share(step, found, seconds * size / sum(sizes), 0 if index else beside)
         for index, (step, found, size) in enumerate(zip(steps, own, sizes, strict=True))
     ]
+
+
+def _own(step: Step, groups: Sequence[Rewritten], current_spec: int | None) -> Sequence[Rewritten]:
+    """The groups of a step's own partition, without what Iceberg took along of another partition spec.
+
+    It has one group without a key for all files of earlier specs.
+    """
+    partition = step.partition
+    if current_spec is None or partition is None or not partition.values:
+        return groups
+    if partition.spec_id != current_spec:
+        own = [group for group in groups if all(value is None for value in group.key)]
+    elif all(isinstance(value, _ALIKE) for value in _values(partition)):
+        own = [group for group in groups if _key(group.key) == _key(_values(partition))]
+    else:
+        return groups
+    return own or [group for group in groups if any(value is not None for value in group.key)]
 
 
 def _values(partition: PartitionFacts | None) -> tuple[Any, ...]:

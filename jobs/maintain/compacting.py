@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 
 from pyiceberg.exceptions import CommitFailedException
 
 from jobs.errors import FrazilError
-from jobs.maintain.batching import Share, shared
+from jobs.maintain.batching import Share, commits_of, group_bytes, shared
 from jobs.maintain.java import said
 from jobs.maintain.plan import Step
 from jobs.maintain.procedures import Rewritten
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work
 
-# The most that one group of files may be, which is what a failure costs at most.
-_GROUP_BYTES = 2 * 1024**3
 _GROUPS_AT_ONCE = 2
-# Each is a commit that a stream may meet. Of small groups some go into one; a full one is worth its own.
-_COMMITS = 10
-_GROUPS_PER_COMMIT = 5
 _ROUNDS = 3
 _ATTEMPTS = 5
 _SWITCHES = ("rewrite-all", "remove-dangling-deletes")
@@ -62,22 +56,20 @@ def compact(work: Work, steps: Sequence[Step]) -> list[StepResult]:
             # What an earlier round committed stays, and is told.
             problem = said(work.settings, failed)
             break
-        left = [share.step for share in shared(steps, groups, 0.0) if not share.groups]
+        left = [share.step for share in shared(steps, groups, 0.0, work.spec_id) if not share.groups]
         if not left:
             break
-    return [_of_partition(work, share, problem) for share in shared(steps, groups, time.monotonic() - began)]
+    shares = shared(steps, groups, time.monotonic() - began, work.spec_id)
+    return [_of_partition(work, share, problem) for share in shares]
 
 
 def _options(steps: Sequence[Step], cores: int) -> dict[str, object]:
     """What Iceberg is told for a batch: what the plan says, and bounds for what is lost when something fails."""
     detail = steps[0].detail
-    group = max(_GROUP_BYTES, 2 * int(detail["target_file_size_bytes"]))
-    groups = sum(max(1, math.ceil(step.bytes / group)) for step in steps)
-    full = sum(step.bytes // group for step in steps)
     options: dict[str, object] = {
         "partial-progress.enabled": "true",
-        "partial-progress.max-commits": min(_COMMITS, max(full, math.ceil(groups / _GROUPS_PER_COMMIT))),
-        "max-file-group-size-bytes": group,
+        "partial-progress.max-commits": commits_of(steps),
+        "max-file-group-size-bytes": group_bytes(steps),
         "max-concurrent-file-group-rewrites": min(_GROUPS_AT_ONCE, cores),
         # What is small is done first, so a commit does not wait for the largest.
         "rewrite-job-order": "bytes-asc",
@@ -105,15 +97,18 @@ def _of_partition(work: Work, share: Share, problem: str | None) -> StepResult:
     rewritten, added = sum(each.rewritten for each in groups), sum(each.added for each in groups)
     failed = sum(each.failed for each in groups)
     where = f"table {work.name}, {step.scope or 'all of it'}"
+    detail: dict[str, str | int | float] = {"rewritten_files": rewritten, "added_files": added, "failed_files": failed}
     error = None
     if failed:
         error = f"{where}: {failed:,} data files could not be rewritten; Spark's log says why. They are as they were."
     elif not rewritten and problem:
         error = f"{where}: nothing was rewritten, and another attempt failed: {problem}"
+    elif not rewritten and work.mixed_specs:
+        # A step before it on a partition of an earlier spec may have taken its files along.
+        detail["taken_along"] = 1
     elif not rewritten and "delete_file_threshold" not in step.detail:
         # Deletes may all be of files that are gone; then there is nothing to rewrite, and dropping them is the cure.
         error = f"{where}: nothing was rewritten: others changed its files meanwhile. The next run sees what is left."
-    detail: dict[str, str | int | float] = {"rewritten_files": rewritten, "added_files": added, "failed_files": failed}
     if share.beside:
         detail["bytes_of_earlier_specs"] = share.beside
     # What a stream has brought since the plan was made is rewritten as well.

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
 
 from jobs import steps
 from jobs.commit.lineage import LINE_PROPERTY, moved_up
 from jobs.errors import FrazilError
 from jobs.maintain.holding import fill_ledger, holds
-from jobs.maintain.keeping import Hold, cut, refuse_unless_stamps_are_kept
+from jobs.maintain.java import said
+from jobs.maintain.keeping import Cut, Hold, cut, refuse_unless_stamps_are_kept
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work, refuse_without_gc
 
 _DELETED = "deleted_"
 _TRIES = 5
+
+
+def room(work: Work, table: Table, now: datetime) -> Cut | str:
+    """What expiry would take of a table now, by the rules by which it is done; or why it would be refused.
+
+    Nothing is written: the ledger counts as filled with what the streams' files name, which expiry does first.
+
+    Args:
+        work: On the table.
+        table: As loaded.
+        now: The instant of the plan.
+    """
+    try:
+        refuse_unless_stamps_are_kept(table.metadata, work.name)
+        held = holds(work.catalog, work.settings, work.specs, work.name, table, now, to_be_filled=True)
+        return cut(table.metadata, work.policy.expire, held, now, work.name)
+    except FrazilError as problem:
+        return problem.message
+    except Exception as problem:
+        return said(work.settings, problem)
 
 
 def expire(work: Work, step: Step) -> StepResult:
@@ -37,7 +60,10 @@ def expire(work: Work, step: Step) -> StepResult:
     table = work.load()
     now = work.now()
     held = holds(work.catalog, work.settings, work.specs, work.name, table, now)
-    found = cut(table.metadata, work.policy.expire, held, now, work.name)
+    # What is old is what was when it was planned, so that as many go as the plan says.
+    planned = step.detail.get("planned_at")
+    at = datetime.fromisoformat(str(planned)) if planned else now
+    found = cut(table.metadata, work.policy.expire, held, at, work.name)
     before = len(table.metadata.snapshots)
     detail: dict[str, str | int | float] = {"older_than": found.older_than.isoformat(timespec="milliseconds")}
     if unfilled:

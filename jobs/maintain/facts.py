@@ -103,8 +103,11 @@ class TableFacts:
         manifests: Of the head, delete manifests included.
         manifest_bytes: Their bytes.
         small_manifests: Those of data files that are below a quarter of the policy's target.
+        manifest_groups: Bytes of the manifests that list files, of each partition spec and kind (data, deletes): only
+            those can become one.
         mixed_specs: Whether the head has files of another spec than the current one.
         metadata_bytes: Size of the current metadata file.
+        created_at: When the table was made; None where metadata files that told it are gone.
         previous_metadata: Older metadata files that the current one still names.
         records: Rows in data files, deleted ones included.
         partitions: None where the totals alone say that the files are well, so that no manifest was read.
@@ -130,8 +133,10 @@ class TableFacts:
     manifest_bytes: int = 0
     small_manifests: int = 0
     delete_manifests: int = 0
+    manifest_groups: tuple[int, ...] = ()
     mixed_specs: bool = False
     metadata_bytes: int = 0
+    created_at: datetime | None = None
     previous_metadata: int = 0
     data_files: int = 0
     bytes: int = 0

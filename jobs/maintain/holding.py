@@ -35,20 +35,28 @@ def streams_at(specs: Sequence[StreamSpec], table: str) -> list[StreamSpec]:
 
 
 def holds(
-    catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec], name: str, table: Table, now: datetime
+    catalog: Catalog,
+    settings: Settings,
+    specs: Sequence[StreamSpec],
+    name: str,
+    table: Table,
+    now: datetime,
+    *,
+    to_be_filled: bool = False,
 ) -> list[Hold]:
     """Everybody who needs snapshots of the table.
 
     Args:
         specs: All streams of the deployment.
         table: As it is now, and after `fill_ledger`.
+        to_be_filled: The ledger will be filled first: a plan is made.
 
     Raises:
         FrazilError: A pending record cannot be read.
     """
     return [
         *readers(table.metadata, now),
-        *_unrecorded(catalog, settings, specs, name, table, now),
+        *_unrecorded(catalog, settings, specs, name, table, now, to_be_filled=to_be_filled),
         *_pending(settings, name, table, now),
         *_at_work(settings, specs, name, table, now),
         *_windows(specs, name, now),
@@ -71,7 +79,14 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
 
 
 def _unrecorded(
-    catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec], name: str, table: Table, now: datetime
+    catalog: Catalog,
+    settings: Settings,
+    specs: Sequence[StreamSpec],
+    name: str,
+    table: Table,
+    now: datetime,
+    *,
+    to_be_filled: bool,
 ) -> Iterator[Hold]:
     """The stamps that the ledger lacks; what replays and queues stamp it never has."""
     streams = [stream for stream in streams_of(table.metadata) if "~" not in stream]
@@ -80,6 +95,8 @@ def _unrecorded(
     has_file = {spec.stream for spec in streams_at(specs, name)}
     uuid = str(table.metadata.table_uuid)
     for stream in streams:
+        if to_be_filled and stream in has_file:
+            continue
         known = known_of(recorded, stream)
         after = known[uuid].sequence if uuid in known else -1
         lacking = [key for key, stamp in stamps_along_main(table.metadata, stream, after) if stamp.kind != "claim"]

@@ -58,6 +58,7 @@ class Cut:
         going: How many go; never one between two that stay.
         staying: How many are left.
         holds: Those that keep snapshots which the policy would let go, the one that keeps most first.
+        oldest_going: When the oldest of those that go was committed; None if none goes.
     """
 
     older_than: datetime
@@ -65,6 +66,7 @@ class Cut:
     going: int
     staying: int
     holds: tuple[Hold, ...] = ()
+    oldest_going: datetime | None = None
 
 
 class _Named(msgspec.Struct):
@@ -181,13 +183,15 @@ def cut(metadata: TableMetadata, policy: Expire, holds: Iterable[Hold], now: dat
                 f"Iceberg would take snapshots that are needed by {held[0].what}. Nothing expired.",
                 fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH main, which sets none",
             )
-    left = len(staying(metadata, older_than, policy.min_snapshots, now))
+    stay = staying(metadata, older_than, policy.min_snapshots, now)
+    gone = [time_of(snapshot) for snapshot in metadata.snapshots if snapshot.snapshot_id not in stay]
     return Cut(
         older_than,
         policy.min_snapshots,
-        len(metadata.snapshots) - left,
-        left,
+        len(gone),
+        len(stay),
         tuple(hold for hold in held if hold.since < wanted or hold.warn or (hold is held[0] and needed < wanted)),
+        min(gone, default=None),
     )
 
 

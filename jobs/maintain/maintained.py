@@ -81,10 +81,12 @@ class Maintained:
     Attributes:
         since: When frazil first looked at it; None if it never has.
         entries: By action, partition spec and name of the partition.
+        born: When the table was made, noted while its metadata still told.
     """
 
     since: datetime | None = None
     entries: Mapping[Key, Done] = field(default_factory=dict)
+    born: datetime | None = None
 
     def seen(self, now: datetime) -> Maintained:
         """With `since`; the same where it is known."""
@@ -165,13 +167,14 @@ class Maintained:
         return self._with(entry, at)
 
     def _with(self, entry: Done, at: datetime) -> Maintained:
-        return Maintained(self.since or at, {**self.entries, entry.key: entry})
+        return replace(self, since=self.since or at, entries={**self.entries, entry.key: entry})
 
 
 class _Document(msgspec.Struct):
     v: int
     since: Moment | None
     entries: list[Done]
+    born: Moment | None = None
 
 
 def table_folder(state: Path, table_uuid: str) -> Path:
@@ -192,7 +195,7 @@ def read_maintained(folder: Path) -> Maintained:
     if document.v != FORMAT:
         log.warning("%s is of format %d, which another version wrote: it counts as empty", path, document.v)
         return Maintained()
-    return Maintained(document.since, {entry.key: entry for entry in document.entries})
+    return Maintained(document.since, {entry.key: entry for entry in document.entries}, document.born)
 
 
 def write_maintained(folder: Path, maintained: Maintained) -> None:
@@ -202,7 +205,8 @@ def write_maintained(folder: Path, maintained: Maintained) -> None:
         OSError: The folder cannot be written.
     """
     entries = sorted(maintained.entries.values(), key=_newest_first)[:MAX_ENTRIES]
-    document = _Document(FORMAT, maintained.since, sorted(entries, key=lambda each: (each.action, each.scope)))
+    ordered = sorted(entries, key=lambda each: (each.action, each.scope))
+    document = _Document(FORMAT, maintained.since, ordered, maintained.born)
     write_durably(folder / FILE, msgspec.json.encode(document))
 
 

@@ -8,6 +8,7 @@ makes an Arrow table of every column's statistics, and `all_*` reads what no sna
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 # Where the average file has this share of the target, compaction has nothing to win (Amoro's rule).
 GOOD_SHARE = 0.75
 _DATA, _POSITIONS = 0, 1
+_NUMBERED = re.compile(r"/(?:(\d+)-[^/]+|v(\d+))(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _READERS = 8
 _TOTALS = ("total-data-files", "total-files-size", "total-records")
 
@@ -82,6 +84,7 @@ def _measured(table: Table, policy: Policy, now: datetime, deep: bool | None) ->
             for manifest in manifests
         ),
         delete_manifests=sum(manifest.content == ManifestContent.DELETES for manifest in manifests),
+        manifest_groups=_groups(manifests),
         mixed_specs=any(_lists_files(m) and m.partition_spec_id != metadata.default_spec_id for m in manifests),
         bytes_per_day=rates.bytes_per_day,
         files_per_day=rates.files_per_day,
@@ -130,6 +133,7 @@ def _from_snapshots(table: Table, now: datetime) -> TableFacts:
         newest_at=times[-1] if times else None,
         snapshot_times=times,
         metadata_bytes=metadata_bytes,
+        created_at=_created_at(table),
         previous_metadata=len(metadata.metadata_log),
         refs=tuple(sorted(name for name in metadata.refs if name != MAIN_BRANCH)),
         properties=dict(metadata.properties),
@@ -139,12 +143,35 @@ def _from_snapshots(table: Table, now: datetime) -> TableFacts:
     )
 
 
+def _created_at(table: Table) -> datetime | None:
+    """When the first metadata file was written, if the present one names all that came before it.
+
+    Catalogs number the files from 0: `00012-….metadata.json` has twelve before it; a Hadoop catalog's `v13` as well.
+    """
+    found = _NUMBERED.search(table.metadata_location)
+    if found is None:
+        return None
+    before = int(found[1]) if found[1] else int(found[2]) - 1
+    former = table.metadata.metadata_log
+    if before != len(former):
+        return None
+    return _time(min([table.metadata.last_updated_ms, *(each.timestamp_ms for each in former)]))
+
+
 def _time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def _lists_files(manifest: ManifestFile) -> bool:
     return manifest.has_added_files() or manifest.has_existing_files()
+
+
+def _groups(manifests: Iterable[ManifestFile]) -> tuple[int, ...]:
+    sizes: defaultdict[tuple[int, ManifestContent], int] = defaultdict(int)
+    for manifest in manifests:
+        if _lists_files(manifest):
+            sizes[manifest.partition_spec_id, manifest.content] += manifest.manifest_length
+    return tuple(size for _, size in sorted(sizes.items()))
 
 
 def _totals(head: Snapshot | None) -> dict[str, int] | None:

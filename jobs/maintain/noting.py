@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from jobs.maintain.maintained import Maintained, read_maintained, table_folder, write_maintained
@@ -18,6 +19,8 @@ def note(work: Work, found: Sequence[StepResult]) -> None:
     folder = table_folder(work.settings.state, work.uuid)
     now = work.now()
     noted = read_maintained(folder).seen(now)
+    if noted.born is None and work.born is not None:
+        noted = replace(noted, born=work.born)
     for result in found:
         noted = _with(noted, result, now)
     try:

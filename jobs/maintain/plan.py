@@ -10,7 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from jobs.maintain.batching import batches, commits_of
 from jobs.maintain.facts import TableFacts
+from jobs.maintain.keeping import Cut
 from jobs.maintain.maintained import Maintained
 from jobs.maintain.plan_compact import Candidate, compactions
 from jobs.maintain.plan_expire import expiry, expiry_warnings
@@ -32,7 +34,15 @@ _PATIENCE = 3
 _LONGEST_WAIT = timedelta(days=1)
 
 
-def plan(facts: TableFacts, policy: Policy, maintained: Maintained, now: datetime, *, cores: int = 1) -> Plan:
+def plan(
+    facts: TableFacts,
+    policy: Policy,
+    maintained: Maintained,
+    now: datetime,
+    *,
+    cores: int = 1,
+    room: Cut | str | None = None,
+) -> Plan:
     """Decide what pays.
 
     Args:
@@ -41,6 +51,7 @@ def plan(facts: TableFacts, policy: Policy, maintained: Maintained, now: datetim
         maintained: What was done to the table, and when.
         now: With its zone.
         cores: That Spark has; only estimates depend on it.
+        room: What of the snapshots may go, see `plan_expire.expiry`.
     """
     at = Moment(facts, maintained, now, cores)
     judged = score(facts, policy, maintained)
@@ -53,10 +64,13 @@ def plan(facts: TableFacts, policy: Policy, maintained: Maintained, now: datetim
     steps = left.spend_on(allowed, policy.compact.target)
     skips += held
     applying = [step for step in steps if "delete_file_threshold" in step.detail or "rewrite_all" in step.detail]
+    deletes = list(position_deletes(at, policy, applying))
+    commits = sum(commits_of(batch) for batch in batches(steps, facts.spec_id))
+    commits += sum(isinstance(each, Step) for each in deletes)
     further: list[Step | Skip] = [
-        *position_deletes(at, policy, applying),
-        manifests(at, policy.manifests),
-        expiry(at, policy.expire),
+        *deletes,
+        manifests(at, policy.manifests, commits),
+        expiry(at, policy.expire, room),
         orphans(at, policy.orphans),
         metadata(at, policy.metadata),
     ]

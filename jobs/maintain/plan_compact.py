@@ -67,6 +67,8 @@ def compactions(at: Moment, policy: Policy) -> tuple[list[Candidate], list[Skip]
             candidates.append(found)
         elif found is not None:
             skips.append(found)
+    candidates, along = _taken_along(candidates, facts)
+    skips += along
     healthy = len(facts.partitions) - len(candidates) - len(skips)
     if healthy:
         whole = len(facts.partitions) == 1 and not facts.partitions[0].values
@@ -95,6 +97,50 @@ def _of_partition(at: Moment, compact: Compact, partition: PartitionFacts) -> Ca
         waits = f"{found.step.reason} It waits until {duration_text(compact.cold_after)} pass without a new file"
         return Skip("compact", partition.name, f"{waits} (the newest is of {newest}): {why}.")
     return found
+
+
+def _taken_along(candidates: list[Candidate], facts: TableFacts) -> tuple[list[Candidate], list[Skip]]:
+    """Makes one step of small files where the table was not partitioned before: no condition leaves any of them out."""
+    whole = next((each for each in candidates if each.candidates and _is_everywhere(each, facts)), None)
+    if whole is None:
+        return candidates, []
+    limit = max(float(each.step.detail["min_file_size_bytes"]) for each in candidates if each.candidates)
+    target, own = int(whole.step.detail["target_file_size_bytes"]), whole.step.partition
+    sizes: list[int] = []
+    written = untouched = 0
+    for partition in facts.partitions or ():
+        taken = partition.smaller(limit)
+        if partition is not own and len(taken) < 2:
+            continue
+        sizes += taken
+        # Rows of the earlier spec fall into partitions of the present one: most likely into those that are there.
+        spread = len(facts.partitions or ()) - 1 if partition is own else 1
+        written += max(spread, files_written(sum(taken), target, limit))
+        untouched += partition.files - len(taken)
+    step = replace(
+        whole.step,
+        reason=f"{whole.step.reason} With it go the small files of all partitions, {_sized(tuple(sizes))} in all.",
+        files_before=len(sizes) + untouched,
+        files_after=written + untouched,
+        bytes=sum(sizes),
+        detail={**whole.step.detail, "min_file_size_bytes": math.ceil(limit)},
+    )
+    left = [each for each in candidates if not each.candidates]
+    along = [
+        Skip(
+            "compact",
+            each.step.scope,
+            f"It goes along with the files of the spec without partitions: {each.step.reason}",
+        )
+        for each in candidates
+        if each.candidates and each is not whole
+    ]
+    return [replace(whole, step=step, candidates=tuple(sorted(sizes))), *left], along
+
+
+def _is_everywhere(candidate: Candidate, facts: TableFacts) -> bool:
+    partition = candidate.step.partition
+    return partition is not None and not partition.values and partition.spec_id != facts.spec_id
 
 
 def _without_column(found: Candidate, partition: PartitionFacts) -> Skip | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from jobs.maintain.keeping import Cut
 from jobs.maintain.plan_parts import Moment, Skip, Step, duration_text
 from jobs.spec.durations import format_duration
 
@@ -17,10 +18,23 @@ _WORTHWHILE = 20
 _DAY = timedelta(days=1)
 
 
-def expiry(at: Moment, expire: Expire) -> Step | Skip:
+def may_be_due(at: Moment, expire: Expire) -> bool:
+    """Whether it is worth while to ask who needs snapshots: by age or number some are due."""
+    times = at.facts.snapshot_times
+    old = bool(times) and times[0] < at.now - expire.keep
+    return expire.enabled and len(times) > min(expire.max_snapshots, expire.min_snapshots if old else len(times))
+
+
+def expiry(at: Moment, expire: Expire, room: Cut | str | None = None) -> Step | Skip:
     """Returns what is to expire: by age beyond `min_snapshots`, and by number whatever the age.
 
     What `time_travel` promises stays even then: the snapshots of that time, and the one that was current when it began.
+
+    Args:
+        at: The table.
+        expire: The policy.
+        room: What expiry would take, with all who need snapshots, see `expiring.room`; or why it would be refused.
+            None: nobody was asked, so it goes by times alone.
     """
     times, keep = at.facts.snapshot_times, format_duration(expire.keep)
     if not expire.enabled:
@@ -37,6 +51,9 @@ def expiry(at: Moment, expire: Expire) -> Step | Skip:
     go = bisect_left(times, times[go]) if go else 0
     kept = f"{len(times):,} snapshots (at least {expire.min_snapshots}, at most {expire.max_snapshots})"
     promised = " What time_travel promises stays." if go < due else ""
+    why = f"{over:,} too many" if over >= by_age else f"{by_age:,} are older than {keep}"
+    if isinstance(room, Cut):
+        return _as_cut(at, room, kept, why, due=due, over=over, lingers=old - _DAY)
     if not go:
         return Skip("expire", "", f"Nothing may go: {kept}; beyond the fewest, none is older than {keep}.{promised}")
     # Of a branch or tag at least the snapshot that it names stays, most likely an old one.
@@ -47,8 +64,10 @@ def expiry(at: Moment, expire: Expire) -> Step | Skip:
     if min(over, go) <= held and not lingering and go - held < _WORTHWHILE:
         worth = f"at {_WORTHWHILE} they do, or once one is a day older"
         return Skip("expire", "", f"Not worth it yet: {go - held:,} of {kept} may go; {worth}.")
-    why = f"{over:,} too many" if over >= by_age else f"{by_age:,} are older than {keep}"
     left = len(times) - go
+    if isinstance(room, str):
+        refused = f"{kept}: {why}. None will go: {room}"
+        return Step("expire", "", None, refused, len(times), len(times), seconds=at.seconds("expire"))
     return Step(
         "expire",
         "",
@@ -58,6 +77,44 @@ def expiry(at: Moment, expire: Expire) -> Step | Skip:
         files_after=left + held,
         seconds=at.seconds("expire"),
         detail={"cutoff": times[go].isoformat(), "retain_last": min(expire.min_snapshots, left), "go": go},
+    )
+
+
+def _as_cut(at: Moment, room: Cut, kept: str, why: str, *, due: int, over: int, lingers: datetime) -> Step | Skip:
+    """What expiry will take, by the very rules by which it is done.
+
+    Args:
+        at: The table.
+        room: What goes, and who keeps what.
+        kept: How many snapshots there are and may be, in words.
+        why: Why some are due, in words.
+        due: How many the policy would let go.
+        over: How many there are too many.
+        lingers: Whatever is older goes even if it is one.
+    """
+    count, go = len(at.facts.snapshot_times), room.going
+    holding = "; ".join(dict.fromkeys(hold.what for hold in room.holds)) or "branches or tags"
+    held = f" {due - go:,} of those that are due stay, for {holding}." if due > go else ""
+    if not go:
+        return Skip("expire", "", f"Nothing may go: {kept}.{held}")
+    oldest = room.oldest_going or at.now
+    if not over and oldest >= lingers and go < _WORTHWHILE:
+        worth = f"at {_WORTHWHILE} they do, or once one is a day older"
+        return Skip("expire", "", f"Not worth it yet: {go:,} of {kept} may go; {worth}.{held}")
+    return Step(
+        "expire",
+        "",
+        None,
+        f"{kept}: {why}, the oldest that goes of {duration_text(at.now - oldest)} ago.{held}",
+        files_before=count,
+        files_after=room.staying,
+        seconds=at.seconds("expire"),
+        detail={
+            "planned_at": at.now.isoformat(),
+            "cutoff": room.older_than.isoformat(),
+            "retain_last": room.retain_last,
+            "go": go,
+        },
     )
 
 

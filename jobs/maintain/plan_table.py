@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from jobs.maintain.facts import PartitionFacts
+from jobs.maintain.facts import PartitionFacts, TableFacts
+from jobs.maintain.maintained import Maintained
 from jobs.maintain.plan_compact import is_cold
 from jobs.maintain.plan_expire import garbage_collection
 from jobs.maintain.plan_parts import Moment, Skip, Step, duration_text, ours
@@ -28,6 +29,8 @@ _MANY_MANIFESTS = 20
 DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 PREVIOUS_VERSIONS = "write.metadata.previous-versions-max"
 _PREVIOUS_BY_DEFAULT = 100
+MANIFEST_TARGET = "commit.manifest.target-size-bytes"
+_MANIFEST_TARGET = 8 * 1024**2
 
 
 def position_deletes(at: Moment, policy: Policy, compacted: Collection[Step]) -> Iterator[Step | Skip]:
@@ -86,27 +89,35 @@ def _of_deletes(at: Moment, partition: PartitionFacts, reason: str) -> Step:
     )
 
 
-def manifests(at: Moment, policy: Manifests) -> Step | Skip:
-    """Returns whether the manifests are written anew: only where at least half of them go."""
+def manifests(at: Moment, policy: Manifests, commits: int = 0) -> Step | Skip:
+    """Returns whether the manifests are written anew: only where at least half of them go.
+
+    Args:
+        at: The table.
+        policy: What is much.
+        commits: That the steps before make in the same run, at most. Each adds a manifest, and what they leave is to be
+            well, too: so it is judged with them.
+    """
     facts = at.facts
     if not policy.enabled:
         return Skip("manifests", "", "manifests.enabled is false.")
     if not facts.manifests:
         return Skip("manifests", "", "Healthy: no manifests.")
-    average = facts.manifest_bytes / facts.manifests
-    kinds = 1 + bool(facts.delete_manifests) + facts.mixed_specs
-    after = max(kinds, math.ceil(facts.manifest_bytes / policy.target) + kinds - 1)
-    said = f"{facts.manifests:,} manifests of {size_text(average)} on average"
+    number = facts.manifests + commits
+    average = facts.manifest_bytes / number
+    after = _manifests_after(facts)
+    said = f"{facts.manifests:,} manifests of {size_text(facts.manifest_bytes / facts.manifests)} on average"
+    said += f", and up to {commits:,} more by the steps before" if commits else ""
     reasons: list[str] = []
-    if facts.manifests > policy.max:
+    if number > policy.max:
         reasons.append(f"more than {policy.max}")
-    if facts.manifests > _MANY_MANIFESTS and average < _SMALL_MANIFEST:
+    if number > _MANY_MANIFESTS and average < _SMALL_MANIFEST:
         reasons.append(f"more than {_MANY_MANIFESTS} below {size_text(_SMALL_MANIFEST)}")
-    if facts.manifests > _MANY_MANIFESTS and facts.mixed_specs:
+    if number > _MANY_MANIFESTS and facts.mixed_specs:
         reasons.append("of more than one partition spec")
     if not reasons:
         return Skip("manifests", "", f"Healthy: {said}.")
-    if 2 * after > facts.manifests:
+    if 2 * after > number:
         return Skip("manifests", "", f"{said}, {', '.join(reasons)}; but {after:,} would be left, too many to pay.")
     return Step(
         "manifests",
@@ -117,8 +128,18 @@ def manifests(at: Moment, policy: Manifests) -> Step | Skip:
         files_after=after,
         bytes=facts.manifest_bytes,
         seconds=at.seconds("manifests", facts.manifest_bytes),
-        detail={"target_bytes": policy.target},
     )
+
+
+def _manifests_after(facts: TableFacts) -> int:
+    """How many are left: of each partition spec, of data and of deletes by themselves, as many as their bytes fill."""
+    told = str(facts.properties.get(MANIFEST_TARGET, ""))
+    # Iceberg's procedure takes no other size.
+    target = int(told) if told.isdecimal() and int(told) else _MANIFEST_TARGET
+    if facts.manifest_groups:
+        return sum(max(1, math.ceil(size / target)) for size in facts.manifest_groups)
+    kinds = 1 + bool(facts.delete_manifests) + facts.mixed_specs
+    return max(kinds, math.ceil(facts.manifest_bytes / target) + kinds - 1)
 
 
 def orphans(at: Moment, policy: Orphans) -> Step | Skip:
@@ -129,9 +150,8 @@ def orphans(at: Moment, policy: Orphans) -> Step | Skip:
     if (collected := garbage_collection(at)) is not None:
         return Skip("orphans", "", collected)
     older = format_duration(policy.older_than)
-    # While no snapshot has expired, the oldest one tells how old the table is.
-    whole = facts.sequence == facts.snapshots and facts.oldest_at is not None
-    if facts.snapshot_id is None or (whole and facts.oldest_at and at.now - facts.oldest_at < policy.older_than):
+    born = birth(facts, at.maintained)
+    if facts.snapshot_id is None or (born is not None and at.now - born < policy.older_than):
         return Skip("orphans", "", f"Not due: the table is younger than {older}, and so is every file of it.")
     since, every = at.since("orphans"), format_duration(policy.every)
     if since is not None and since < policy.every:
@@ -142,8 +162,6 @@ def orphans(at: Moment, policy: Orphans) -> Step | Skip:
         "",
         None,
         f"{last}, which is done every {every}: files older than {older} that nothing refers to.",
-        files_before=facts.data_files,
-        files_after=facts.data_files,
         seconds=at.seconds("orphans"),
         detail={
             "older_than": (at.now - policy.older_than).isoformat(),
@@ -151,6 +169,18 @@ def orphans(at: Moment, policy: Orphans) -> Step | Skip:
             "max_files": policy.max_files,
         },
     )
+
+
+def birth(facts: TableFacts, maintained: Maintained) -> datetime | None:
+    """When the table was made, as far as anything tells; None if nothing does.
+
+    Before that no file of it was written. Once snapshots have expired and metadata files have gone, only what was noted
+    before tells.
+    """
+    # While no snapshot has expired there are as many as there were commits. Format version 1 does not number them.
+    whole = facts.oldest_at if facts.sequence and facts.sequence == facts.snapshots else None
+    known = (facts.created_at, maintained.born, whole)
+    return min((each for each in known if each is not None), default=None)
 
 
 def metadata(at: Moment, policy: Metadata) -> Step | Skip:

@@ -18,7 +18,7 @@ from jobs import steps
 from jobs.errors import FrazilError
 from jobs.maintain.batching import batches
 from jobs.maintain.compacting import compact, manifests, metadata, position_deletes
-from jobs.maintain.expiring import expire
+from jobs.maintain.expiring import expire, room
 from jobs.maintain.facts import PartitionFacts, TableFacts
 from jobs.maintain.java import said
 from jobs.maintain.maintained import read_maintained, table_folder
@@ -26,6 +26,9 @@ from jobs.maintain.measure import measure
 from jobs.maintain.noting import note
 from jobs.maintain.orphans import remove_orphans
 from jobs.maintain.plan import Plan, Step, plan
+from jobs.maintain.plan_expire import may_be_due
+from jobs.maintain.plan_parts import Moment
+from jobs.maintain.plan_table import birth
 from jobs.maintain.results import OnProgress, Progress, StepResult, TableResult, no_progress
 from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.maintain.work import Work, utc_now
@@ -85,6 +88,8 @@ def maintain_table(
             if again.metadata_location != loaded.metadata_location:
                 # Somebody may just have done what is planned.
                 facts, planned = _planned(work, again, only)
+            work.spec_id, work.mixed_specs = facts.spec_id, facts.mixed_specs
+            work.born = birth(facts, read_maintained(table_folder(settings.state, work.uuid)))
             done = _Execution(work, lock, planned, facts.spec_id, on_progress).all()
             after = _after(work, facts) if done else None
             steps.step("maintain_before_release")
@@ -99,7 +104,11 @@ def _planned(work: Work, table: Table, only: Collection[str] | None) -> tuple[Ta
     facts = measure(table, work.policy, now)
     folder = table_folder(work.settings.state, work.uuid)
     local = _LOCAL.fullmatch(work.settings.spark.master)
-    planned = plan(facts, work.policy, read_maintained(folder), now, cores=int(local[1]) if local else 1)
+    maintained, cores = read_maintained(folder), int(local[1]) if local else 1
+    at = Moment(facts, maintained, now, cores)
+    asked = (only is None or "expire" in only) and may_be_due(at, work.policy.expire)
+    found = room(work, table, now) if asked else None
+    planned = plan(facts, work.policy, maintained, now, cores=cores, room=found)
     if only is not None:
         planned = replace(
             planned,

@@ -44,6 +44,9 @@ class Work:
     Attributes:
         specs: All streams of the deployment.
         uuid: Of the table that was measured; empty before.
+        spec_id: The partition spec that it had then.
+        born: When it was made, as far as that is known.
+        mixed_specs: Whether it had files of another one: a step may take files of others along.
     """
 
     catalog: Catalog
@@ -54,6 +57,9 @@ class Work:
     spark: Callable[[], SparkSession]
     now: Callable[[], datetime] = utc_now
     uuid: str = ""
+    spec_id: int | None = None
+    mixed_specs: bool = False
+    born: datetime | None = None
     _procedures: Procedures | None = field(default=None, init=False)
 
     def load(self) -> Table:

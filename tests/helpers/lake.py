@@ -160,7 +160,12 @@ class Lake:
         return {path for path in folder.rglob("*") if path.is_file()}
 
     def forget(self) -> None:
-        """Expire all snapshots but the head, in the metadata alone: the table is no longer known to be young."""
+        """Expire all snapshots but the head, in the metadata alone, and the log of its files.
+
+        The table is no longer known to be young.
+        """
+        with self.table().transaction() as change:
+            change.set_properties({"write.metadata.previous-versions-max": "1"})
         table = self.table()
         head = table.metadata.current_snapshot_id
         table.maintenance.expire_snapshots().by_ids(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobs.maintain.batching import batches, commits_of
 from jobs.maintain.facts import PartitionFacts, PartitionValue, TableFacts
 from jobs.maintain.maintained import Maintained
 from jobs.maintain.plan import Plan, Skip, Step, plan
@@ -78,6 +79,11 @@ def skips_of(found: Plan, action: str) -> list[Skip]:
 
 def carried_out(found: Plan, facts: TableFacts, maintained: Maintained, now: datetime) -> tuple[TableFacts, Maintained]:
     """The table after the plan, as the procedures behave."""
+    compactions = [step for step in found.steps if step.action == "compact"]
+    commits = sum(commits_of(batch) for batch in batches(compactions, facts.spec_id))
+    commits += sum(step.action == "position_deletes" for step in found.steps)
+    # Each commit of a compaction brings a manifest, and what it took files out of is written anew one by one.
+    facts = replace(facts, manifests=facts.manifests + commits, manifest_bytes=facts.manifest_bytes + 7_000 * commits)
     for step in found.steps:
         if step.action == "compact":
             facts = _compacted(facts, step, now)

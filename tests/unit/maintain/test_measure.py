@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,21 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 
 from jobs.errors import FrazilError
 from jobs.maintain.facts import PartitionValue
+from jobs.maintain.maintained import Maintained
 from jobs.maintain.measure import measure, partitions_of
 from jobs.maintain.partition_keys import PartitionKeys, partition_name
-from tests.unit.maintain.health_world import MB, NOW, append, catalog_in, file_of, manifest_of, new_table, policy
+from jobs.maintain.plan_table import birth
+from tests.unit.maintain.health_world import (
+    MB,
+    NOW,
+    SCHEMA,
+    append,
+    catalog_in,
+    file_of,
+    manifest_of,
+    new_table,
+    policy,
+)
 
 BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "created_at_day"))
 BY_COUNTRY = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "country"))
@@ -229,3 +241,23 @@ def test_two_thousand_files_in_half_a_second(catalog: SqlCatalog) -> None:
         seconds.append(time.process_time() - started)
         assert facts.data_files == 2_000 and facts.partitions is not None and len(facts.partitions) == 119
     assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_how_old_a_table_is_is_known_though_snapshots_have_expired(tmp_path: Path, version: str) -> None:
+    began = datetime.now(UTC) - timedelta(seconds=1)
+    with catalog_in(tmp_path) as catalog:
+        made = catalog.create_table("orders.young", SCHEMA, properties={"format-version": version})
+        for _ in range(3):
+            append(made, [file_of(MB)])
+        made.maintenance.expire_snapshots().by_id(made.snapshots()[0].snapshot_id).commit()
+        facts = measure(catalog.load_table("orders.young"), policy(), datetime.now(UTC))
+        assert facts.created_at is not None and began <= facts.created_at <= datetime.now(UTC)
+        assert birth(facts, Maintained()) == facts.created_at
+        # Where former metadata files have gone nothing tells any more, but what was noted before.
+        with made.transaction() as change:
+            change.set_properties({"write.metadata.previous-versions-max": "2"})
+        append(made, [file_of(MB)])
+        facts = measure(catalog.load_table("orders.young"), policy(), datetime.now(UTC))
+        assert (facts.created_at, birth(facts, Maintained())) == (None, None)
+        assert birth(facts, Maintained(born=began)) == began

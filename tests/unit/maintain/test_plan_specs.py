@@ -73,3 +73,16 @@ def test_a_partition_whose_column_was_dropped_is_left() -> None:
     assert [skip.reason for skip in skips_of(found, "position_deletes")] == [
         "Its column was dropped (a), so no condition tells its delete files from others."
     ]
+
+
+def test_small_files_of_a_table_that_was_not_partitioned_go_in_one_step() -> None:
+    """Iceberg takes all of them, whatever the partition: steps of their own would find nothing left."""
+    before, today = old("", *[1.0] * 20), now("day 1", *[2.0] * 14, 120)
+    facts = table(before, today, now("day 2", 100, 3), spec_id=1, mixed_specs=True)
+    found = made(facts)
+    (step,) = steps_of(found, "compact")
+    assert (step.scope, step.bytes) == ("", (20 * 1 + 14 * 2) * MB)
+    # One file for each of the two days, one of the day's own, and the large one of that day is left as it is.
+    assert (step.files_before, step.files_after) == (20 + 14 + 1, 2 + 1 + 1)
+    assert "34 files of 48 MiB in all" in step.reason
+    assert [skip.scope for skip in skips_of(found, "compact") if "goes along" in skip.reason] == ["day 1"]

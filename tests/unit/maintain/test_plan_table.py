@@ -17,6 +17,7 @@ from tests.unit.maintain.planning import (
     LOOKED,
     MB,
     NOW,
+    carried_out,
     made,
     partition,
     skips_of,
@@ -154,6 +155,32 @@ def test_manifests(more: dict[str, Any], after: int | None) -> None:
     steps = steps_of(found, "manifests")
     assert [step.files_after for step in steps] == ([] if after is None else [after])
     assert len(steps) + len(skips_of(found, "manifests")) == 1
+
+
+def test_what_a_compaction_adds_is_merged_in_the_same_run() -> None:
+    """20 manifests are well; the 21st, of the compaction, made the next plan want them merged."""
+    facts = table(partition("d", *[1.0] * 12), manifests=20, manifest_bytes=20_000)
+    found = made(facts)
+    assert [step.action for step in found.steps] == ["compact", "manifests"]
+    assert "20 manifests of 1,000 bytes on average, and up to 1 more by the steps before" in found.steps[1].reason
+    after, maintained = carried_out(found, facts, LOOKED, NOW)
+    assert made(after, maintained).steps == ()
+    alone = made(table(partition("d", 120), manifests=20, manifest_bytes=20_000))
+    assert alone.steps == ()
+
+
+def test_manifests_of_several_specs_never_become_one() -> None:
+    groups = {"manifests": 24, "manifest_bytes": 24_000, "mixed_specs": True, "manifest_groups": (20_000, 2_000, 2_000)}
+    (step,) = steps_of(made(table(partition("d", 120), **groups)), "manifests")
+    assert step.files_after == 3
+    # As large as the table's own property says, which is what Iceberg goes by.
+    own = {**groups, "properties": {"commit.manifest.target-size-bytes": "4000"}}
+    assert steps_of(made(table(partition("d", 120), **own)), "manifests")[0].files_after == 7
+    wide = {**groups, "manifest_groups": (2_000,) * 12}
+    assert steps_of(made(table(partition("d", 120), **wide)), "manifests")[0].files_after == 12
+    too_wide = {**groups, "manifest_groups": (1_800,) * 13}
+    (skip,) = skips_of(made(table(partition("d", 120), **too_wide)), "manifests")
+    assert "13 would be left, too many to pay" in skip.reason
 
 
 def test_small_delete_files_are_brought_together_where_nothing_else_comes() -> None:

@@ -24,7 +24,7 @@ from jobs.maintain.facts import TableFacts
 from jobs.maintain.holding import fill_ledger, holds
 from jobs.maintain.maintained import read_maintained, table_folder
 from jobs.maintain.measure import measure
-from jobs.maintain.plan import Step
+from jobs.maintain.plan import Plan, Step
 from jobs.maintain.results import Progress, StepResult
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.maintain.work import CatalogAwayError, Work
@@ -146,6 +146,10 @@ def test_a_readers_snapshot_stays_and_says_so(lake: Lake) -> None:
     assert (found.done, found.files_before, found.files_after) == (False, 4, 4)
     assert "reader dashboards" in str(found.detail["held_by"])
     assert "4 snapshots stay, of which the policy keeps 2 at most" in str(found.detail["warning"])
+    # The plan says so before.
+    planned = lake.maintain(spark, EXPIRE, only={"expire"}, now=later, dry_run=True).plan
+    assert planned.steps == ()
+    assert "3 of those that are due stay, for reader dashboards" in planned.skips[0].reason
 
 
 def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
@@ -160,6 +164,23 @@ def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
     # The stream's own table only.
     other = lake.table(f"{NAME}_dead")
     assert holds(lake.catalog, lake.settings, [lake.spec], f"{NAME}_dead", other, datetime.now(UTC)) == []
+
+
+def test_a_plan_knows_who_holds_snapshots(lake: Lake) -> None:
+    def planned(**options: Any) -> Plan:
+        return lake.maintain(spark, EXPIRE, only={"expire"}, now=later, dry_run=True, **options).plan
+
+    # The ledger is filled first; of a stream that no file names nobody fills it.
+    assert [(step.files_before, step.files_after) for step in planned().steps] == [(4, 1)]
+    # All but the claim before the first batch.
+    (unnamed,) = planned(specs=[]).steps
+    assert unnamed.files_after == 3 and "2 of those that are due stay, for ledger" in unnamed.reason
+    lake.pend()
+    assert "for pending record" in planned().skips[0].reason
+    with lake.table().transaction() as transaction:
+        transaction.remove_properties(property_key(STREAM))
+    (step,) = planned().steps
+    assert step.files_before == step.files_after and "None will go:" in step.reason
 
 
 def test_a_window_of_failures_holds(lake: Lake) -> None:
