@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from jobs.maintain.compacting import LOST
 from jobs.maintain.facts import TableFacts
 from jobs.maintain.plan import Plan, Step, plan_json
 from jobs.maintain.results import Progress, StepResult
@@ -89,7 +90,9 @@ def table_sentences(outcome: Outcome, *, dry_run: bool) -> Iterator[str]:
 
 
 def _held(done: StepResult) -> Iterator[str]:
-    """What an expiry left for somebody's sake: nobody would find it otherwise in a table whose snapshots pile up."""
+    """What was left for somebody's sake: nobody would find it otherwise in a table whose snapshots pile up."""
+    if lost := done.detail.get(LOST):
+        yield f"{done.step.action} left to the next run: {lost}"
     if done.step.action != "expire" or done.error is not None:
         return
     if holders := done.detail.get("held_by"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import time
 from collections.abc import Sequence
 
@@ -11,13 +13,19 @@ from jobs.errors import FrazilError
 from jobs.maintain.batching import Share, commits_of, group_bytes, shared
 from jobs.maintain.java import said
 from jobs.maintain.plan import Step
-from jobs.maintain.procedures import Rewritten
+from jobs.maintain.procedures import LostToOthersError, Rewritten
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work
+
+log = logging.getLogger(__name__)
 
 _GROUPS_AT_ONCE = 2
 _ROUNDS = 3
 _ATTEMPTS = 5
+# Between two attempts at the manifests, in seconds: a stream that commits often has then done so.
+_LONGEST_PAUSE = 4.0
+# In a result: who came first each time, so that the step is left to the next run.
+LOST = "lost"
 _SWITCHES = ("rewrite-all", "remove-dangling-deletes")
 _NOT_OPTIONS = ("strategy", "sort_order", "max_file_size_bytes")
 
@@ -155,6 +163,10 @@ def position_deletes(work: Work, steps: Sequence[Step]) -> list[StepResult]:
 def manifests(work: Work, step: Step) -> StepResult:
     """Write the manifests anew, by partition; those of each partition spec apart.
 
+    A stream merges its manifests itself, and where its commit comes first Iceberg has rewritten what is gone. It is
+    tried again on what is there then. Where it loses each time that is said, and is no failure: the next run finds it
+    due again.
+
     Raises:
         FrazilError: It could not be done.
     """
@@ -163,17 +175,35 @@ def manifests(work: Work, step: Step) -> StepResult:
     head = table.current_snapshot()
     listed = head.manifests(table.io) if head else []
     rewritten = added = 0
-    for spec_id in sorted({manifest.partition_spec_id for manifest in listed}):
-        answer = work.procedures().call("rewrite_manifests", use_caching=False, spec_id=spec_id)
-        rewritten += int(answer.get("rewritten_manifests_count") or 0)
-        added += int(answer.get("added_manifests_count") or 0)
+    lost: LostToOthersError | None = None
+    attempts = 0
+    left = sorted({manifest.partition_spec_id for manifest in listed})
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            while left:
+                attempts += 1
+                answer = work.procedures().call("rewrite_manifests", use_caching=False, spec_id=left[0])
+                rewritten += int(answer.get("rewritten_manifests_count") or 0)
+                added += int(answer.get("added_manifests_count") or 0)
+                left.pop(0)
+            break
+        except LostToOthersError as problem:
+            lost = problem
+            log.info("%s; attempt %d of %d", problem.message, attempt, _ATTEMPTS)
+            if attempt < _ATTEMPTS:
+                time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.5 * 2**attempt)))
+    detail: dict[str, str | int | float] = {"rewritten_manifests": rewritten, "added_manifests": added}
+    if attempts > len({manifest.partition_spec_id for manifest in listed}):
+        detail["attempts"] = attempts
+    if left and lost is not None:
+        detail[LOST] = f"{_ATTEMPTS} times others committed first, the last time: {lost.message}"
     return StepResult(
         step,
         len(listed),
         len(listed) - rewritten + added,
         sum(manifest.manifest_length for manifest in listed),
         time.monotonic() - began,
-        {"rewritten_manifests": rewritten, "added_manifests": added},
+        detail,
         done=bool(rewritten),
     )
 

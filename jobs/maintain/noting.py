@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from jobs.maintain.compacting import LOST
 from jobs.maintain.maintained import Maintained, read_maintained, table_folder, write_maintained
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work
@@ -31,6 +32,9 @@ def note(work: Work, found: Sequence[StepResult]) -> None:
 
 def _with(noted: Maintained, result: StepResult, now: datetime) -> Maintained:
     step = result.step
+    if LOST in result.detail and not result.done:
+        # Neither done nor a failure after which it would wait.
+        return noted
     spec_id = step.partition.spec_id if step.partition else None
     if result.error:
         return noted.failed(step.action, now, result.error, spec_id=spec_id, scope=step.scope)

@@ -40,6 +40,14 @@ class ProcedureError(FrazilError):
     """A procedure failed; what it did to the table is all or nothing of each of its commits."""
 
 
+class LostToOthersError(ProcedureError):
+    """A procedure's commit lost against others; nothing of it is in the table, and it may be tried again."""
+
+
+# What Iceberg says where a commit was made on files, or manifests, that another one has replaced since.
+_LOST = ("CommitFailedException", "could not be found in the latest snapshot", "Manifest is missing")
+
+
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """What a rewriting of data files did to one partition.
@@ -234,7 +242,9 @@ class Procedures:
         return jvm, jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark), table
 
     def _problem(self, procedure: str, problem: BaseException) -> ProcedureError:
-        return ProcedureError(
-            f"table {self._table}: {procedure} failed: {said(self._settings, problem)}",
+        why = said(self._settings, problem)
+        kind = LostToOthersError if any(each in why for each in _LOST) else ProcedureError
+        return kind(
+            f"table {self._table}: {procedure} failed: {why}",
             fix=f"see to the cause, then frazil maintain {self._table}, which carries on",
         )

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.errors import FrazilError
+from jobs.maintain import compacting
 from jobs.maintain.batching import batches, shared
-from jobs.maintain.compacting import compact
+from jobs.maintain.compacting import compact, manifests
 from jobs.maintain.facts import PartitionFacts, PartitionValue
+from jobs.maintain.maintained import Maintained, read_maintained, table_folder
+from jobs.maintain.noting import note
 from jobs.maintain.plan import Step
-from jobs.maintain.procedures import ProcedureError, Procedures, Rewritten
+from jobs.maintain.procedures import LostToOthersError, ProcedureError, Procedures, Rewritten
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work
 from jobs.spec.policy import Policy
@@ -59,6 +62,12 @@ class Answers(Procedures):
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return Lake(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def landed(lake: Lake) -> Lake:
+    lake.land(days=1, rows=1)
+    return lake
 
 
 def spark() -> SparkSession:
@@ -114,6 +123,87 @@ def test_how_often_a_batch_is_committed(lake: Lake, sizes: list[int], commits: i
     carried_out(lake, answers, *(step(number, size) for number, size in enumerate(sizes)))
     ((_, options),) = answers.told
     assert options["partial-progress.max-commits"] == commits
+
+
+def lost() -> LostToOthersError:
+    return LostToOthersError("ValidationException: Deleted manifest m.avro could not be found in the latest snapshot 7")
+
+
+def merged(lake: Lake, monkeypatch: pytest.MonkeyPatch, *rounds: dict[str, int] | Exception) -> StepResult:
+    monkeypatch.setattr(compacting, "_LONGEST_PAUSE", 0.0)
+    answers = iter(rounds)
+
+    class Calls(Answers):
+        def call(self, procedure: str, **arguments: object) -> dict[str, Any]:
+            assert procedure == "rewrite_manifests"
+            answer = next(answers)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    work = Work(lake.catalog, lake.settings, [], NAME, Policy(), spark, uuid=str(lake.table().metadata.table_uuid))
+    work._procedures = Calls()
+    result = manifests(work, Step("manifests", "", None, "", files_before=30, files_after=1))
+    note(work, [result])
+    return result
+
+
+def known(lake: Lake) -> Maintained:
+    return read_maintained(table_folder(lake.settings.state, str(lake.table().metadata.table_uuid)))
+
+
+DONE = {"rewritten_manifests_count": 30, "added_manifests_count": 1}
+
+
+def test_manifests_that_lose_against_a_stream_are_tried_again(landed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = merged(landed, monkeypatch, lost(), lost(), DONE)
+    assert (result.error, result.done, result.detail["attempts"]) == (None, True, 3)
+    assert known(landed).last("manifests") is not None
+
+
+def test_manifests_that_lose_each_time_are_left_to_the_next_run(landed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = known(landed)
+    result = merged(landed, monkeypatch, *[lost()] * 5)
+    assert (result.error, result.done) == (None, False)
+    assert "5 times others committed first" in str(result.detail["lost"])
+    # It waits for nothing, as it would after failures.
+    assert known(landed).entries == before.entries
+
+
+def test_other_failures_of_manifests_are_failures(landed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProcedureError, match="disk full"):
+        merged(landed, monkeypatch, lost(), ProcedureError("disk full"))
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("ValidationException: Deleted manifest a.avro could not be found in the latest snapshot 3", LostToOthersError),
+        ("CommitFailedException: Cannot commit: stale table metadata", LostToOthersError),
+        ("ValidationException: Cannot commit, missing data files: [a.parquet]", ProcedureError),
+        ("IOException: No space left on device", ProcedureError),
+    ],
+)
+def test_what_was_lost_to_others_is_told_from_failures(lake: Lake, said: str, kind: type[ProcedureError]) -> None:
+    procedures = Answers()
+    procedures._table, procedures._settings = NAME, lake.settings
+    assert type(procedures._problem("rewrite_manifests", RuntimeError(said))) is kind
+
+
+def test_what_a_single_step_took_along_of_other_specs_is_not_its_own() -> None:
+    of_partition, earlier = rewritten("a"), rewritten(None, 7 * MB)
+    (only,) = shared([step("a")], [of_partition, earlier], 9.0, 0)
+    assert (only.groups, only.beside) == ([of_partition], 7 * MB)
+    # Of an earlier spec: the group without a key is its own, those of the present spec are not.
+    (only,) = shared([step("a")], [of_partition, earlier], 9.0, 1)
+    assert (only.groups, only.beside) == ([earlier], MB)
+
+
+def test_files_that_an_earlier_step_took_along_are_no_failure(lake: Lake) -> None:
+    work = Work(lake.catalog, lake.settings, [], NAME, Policy(), spark, spec_id=1, mixed_specs=True)
+    work._procedures = Answers([], [], [])
+    (result,) = compact(work, [step("a")])
+    assert (result.error, result.done, result.detail["taken_along"]) == (None, False, 1)
 
 
 def test_files_of_other_specs_count_and_are_nobodys() -> None:

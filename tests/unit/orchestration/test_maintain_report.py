@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.policy import Policy
 from orchestration.maintain_metadata import outcome_metadata
 from orchestration.maintain_output import print_done
-from orchestration.maintain_report import table_sentences
+from orchestration.maintain_report import plan_rows, table_sentences
 from orchestration.maintain_tables import Outcome
 from tests.helpers.lake import NAME, Lake
 
@@ -49,3 +50,24 @@ def test_who_holds_what_is_told(outcome: Outcome, capsys: pytest.CaptureFixture[
     for sentence in told:
         assert sentence in also
         assert f"  {sentence}\n" in printed
+
+
+def test_manifests_that_were_left_are_told_and_are_no_problem(outcome: Outcome) -> None:
+    assert outcome.result is not None
+    left = StepResult(
+        Step("manifests", "", None, ""), 30, 30, detail={"lost": "5 times others committed first"}, done=False
+    )
+    told = replace(outcome, result=replace(outcome.result, done=(left,)))
+    assert list(table_sentences(told, dry_run=False))[-1] == (
+        f"{NAME}: manifests left to the next run: 5 times others committed first"
+    )
+    assert told.problems == []
+
+
+def test_a_plan_names_no_files_that_nobody_has_looked_for(outcome: Outcome) -> None:
+    assert outcome.result is not None
+    look = Step("orphans", "", None, "Never looked for yet", seconds=10.0)
+    plan = replace(outcome.result.plan, steps=(look,))
+    told = replace(outcome, result=replace(outcome.result, plan=plan, done=()))
+    assert next(table_sentences(told, dry_run=True)).endswith("; would do orphans: 10 s")
+    assert plan_rows(plan) == [("orphans", "–", "–", "–", "10 s", "Never looked for yet")]
