@@ -44,7 +44,7 @@ def audit(
 
     First the stamps are noted in the ledger and followed: ranges without gap or overlap, sums that add up. Then the
     tables' rows are counted by topic, partition and offset, of what is new since the last audit. Status 0 only if
-    nothing is missing and nothing doubled.
+    nothing is missing, nothing doubled, and the stream waits for no operator's answer.
     """
     if full and since is not None:
         raise FrazilError("--full counts everything, --since a part of it.", fix=f"frazil audit {stream} --full")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,11 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from jobs.maintain.results import TableResult
+from jobs.maintain import compacting
+from jobs.maintain.compacting import manifests
+from jobs.maintain.plan import Step
+from jobs.maintain.results import StepResult, TableResult
+from jobs.maintain.work import Work
+from jobs.runtime.opening import connect_catalog
+from jobs.spec.policy import Policy
 from tests.helpers.lake import NAME, Lake, spec_of
+from tests.helpers.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,3 +115,53 @@ def test_what_is_planned_is_done_and_nothing_is_due_after_it(
     (expired,) = (each for each in done.done if each.step.action == "expire")
     assert expired.files_before - expired.files_after >= gone > 0
     assert lake.table(name).scan(selected_fields=("id",)).to_arrow().sort_by("id").equals(rows)
+
+
+class Merger(threading.Thread):
+    """Appends, and merges all manifests at every fifth, as a stream does once it has a hundred."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(name="merger", daemon=True)
+        self.table: Table = table
+        self.enough: threading.Event = threading.Event()
+        self.commits: int = 0
+
+    def run(self) -> None:
+        row = pa.table({"id": [1]}, schema=self.table.schema().as_arrow())
+        while not self.enough.wait(0.1):
+            try:
+                self.table.refresh().append(row)
+                self.commits += 1
+            except CommitFailedException:
+                continue
+
+
+def has_lost(result: StepResult) -> bool:
+    return bool({"attempts", "lost"} & set(result.detail))
+
+
+def test_manifests_lose_against_a_stream_that_merges_its_own_and_nothing_fails(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With the pauses of a real run it would wait for commits that come anyway.
+    monkeypatch.setattr(compacting, "_LONGEST_PAUSE", 0.2)
+    lake = Lake(tmp_path / "home")
+    schema = Schema(NestedField(1, "id", LongType()))
+    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
+    table = lake.catalog.create_table("lake.busy", schema, properties=merging)
+    work = Work(lake.catalog, lake.settings, [], "lake.busy", Policy(), lambda: spark)
+    work.procedures()
+    merger = Merger(connect_catalog(lake.settings).load_table("lake.busy"))
+    merger.start()
+    try:
+        wait_for(lambda: merger.commits > 2, "commits of the stream")
+        results: list[StepResult] = []
+        while len(results) < 10 and not any(map(has_lost, results)):
+            results.append(manifests(work, Step("manifests", "", None, "")))
+    finally:
+        merger.enough.set()
+        merger.join(60)
+    assert {each.error for each in results} == {None}
+    # It has lost at least once: otherwise nothing is shown.
+    assert any(map(has_lost, results))
+    assert table.refresh().scan().to_arrow().num_rows == merger.commits

@@ -88,6 +88,31 @@ def test_of_every_plan(facts: TableFacts, drawn: Policy) -> None:
     json.dumps(plan_json(found))
 
 
+@st.composite
+def evolved(draw: st.DrawFn) -> TableFacts:
+    """A table that was not partitioned at first, by days since."""
+    before = partition("", *draw(sizes))
+    days = [replace(partition(f"d{index}", *draw(sizes)), spec_id=1) for index in range(draw(st.integers(1, 4)))]
+    facts = table(before, *days, spec_id=1, manifests=draw(st.integers(1, 60)), manifest_bytes=200_000)
+    return replace(facts, mixed_specs=bool(before.files))
+
+
+@settings(max_examples=150, deadline=None)
+@given(evolved())
+def test_no_file_is_rewritten_by_two_steps_after_a_change_of_the_partitioning(facts: TableFacts) -> None:
+    """A step on files without partitions takes the small ones of all of them: no condition leaves any out."""
+    found = plan(facts, policy(), LOOKED, NOW)
+    steps = [step for step in found.steps if step.action == "compact"]
+    whole = [step for step in steps if step.partition and not step.partition.values]
+    assert len(whole) <= 1
+    for step in whole:
+        limit = int(step.detail["min_file_size_bytes"])
+        touched = [each for each in facts.partitions or () if not each.values or len(each.smaller(limit)) > 1]
+        assert steps == [step]
+        assert step.files_before == sum(each.files for each in touched)
+        assert step.bytes == sum(sum(each.smaller(limit)) for each in touched)
+
+
 @settings(max_examples=100, deadline=None)
 @given(tables(), policies())
 def test_what_is_done_stays_done(facts: TableFacts, drawn: Policy) -> None:
