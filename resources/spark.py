@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from jobs.runtime.preflight import preflight
-from jobs.runtime.session import Work, apply_secrets, spark_conf, use_this_python
+from jobs.runtime.session import Work, apply_secrets, prepare_environment, spark_conf
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import end_spark, jvm_is_gone
 from resources.deployment_resource import DeploymentResource
@@ -43,7 +43,7 @@ class SparkResource(dg.ConfigurableResource):
             preflight()
             settings = self.deployment.settings()
             conf = spark_conf(settings, self.app_name, work=work)
-            use_this_python()
+            prepare_environment(settings)
             from dagster_pyspark import LazyPySparkResource
 
             # Made here and not as a nested resource: its configuration needs the jars, which loading must not fetch.

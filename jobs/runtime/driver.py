@@ -26,7 +26,7 @@ from jobs.runtime.lease import Lease, LeaseHeldError
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.private import keep_private
 from jobs.runtime.redaction import RedactingFormatter, redacted
-from jobs.runtime.session import start_session
+from jobs.runtime.session import prepare_environment, start_session
 from jobs.runtime.session_start import SessionStart
 from jobs.spec.errors import letter_secrets
 from jobs.spec.generation import generation
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ) as beater:
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
         wishes.superseded = lambda: beater.superseded
-        spark = SessionStart(lambda: _session(spec, settings))
+        spark = SessionStart(lambda: _session(spec, settings), lambda: prepare_environment(settings))
 
         def runner() -> StreamRunner:
             if wishes.now() == "run" and not _is_held(folder, spec, settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import sys
@@ -80,6 +81,8 @@ def spark_conf(
         _LOCAL_FOLDER: given.get(_LOCAL_FOLDER) or str(process_folder(scratch / "local")),
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.showConsoleProgress": "false",
+        # Nobody logs in to the UI, so that all it does is show.
+        "spark.ui.killEnabled": "false",
         # Spark's own patterns do not know the options in which Kafka's client takes a password or a private key, nor
         # all in which a catalog takes its own: any thread of the JVM shows those in the UI and the event log.
         "spark.redaction.regex": REDACTED,
@@ -114,7 +117,7 @@ def start_session(
     Raises:
         FrazilError: It does not start; names `output`, without which PySpark's own error is raised.
     """
-    use_this_python()
+    prepare_environment(settings)
     from pyspark.sql import SparkSession
 
     options = spark_conf(settings, app, work=work, java_options=java_options, conf=conf)
@@ -159,15 +162,26 @@ def apply_secrets(session: SparkSession, settings: Settings) -> None:
             session.conf.set(key, revealed[key])
 
 
-def use_this_python() -> None:
-    """Make Spark start its Python workers on the interpreter and the packages of this process."""
+def prepare_environment(settings: Settings) -> None:
+    """Set what Spark takes from the environment of this process; to be called before its JVM starts.
+
+    Its Python workers get the interpreter and the packages of this process. Its UI listens where the settings say: the
+    only thing that Spark asks for that address is SPARK_LOCAL_IP, without which it takes all interfaces. Whatever else
+    a JVM of frazil's listens on goes by `spark.driver.bindAddress`.
+    """
     root = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    address = settings.spark.ui_address
     wanted = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, paths if root in paths else [root, *paths])),
+        "SPARK_LOCAL_IP": address,
     }
+    at = ipaddress.ip_address(address)
+    if not (at.is_loopback or at.is_unspecified) and "SPARK_PUBLIC_DNS" not in os.environ:
+        # What the UI's address is shown as; the driver's own would be loopback, where it then does not answer.
+        wanted["SPARK_PUBLIC_DNS"] = address
     for name, value in wanted.items():
         # Written only where it changes something: others may be reading.
         if os.environ.get(name) != value:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from jobs.runtime.session import use_this_python
 from jobs.runtime.signals import deferred_signals
 from jobs.runtime.spark_end import end_spark
 
@@ -26,18 +25,19 @@ class SessionStart:
 
     Args:
         make: Starts the session.
+        prepare: Called before, on the caller's thread, as the environment belongs to it.
     """
 
-    def __init__(self, make: Callable[[], SparkSession]) -> None:
+    def __init__(self, make: Callable[[], SparkSession], prepare: Callable[[], None] = lambda: None) -> None:
         self._make: Callable[[], SparkSession] = make
+        self._prepare: Callable[[], None] = prepare
         self._session: Future[SparkSession] | None = None
         self._thread: threading.Thread | None = None
 
     def begin(self) -> Future[SparkSession]:
         """Start it, unless it is under way; returns at once."""
         if self._session is None:
-            # Here, as the environment belongs to the main thread.
-            use_this_python()
+            self._prepare()
             session: Future[SparkSession] = Future()
             thread = threading.Thread(target=self._start, args=(session,), name="spark-start", daemon=True)
             thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,6 +25,7 @@ SETTINGS_FILE = "frazil.yaml"
 # PyIceberg's; a test compares them.
 CATALOG_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 EMBEDDED_FOLDER = ".frazil"
+UI_ADDRESS = "127.0.0.1"
 
 
 def _properties(value: object) -> Any:
@@ -134,11 +136,23 @@ class CatalogSettings(SpecModel):
         return _revealed(self.properties)
 
 
+def _ip_address(value: object) -> str:
+    try:
+        return str(ipaddress.ip_address(value if isinstance(value, str) else ""))
+    except ValueError:
+        raise ValueError("must be an IP address of this machine, such as 127.0.0.1, or 0.0.0.0 for all") from None
+
+
 class SparkSettings(SpecModel):
-    """Spark's own settings. ``conf`` may refer to secrets, like the catalog's properties."""
+    """Spark's own settings. ``conf`` may refer to secrets, like the catalog's properties.
+
+    Args:
+        ui_address: The address that Spark's UI listens on. Nobody has to log in there.
+    """
 
     master: Annotated[str, _matching(r"\S+", "must be a Spark master, such as local[2]")] = "local[2]"
     driver_memory: Annotated[str, _matching(r"[1-9][0-9]*[kmgtKMGT]", "must be a size, such as 512m or 1g")] = "1g"
+    ui_address: Annotated[str, BeforeValidator(_ip_address)] = UI_ADDRESS
     conf: Properties = Field(default_factory=dict)
 
     def revealed_conf(self) -> dict[str, str]:

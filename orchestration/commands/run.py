@@ -15,7 +15,7 @@ from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.preflight import preflight
 from jobs.runtime.redaction import RedactingFormatter
-from jobs.runtime.session import start_session
+from jobs.runtime.session import prepare_environment, start_session
 from jobs.runtime.session_start import SessionStart
 from jobs.runtime.translate import told_as_sentences
 from jobs.spec.models import StreamSpec
@@ -41,7 +41,10 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
     console = messages()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
     _log_warnings(settings)
-    spark = SessionStart(lambda: start_session(settings, f"frazil {spec.stream}", output=folder.root / "spark.log"))
+    spark = SessionStart(
+        lambda: start_session(settings, f"frazil {spec.stream}", output=folder.root / "spark.log"),
+        lambda: prepare_environment(settings),
+    )
     try:
         with told_as_sentences(settings, spec.stream):
             if _records_may_wait(spec, settings):

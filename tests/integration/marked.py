@@ -48,7 +48,11 @@ class Marked:
 
     def living(self, word: str = "") -> list[str]:
         """The commands of its living processes that contain `word`."""
-        found: list[str] = []
+        return list(self.processes(word).values())
+
+    def processes(self, word: str = "") -> dict[int, str]:
+        """Its living processes whose commands contain `word`: those commands, by pid."""
+        found: dict[int, str] = {}
         for folder in Path("/proc").iterdir():
             if not folder.name.isdigit():
                 continue
@@ -59,7 +63,7 @@ class Marked:
             except OSError:
                 continue
             if marked and state != "Z" and word in command:
-                found.append(command)
+                found[int(folder.name)] = command
         return found
 
     def ended(self) -> bool:

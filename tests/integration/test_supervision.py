@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka import Producer
@@ -19,9 +20,10 @@ from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from orchestration.dagster_services import DagsterServices
 from resources.deployment import Deployment
+from tests.helpers.listening import Listening, listening
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
-from tests.integration.pipeline import SPARK_CONF, Pipeline, payment
+from tests.integration.pipeline import Pipeline, payment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -43,8 +45,7 @@ class World:
         self.broker: LocalBroker = LocalBroker(home / ".frazil" / "broker", detached=True)
         self.stream: Pipeline = Pipeline(home, self.broker.start(), "watched", lease_ttl="10s")
         # The embedded broker is found by its address file, so that it may come back.
-        conf = "".join(f"    {key}: '{value}'\n" for key, value in SPARK_CONF.items())
-        (home / "frazil.yaml").write_text(f"spark:\n  driver_memory: 600m\n  conf:\n{conf}lease_ttl: 10s\n")
+        (home / "frazil.yaml").write_text("spark:\n  driver_memory: 600m\nlease_ttl: 10s\n")
         self.stream.write_spec(trigger={"every": "1s"})
         self.stream.create_topic()
         self.services: DagsterServices = DagsterServices(Deployment.at(home), port=None)
@@ -126,6 +127,7 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
     # `frazil dev` starts the stream; when it ends the stream runs on, and the next one finds it.
     with Marked(world.stream.home, ["dev"]) as dev:
         first = world.works(attempt=1)
+        assert_only_loopback(world, dev, first)
         dev.interrupt()
         status, _, errors = dev.finish(60)
     assert status == 130
@@ -180,6 +182,19 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
     world.stream.assert_exactly_once()
     unfinished = [run for run in world.control_runs() if run["status"] not in ("SUCCESS", "FAILURE", "CANCELED")]
     assert unfinished == []
+
+
+def assert_only_loopback(world: World, dev: Marked, beat: Heartbeat) -> None:
+    """No other machine reaches any process of the deployment: broker, driver, its UI and metrics, Dagster."""
+
+    def seen() -> list[Listening]:
+        return listening([*dev.processes(), world.broker.status().pid or 0])
+
+    wait_for(lambda: any("dagster_webserver" in each.command for each in seen()), "the webserver to listen", SOON)
+    found = seen()
+    assert [each for each in found if each.exposed] == []
+    told = [beat.ui_url, beat.metrics_url, f"//{world.stream.address}"]
+    assert {urlsplit(url or "").port for url in told} <= {each.port for each in found}
 
 
 def ticked_after(world: World) -> bool:

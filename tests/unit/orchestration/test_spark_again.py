@@ -54,7 +54,7 @@ def test_the_resource(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dagster_pyspark, "LazyPySparkResource", Lazy)
     monkeypatch.setattr(resource, "spark_conf", lambda *_, **__: {})
     monkeypatch.setattr(resource, "apply_secrets", lambda *_: None)
-    monkeypatch.setattr(resource, "use_this_python", lambda: None)
+    monkeypatch.setattr(resource, "prepare_environment", lambda _: None)
     spark = resource.SparkResource(deployment=DeploymentResource.of(Deployment.at(deployment_in(tmp_path))))
     assert [spark.get_session(), spark.get_session()] == [1, 1]
     jvms.gone = True

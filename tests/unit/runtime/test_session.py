@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from jobs.runtime import session
-from jobs.runtime.session import REDACTED, Work, spark_conf
+from jobs.runtime.session import REDACTED, Work, prepare_environment, spark_conf
 from jobs.spec.settings import Settings
 
 CATALOG = "spark.sql.catalog.lake"
@@ -117,3 +118,29 @@ def test_workers_of_this_machine_are_forks_of_frazil_s_daemon(
     assert ("spark.python.daemon.module" in conf) is ours
     if ours:
         assert importlib.util.find_spec(conf["spark.python.daemon.module"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("address", "given", "shown"),
+    [
+        ("127.0.0.1", {}, None),
+        ("0.0.0.0", {}, None),
+        ("10.1.2.3", {}, "10.1.2.3"),
+        ("10.1.2.3", {"SPARK_PUBLIC_DNS": "lake.example.com"}, "lake.example.com"),
+    ],
+)
+def test_the_ui_listens_where_the_settings_say_and_not_where_the_environment_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, given: dict[str, str], shown: str | None
+) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "0.0.0.0")
+    monkeypatch.setenv("SPARK_PUBLIC_DNS", "")
+    monkeypatch.delenv("SPARK_PUBLIC_DNS")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings.embedded(tmp_path)
+    spark = settings.spark.model_copy(update={"ui_address": address})
+    prepare_environment(settings.model_copy(update={"spark": spark}))
+    assert os.environ["SPARK_LOCAL_IP"] == address
+    assert os.environ.get("SPARK_PUBLIC_DNS") == shown

@@ -110,3 +110,17 @@ def test_a_secret_s_value_does_not_count(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv("A_SECRET", value)
         hashes.add(generation(spec_with(), load_settings(None, home=tmp_path)))
     assert len(hashes) == 1
+
+
+def test_where_the_ui_listens_counts_only_once_it_is_said(tmp_path: Path) -> None:
+    """Deployments of earlier versions keep the generation that they have, so that no driver is started anew."""
+    before = generation(spec_with(), Settings.embedded(Path("/opt/x")))
+    assert before == "9904a3eba09b"
+    (tmp_path / "frazil.yaml").write_text("spark: {ui_address: 127.0.0.1}\n")
+    assert generation(spec_with(), load_settings(None, home=tmp_path)) == generation(
+        spec_with(), Settings.embedded(tmp_path)
+    )
+    (tmp_path / "frazil.yaml").write_text("spark: {ui_address: 0.0.0.0}\n")
+    assert generation(spec_with(), load_settings(None, home=tmp_path)) != generation(
+        spec_with(), Settings.embedded(tmp_path)
+    )

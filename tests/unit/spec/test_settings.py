@@ -292,3 +292,16 @@ def test_a_catalog_of_no_known_type_is_named_with_its_line(home: Path, propertie
 
 def test_types_are_read_in_either_case(home: Path) -> None:
     assert loaded(home, "catalog: {properties: {type: SQL, uri: 'sqlite:///x.db'}}").catalog.properties["type"] == "SQL"
+
+
+@pytest.mark.parametrize("given", ["127.0.0.1", "0.0.0.0", "10.1.2.3", "::", "::1"])
+def test_the_ui_listens_where_the_settings_say(home: Path, given: str) -> None:
+    (home / "frazil.yaml").write_text(f"spark: {{ui_address: '{given}'}}\n")
+    assert load_settings(None, home=home).spark.ui_address == given
+
+
+@pytest.mark.parametrize("given", ["localhost", "all", "10.1.2", "0", "true", "", "[]", "10.1.2.3:4040"])
+def test_an_address_of_the_ui_that_is_none_is_refused(home: Path, given: str) -> None:
+    (home / "frazil.yaml").write_text(f"spark:\n  ui_address: {given}\n")
+    with pytest.raises(SpecError, match=r"frazil.yaml:2: spark.ui_address: must be an IP address of this machine"):
+        load_settings(None, home=home)
