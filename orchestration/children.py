@@ -24,7 +24,7 @@ class Child:
     Args:
         name: What messages call it.
         command: What to start.
-        log: Where its output goes; begun anew.
+        log: Where its output goes; begun anew, with the one before kept as `.previous`.
         env: Environment variables on top of this process's own.
         cwd: Its working folder.
     """
@@ -32,7 +32,10 @@ class Child:
     def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path) -> None:
         self.name: str = name
         self.log: Path = log
+        self._began: float = time.monotonic()
         private_folder(log.parent)
+        with contextlib.suppress(FileNotFoundError):
+            log.replace(log.with_name(f"{log.name}.previous"))
         with open(log, "wb", opener=private_opener) as output:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 command,
@@ -49,19 +52,36 @@ class Child:
         """Its process id, which is also its session's and its group's."""
         return self._process.pid
 
+    @property
+    def ran_seconds(self) -> float:
+        """How long ago it was started."""
+        return time.monotonic() - self._began
+
+    def ending(self) -> str | None:
+        """How it has ended, as the end of a sentence; None while it runs."""
+        status = self._process.poll()
+        if status is None:
+            return None
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                return f"was ended by {signal.Signals(-status).name}"
+        return f"ended with exit status {status}"
+
     def check(self) -> None:
         """Raise if it has ended.
 
         Raises:
             FrazilError: With the end of its log.
         """
-        status = self._process.poll()
-        if status is not None:
-            lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-            tail = "\n".join(f"    {line}" for line in lines)
-            raise FrazilError(
-                f"{self.name} ended with exit status {status}; the end of {self.log}:\n{tail}", fix=f"read {self.log}"
-            )
+        how = self.ending()
+        if how is not None:
+            raise FrazilError(f"{self.name} {how}; {self.last_words()}", fix=f"read {self.log}")
+
+    def last_words(self) -> str:
+        """The end of its log, as the end of a sentence."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        tail = "\n".join(f"    {line}" for line in lines)
+        return f"the end of {self.log}:\n{tail}"
 
     def members(self) -> list[int]:
         """The living processes of its session: itself and its descendants, orphans among them."""

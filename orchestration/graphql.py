@@ -7,14 +7,17 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jobs.errors import FrazilError
 
 _TIMEOUT_SECONDS = 20.0
-_UNDER_WAY = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
+_WAITING = ("QUEUED", "NOT_STARTED")
+_UNDER_WAY = ("STARTING", "STARTED", "CANCELING")
+# Which code server a run was given to; Dagster hides the tag, and finds runs by it all the same.
+_SERVER_TAG = ".dagster/grpc_info"
 FINISHED = ("SUCCESS", "FAILURE", "CANCELED")
 
 _FIND = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { __typename ... on AssetNode {
@@ -28,8 +31,7 @@ _STATUS = """query($id: ID!) { runOrError(runId: $id) { __typename ... on Run { 
 _WHY = """query($id: ID!) { logsForRun(runId: $id, limit: 1000) { ... on EventConnection { events { __typename
     ... on ExecutionStepFailureEvent { failureMetadata { description } error { message } }
     ... on RunFailureEvent { message } } } } }"""
-_RUNS = """query($statuses: [RunStatus!]) { runsOrError(filter: {statuses: $statuses}) {
-    ... on Runs { results { runId } } } }"""
+_RUNS = "%s: runsOrError(filter: $%s) { ... on Runs { results { runId creationTime } } }"
 _TERMINATE = """mutation($ids: [String!]!) { terminateRuns(runIds: $ids, terminatePolicy: SAFE_TERMINATE) {
     ... on TerminateRunsResult { terminateRunResults { __typename } } } }"""
 
@@ -57,6 +59,7 @@ class Dagster:
         """The data that answers a query.
 
         Raises:
+            TimeoutError: It does not answer within `seconds`.
             OSError: Nobody answers.
             FrazilError: The query is refused.
         """
@@ -70,6 +73,8 @@ class Dagster:
                 answer = json.load(response)
         except urllib.error.HTTPError as problem:
             raise FrazilError(f"Dagster refused a question: {problem.read()[:500].decode(errors='replace')}") from None
+        except urllib.error.URLError as problem:
+            raise (problem.reason if isinstance(problem.reason, OSError) else problem) from None
         if answer.get("errors"):
             raise FrazilError(f"Dagster refused a question: {answer['errors'][0]['message']}")
         return answer["data"]
@@ -125,16 +130,38 @@ class Dagster:
             words.append(described or (event.get("error") or {}).get("message") or event.get("message") or "")
         return next(filter(None, words), "it does not say why")
 
-    def terminate_runs(self, deadline_seconds: float) -> None:
-        """End all runs that are under way, and wait until they have ended or the deadline has passed. Never raises."""
+    def terminate_runs(self, deadline_seconds: float, sockets: Collection[str], since: float) -> None:
+        """End runs that are under way, and wait until they have ended or the deadline has passed. Never raises.
+
+        Runs of other code servers, as of a Dagster that shares the storage, are left alone.
+
+        Args:
+            sockets: Of the code servers whose runs are meant.
+            since: Runs that wait for a code server are meant if they were made after this; seconds since 1970.
+        """
         deadline = time.monotonic() + deadline_seconds
-        asked = False
+        asked: set[str] = set()
         with contextlib.suppress(OSError, FrazilError, KeyError, ValueError):
-            while time.monotonic() < deadline:
-                runs = self.ask(_RUNS, 3.0, statuses=list(_UNDER_WAY))["runsOrError"].get("results", ())
-                if not runs:
-                    return
-                if not asked:
-                    self.ask(_TERMINATE, deadline_seconds, ids=[run["runId"] for run in runs])
-                    asked = True
+            while (left := deadline - time.monotonic()) > 0:
+                # Where all ends at once, an answer may take its time.
+                with contextlib.suppress(TimeoutError):
+                    runs = self._runs_of(sockets, since, left)
+                    if not runs:
+                        return
+                    if runs - asked:
+                        self.ask(_TERMINATE, left, ids=sorted(runs - asked))
+                        asked |= runs
                 time.sleep(0.2)
+
+    def _runs_of(self, sockets: Collection[str], since: float, seconds: float) -> set[str]:
+        filters: dict[str, Any] = {"waiting": {"statuses": list(_WAITING)}}
+        for number, socket in enumerate(sorted(sockets)):
+            tag = {"key": _SERVER_TAG, "value": json.dumps({"host": "localhost", "socket": socket}, sort_keys=True)}
+            filters[f"server{number}"] = {"statuses": list(_UNDER_WAY), "tags": [tag]}
+        variables = ", ".join(f"${name}: RunsFilter!" for name in filters)
+        answers = self.ask(
+            f"query({variables}) {{ {' '.join(_RUNS % (name, name) for name in filters)} }}", seconds, **filters
+        )
+        found = {name: answer.get("results", ()) for name, answer in answers.items()}
+        waiting = [run for run in found.pop("waiting") if run["creationTime"] >= since]
+        return {run["runId"] for run in [*waiting, *(run for runs in found.values() for run in runs)]}

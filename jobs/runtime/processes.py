@@ -91,6 +91,15 @@ def was_given(pid: int, variable: str, value: str) -> bool:
     return f"{variable}={value}" in answer.split()
 
 
+def command_of(pid: int) -> str:
+    """A process's command line, its words separated by blanks; empty if it is gone, or nobody may know."""
+    if _has_proc():
+        with contextlib.suppress(OSError):
+            return (_PROC / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+        return ""
+    return _ps("-ww", "-o", "command=", "-p", str(pid)).strip()
+
+
 def _has_proc() -> bool:
     return _PROC.joinpath("self", "stat").exists()
 

@@ -62,6 +62,7 @@ def demo(deployment: Deployment, once: bool, payments: int, port: int | None) ->
         print_report(console, facts, services.url, landing.beat())
         if once:
             click.get_current_context().exit(0 if facts.right else 1)
+        services.came_up()
         if not spec.continuous:
             console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
             stay(services)

@@ -32,9 +32,14 @@ def local_services(
 
     Args:
         end_streams: End the streams' drivers as well, those that ran before excepted.
+
+    Raises:
+        FrazilError: Another process runs Dagster's services on this deployment.
     """
     settings = deployment.settings()
     services = DagsterServices(deployment, port)
+    # First of all: what is found below would be the other one's, and ended with this one.
+    services.claim()
     broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
     ours = broker is not None and not broker.status().running
     ran_before = living_drivers(settings)
@@ -86,7 +91,7 @@ def let_go(deployment: Deployment, stream: str) -> None:
 
 
 def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> None:
-    """Wait until the web UI answers.
+    """Wait until the web UI answers; from then on a service that ends is started again.
 
     Raises:
         FrazilError: A service ended meanwhile.
@@ -96,15 +101,16 @@ def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> N
         services.check()
         with contextlib.suppress(OSError):
             services.api.ask("query { version }", 5.0)
-            return
+            break
         time.sleep(0.2)
+    services.came_up()
 
 
 def stay(services: DagsterServices) -> None:
-    """Stay until Ctrl-C, or until a service ends.
+    """Stay until Ctrl-C, and keep the services up.
 
     Raises:
-        FrazilError: A service ended.
+        FrazilError: A service has ended too often.
     """
     while True:
         services.check()
