@@ -73,6 +73,10 @@ def driver_status(
     status.wish, status.wished_by, status.wished_for = now.control.wish, now.control.by, now.control.reason
     status.wanted_generation = generation(spec, settings) if problem is None else None
     status.file_problem = problem.problems[0] if problem is not None else None
+    held_back = now.driver is not None and now.driver.generation != status.wanted_generation
+    if problem is None and held_back and decision.get("action") == "halt":
+        # The file can be read, and what it says could not run: the supervisor has asked the catalog.
+        status.file_problem = decision.get("sentence")
     status.fix = decision.get("fix") or next_command(now, status.state)
     if now.launch is not None:
         status.attempt, status.generation = now.launch.attempt, now.launch.generation

@@ -17,6 +17,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.locks import exclusive
 from jobs.runtime.private import private_folder
 from jobs.runtime.redaction import redacted
+from jobs.spec.problems import SpecError
 from jobs.spec.settings import load_settings
 from jobs.steps import step
 from jobs.supervise.control import Control, Wish, read_control, write_control
@@ -63,10 +64,32 @@ class Lifecycle:
         self._stream: str = stream
         self._patience: Patience = patience
         self._command: tuple[str, ...] = tuple(command)
+        self._judged: dict[str, SpecError | None] = {}
 
     def look(self) -> Situation:
         """How the stream stands now."""
         return look(self._home, load_settings(self._settings_file, home=self._home), self._stream)
+
+    def prepare(self) -> None:
+        """Ask the catalog about a changed file, if there is one, before any lock is taken: it may take seconds."""
+        now = self.look()
+        with contextlib.suppress(FrazilError):
+            # What is in the way is said when the configuration is wanted.
+            configuration(now.wanted, now.folder, now.settings, self._stream, lambda it: self._judge(now, it))
+
+    def _judge(self, now: Situation, config: Configuration) -> SpecError | None:
+        if config.generation not in self._judged:
+            # Imported here: most actions meet no changed file, and this imports PyIceberg.
+            from jobs.runtime.judging import judge
+
+            try:
+                self._judged[config.generation] = judge(config.spec, config.file, now.settings)
+            except FrazilError as problem:
+                said = f"it is not known whether the stream's table can hold it: {problem.message}"
+                self._judged[config.generation] = SpecError(
+                    [f"{config.file}: {said}"], fix=problem.fix or "frazil validate", path=config.file
+                )
+        return self._judged[config.generation]
 
     @contextlib.contextmanager
     def section(self) -> Iterator[Situation]:
@@ -94,12 +117,12 @@ class Lifecycle:
         step("after_wish")
 
     def launchable(self, now: Situation) -> Configuration:
-        """What a driver would be launched with.
+        """What a driver would be launched with: not with a changed file that the stream's table cannot hold.
 
         Raises:
             FrazilError: The stream is to have no driver, or something else lands its records now.
         """
-        config = configuration(now.wanted, now.folder, now.settings, self._stream)
+        config = configuration(now.wanted, now.folder, now.settings, self._stream, lambda it: self._judge(now, it))
         if not config.spec.continuous:
             raise FrazilError(
                 f"stream {self._stream} has the trigger available_now, so no driver runs it: it is drained when "
@@ -132,6 +155,7 @@ class Lifecycle:
                     note = _old_configuration(config)
                     launching = stack.enter_context(self._launched(now, config, reason, count_failures))
                 elif driver.local:
+                    note = self._held_back(now)
                     # It was there before, or another action was quicker.
                     launching = Launching(now.folder, self._stream, driver.attempt, driver.pid, driver.started)
                 else:
@@ -145,6 +169,12 @@ class Lifecycle:
                 return Done(f"{self._stream} {_state_of(beat, already)}.{ended}{note}", beat)
         # Yet another action has asked that driver to end meanwhile.
         return self.bring_up(driver, reason, count_failures=count_failures, resumed=resumed)
+
+    def _held_back(self, now: Situation) -> str:
+        """What is wrong with the file of a stream whose driver runs on as it was."""
+        with contextlib.suppress(FrazilError):
+            return _old_configuration(self.launchable(now))
+        return ""
 
     def end(self, now: Situation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""

@@ -60,6 +60,7 @@ class StreamControl:
 
     def start(self, reason: str, by: str) -> Done:
         """See to it that the stream runs as its file says, whatever was wished before."""
+        self._life.prepare()
         with self._life.section() as now:
             replaced = _to_replace(now, self._life.launchable(now))
             self._life.wish(now, "start", reason, by, wish="running", end=replaced)
@@ -67,6 +68,7 @@ class StreamControl:
 
     def resume(self, reason: str, by: str) -> Done:
         """Let a paused or stopped stream go on."""
+        self._life.prepare()
         with self._life.section() as now:
             if now.driver is None and now.continuous:
                 self._life.launchable(now)
@@ -78,6 +80,7 @@ class StreamControl:
 
     def restart(self, reason: str, by: str) -> Done:
         """End the driver after its batch and launch another. A paused stream stays paused."""
+        self._life.prepare()
         with self._life.section() as now:
             self._life.launchable(now)
             wish: Wish = "paused" if now.control.wish == "paused" else "running"
@@ -86,10 +89,14 @@ class StreamControl:
 
     def roll(self, reason: str, by: str) -> Done:
         """Replace a driver that runs another configuration than the file's; what the operator wished stays."""
+        self._life.prepare()
         with self._life.section() as now:
             if now.wanted.error is not None:
                 raise now.wanted.error
             config = self._life.launchable(now)
+            if config.problem is not None:
+                # A driver at work is not ended for what could not run in its place.
+                raise config.problem
             now.refuse_stopped()
             if now.driver is None and now.control.wish == "paused":
                 return Done(f"{self._stream} is paused: its file takes effect when it is resumed.", now.beat)
@@ -104,6 +111,7 @@ class StreamControl:
         Launches that failed in a row are counted on, while an operator's own start counts anew. A driver that runs is
         rolled if its file has changed.
         """
+        self._life.prepare()
         with self._life.section() as now:
             now.refuse_stopped()
             if now.control.wish == "paused":

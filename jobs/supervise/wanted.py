@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from jobs.errors import FrazilError
 from jobs.spec.generation import generation
@@ -21,7 +23,8 @@ class Configuration:
 
     Attributes:
         text: Of the file, as it is kept for the driver.
-        problem: Why this is the configuration that was launched last and not the file's; None if it is the file's.
+        problem: Why this is the configuration that was launched last and not the file's: the file is bad, or its
+            configuration could not run; None if it is the file's.
     """
 
     spec: StreamSpec
@@ -29,6 +32,10 @@ class Configuration:
     file: Path
     generation: str
     problem: SpecError | None = None
+
+
+# Why a configuration could not run; None if nothing is known to be in its way.
+Judgement: TypeAlias = Callable[[Configuration], SpecError | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +84,52 @@ def find_wanted(streams: Path, folder: Path, stream: str) -> Wanted:
     return Wanted(None, None, unreadable, known)
 
 
-def configuration(wanted: Wanted, folder: Path, settings: Settings, stream: str) -> Configuration:
-    """What to launch: the file's configuration, or the one launched last while the file is bad.
+def configuration(
+    wanted: Wanted, folder: Path, settings: Settings, stream: str, judgement: Judgement = lambda config: None
+) -> Configuration:
+    """What to launch: the file's configuration, or the one launched last while the file is bad or could not run.
+
+    Args:
+        judgement: Asked about a configuration that is not the one that was launched last.
 
     Raises:
         FrazilError: There is no file, or a bad one and the stream never ran.
     """
     if wanted.spec is not None and wanted.file is not None:
         text = wanted.file.read_text(encoding="utf-8")
-        return Configuration(wanted.spec, text, wanted.file, generation(wanted.spec, settings))
+        config = Configuration(wanted.spec, text, wanted.file, generation(wanted.spec, settings))
+        return _unless_refused(config, folder, settings, judgement)
     if wanted.error is None:
         raise FrazilError(
             f"There is no file for stream {stream} in streams/, so it is not started.", fix="frazil validate"
         )
+    kept = _as_launched(folder, settings, wanted.error)
+    if kept is None:
+        raise wanted.error
+    return kept
+
+
+def _unless_refused(config: Configuration, folder: Path, settings: Settings, judgement: Judgement) -> Configuration:
+    """The configuration of a file, unless it could not run and the stream has run under another one before."""
+    launch = read_launch(folder)
+    if launch is None or launch.generation == config.generation or not config.spec.continuous:
+        return config
+    problem = judgement(config)
+    if problem is None:
+        return config
+    try:
+        kept = _as_launched(folder, settings, problem)
+    except SpecError:
+        kept = None
+    return kept or config
+
+
+def _as_launched(folder: Path, settings: Settings, problem: SpecError) -> Configuration | None:
     launch, kept = read_launch(folder), folder / SPEC_FILE
     if launch is None or not kept.exists():
-        raise wanted.error
+        return None
     spec = load_stream(kept)
-    return Configuration(
-        spec, kept.read_text(encoding="utf-8"), Path(launch.file), generation(spec, settings), wanted.error
-    )
+    return Configuration(spec, kept.read_text(encoding="utf-8"), Path(launch.file), generation(spec, settings), problem)
 
 
 def _file_of(streams: Path, spec: StreamSpec, bad: dict[Path, SpecError]) -> Path | None:

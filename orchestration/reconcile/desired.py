@@ -114,8 +114,12 @@ def _streams_with_state(settings: Settings) -> Iterator[str]:
                 yield each.name
 
 
-def wanted(stream: str, files: Files, settings: Settings, deployment: Deployment) -> Wanted:
-    """What is wanted of one stream. Never raises for what its files or its state folder hold."""
+def wanted(stream: str, files: Files, settings: Settings, deployment: Deployment, refused: str | None = None) -> Wanted:
+    """What is wanted of one stream. Never raises for what its files or its state folder hold.
+
+    Args:
+        refused: Why the stream's file, which can be read, could not run; as if it could not be read.
+    """
     folder = stream_folder(settings, stream).root
     control, problem, fix = Control(), "", None
     try:
@@ -124,7 +128,7 @@ def wanted(stream: str, files: Files, settings: Settings, deployment: Deployment
         problem, fix = error.message, error.fix
     except OSError as error:
         problem = f"{folder} cannot be read ({error.strerror})"
-    state, sentence = _file_state(stream, files, folder, deployment)
+    state, sentence = ("invalid", refused) if refused else _file_state(stream, files, folder, deployment)
     spec = files.specs.get(stream) if state == "valid" else launched_spec(folder)
     if spec is None:
         nothing = Desired(stream, state, problem=sentence, launchable=False, control=control)

@@ -17,6 +17,7 @@ from orchestration.reconcile.desired import Wanted, read_files, wanted
 from orchestration.reconcile.facts import Actual, Decision
 from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.memory import StreamMemory
+from orchestration.reconcile.rollout import judged_rollout
 from orchestration.reconcile.standing import standing, standing_metadata
 from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict, verdicts
 from resources.deployment import Deployment
@@ -61,10 +62,12 @@ def judge(deployment: Deployment, stream: str) -> Sequence[Verdict]:
         settings = deployment.settings()
     except SpecError as problem:
         return [settings_verdict(problem)]
-    look = look_at(wanted(stream, files, settings, deployment), settings, now, 0.0)
+    lookups = Lookups(settings)
+    each = judged_rollout(wanted(stream, files, settings, deployment), files, settings, deployment, lookups)
+    look = look_at(each, settings, now, 0.0)
     lag = lag_of(look.actual)
     if (lag is None or not look.actual.driver_lives) and look.wanted.spec is not None:
-        lag = Lookups(settings).lag(look.wanted.spec, now) or lag
+        lag = lookups.lag(look.wanted.spec, now) or lag
     return judged(look, lag, now)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pyiceberg.table.snapshots import Operation
@@ -16,6 +17,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
 from orchestration.letter_facts import LetterFacts, counted_letters
 from orchestration.reconcile.verdicts import Lag
@@ -93,6 +95,30 @@ class Lookups:
             self.problems["catalog"] = problem.message
             return None
         return self._tables[name]
+
+    def refusal(self, spec: StreamSpec, find_file: Callable[[], Path | None]) -> SpecError | None:
+        """Why the stream's table cannot hold what its file declares; None if it can, or is not there yet.
+
+        Args:
+            find_file: The stream's file; asked only if there is something to say.
+
+        Raises:
+            FrazilError: The catalog does not say in time.
+        """
+        from jobs.runtime.judging import refusal
+        from orchestration.live import NoCatalogYet
+
+        catalog = self.catalog()
+        if isinstance(catalog, NoCatalogYet):
+            return None
+        if isinstance(catalog, FrazilError):
+            raise catalog
+        table = self.loaded(spec.table.name)
+        if spec.table.name not in self._tables:
+            raise FrazilError(self.problems.get("catalog", "the catalog did not answer"))
+        file = Path(f"{spec.stream}.yaml")
+        found = refusal(spec, file, table)
+        return found if found is None else refusal(spec, find_file() or file, table)
 
     def letters(self, spec: StreamSpec, seconds: float = LETTERS_SECONDS) -> LetterFacts | None:
         """How a stream's letters stand; None if that cannot be said in time, and may be at the next tick."""

@@ -26,6 +26,7 @@ from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.memory import CHANGED_SECONDS, Memory, StreamMemory, checksum, due
 from orchestration.reconcile.observe import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
 from orchestration.reconcile.requests import CONTROL_ACTIONS, control_run
+from orchestration.reconcile.rollout import judged_rollout
 from orchestration.reconcile.standing import standing
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
 from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict
@@ -103,6 +104,7 @@ def run_tick(
         stream = each.desired.stream
         remembered = memory.streams.setdefault(stream, StreamMemory())
         try:
+            each = judged_rollout(each, files, settings, deployment, lookups)
             look = look_at(each, settings, now, clock, remembered)
             tick.decisions[stream] = look.decision
             tick.events.extend(_events(tick, each, look, settings, remembered, lookups, now))

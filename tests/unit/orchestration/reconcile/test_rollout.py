@@ -1,0 +1,98 @@
+"""The sensor asks the catalog before it has a driver ended for a changed file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyiceberg.types import StringType
+
+from jobs.errors import FrazilError
+from jobs.runtime.opening import connect_catalog, ensure_tables
+from orchestration.reconcile.facts import Action
+from orchestration.reconcile.lookups import Lookups
+from orchestration.reconcile.supervisor_file import read_supervisor_note
+from orchestration.stream_status import driver_status
+from tests.unit.orchestration.reconcile.standins import World, dead_process, events
+
+
+@pytest.fixture
+def landed(world: World) -> World:
+    world.write("orders")
+    with connect_catalog(world.settings) as catalog:
+        ensure_tables(world.deployment.stream("orders"), catalog)
+    return world
+
+
+def add_column(world: World) -> None:
+    text = world.file("orders").read_text().replace("not null\ntable:", "not null, note string\ntable:")
+    assert "note string" in text
+    world.file("orders").write_text(text)
+
+
+def alter_table(world: World) -> None:
+    with connect_catalog(world.settings) as catalog, catalog.load_table("orders.orders").update_schema() as change:
+        change.add_column("note", StringType())
+
+
+def configuration_check(tick: Any) -> dg.AssetCheckEvaluation:
+    (found,) = [each for each in events(tick, dg.AssetCheckEvaluation) if each.check_name == "configuration"]
+    return found
+
+
+def test_a_column_that_the_table_lacks_is_held_back_and_the_check_says_why(landed: World) -> None:
+    running = landed.drive("orders")
+    add_column(landed)
+    tick = landed.tick()
+    decision = tick.decisions["orders"]
+    assert decision.action is Action.HALT
+    assert f"runs on under generation {running.generation}; nothing is changed, since " in decision.sentence
+    assert "orders.yaml:7: decode.schema: table orders.orders cannot hold what is declared: Column note is" in (
+        decision.sentence
+    )
+    assert tick.requests == []
+    check = configuration_check(tick)
+    assert not check.passed
+    assert "Column note is declared" in (check.description or "")
+    status = driver_status(
+        landed.deployment.stream("orders"), landed.settings, read_supervisor_note(landed.settings.state)
+    )
+    assert status.file_problem == decision.sentence
+    assert status.generation != status.wanted_generation
+
+    alter_table(landed)
+    tick = landed.tick()
+    assert tick.decisions["orders"].action is Action.ROLL
+    assert len(tick.requests) == 1
+
+
+def test_one_that_has_died_is_started_as_it_was(landed: World) -> None:
+    landed.drive("orders", **dead_process())
+    add_column(landed)
+    decision = landed.tick().decisions["orders"]
+    assert decision.action in (Action.START, Action.BACKOFF)
+    assert "it starts as it last ran, since " in decision.sentence
+    assert "Column note is declared" in decision.sentence
+
+
+def test_a_catalog_that_does_not_answer_holds_the_change_back(landed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed.drive("orders")
+    landed.write("orders", "trigger: {every: 5s}\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(Lookups, "catalog", lambda self: FrazilError("catalog frazil did not answer within 10 s"))
+        decision = landed.tick().decisions["orders"]
+    assert decision.action is Action.HALT
+    assert "not known whether its table can hold it: catalog frazil did not answer within 10 s" in decision.sentence
+    assert landed.tick().decisions["orders"].action is Action.ROLL
+
+
+def test_a_file_that_has_not_changed_asks_nobody(landed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed.drive("orders")
+    alter_table(landed)
+
+    def asked(*_: object) -> None:
+        raise AssertionError("nobody is to be asked")
+
+    monkeypatch.setattr(Lookups, "refusal", asked)
+    assert landed.tick().decisions["orders"].action is Action.ADOPT

@@ -1,0 +1,109 @@
+"""A changed file that the stream's table cannot hold ends no driver, and keeps no stream down."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from pyiceberg.types import StringType
+
+from jobs.errors import FrazilError
+from jobs.runtime.opening import connect_catalog, ensure_tables
+from jobs.spec.loading import load_stream
+from jobs.spec.problems import SpecError
+from jobs.spec.settings import load_settings
+from tests.helpers.waiting import wait_for
+from tests.unit.supervise.worlds import WHY, World
+
+COLUMN = "amount decimal(12,2) not null"
+
+
+@pytest.fixture
+def landed(world: World) -> World:
+    """A stream whose driver runs, and whose tables are there as its file declares them."""
+    with connect_catalog(load_settings(None, home=world.home)) as catalog:
+        ensure_tables(load_stream(world.write("payments")), catalog)
+    world.control().start(*WHY)
+    return world
+
+
+def add_column(world: World) -> Path:
+    """Declare one column more, in a schema of several lines."""
+    path = world.write("payments")
+    text = path.read_text().replace("schema: id", "schema: |\n    id").replace(COLUMN, f"{COLUMN},\n    note string")
+    path.write_text(text)
+    return path
+
+
+def alter_table(world: World) -> None:
+    catalog = connect_catalog(load_settings(None, home=world.home))
+    with catalog, catalog.load_table("orders.payments").update_schema() as change:
+        change.add_column("note", StringType())
+
+
+def test_a_column_that_the_table_lacks_ends_no_driver_and_is_told_with_its_line(landed: World) -> None:
+    before = landed.beat()
+    path = add_column(landed)
+    (line,) = [n for n, text in enumerate(path.read_text().splitlines(), 1) if "note string" in text]
+    with pytest.raises(SpecError) as caught:
+        landed.control().roll(*WHY)
+    assert caught.value.problems == (
+        f"{path}:{line}: decode.schema: table orders.payments cannot hold what is declared: Column note is declared, "
+        "but the table has no such column.",
+    )
+    assert caught.value.fix is not None
+    assert "frazil validate payments" in caught.value.fix
+    for action in (landed.control().start, landed.control().ensure_running):
+        assert f"runs already: process {before.pid}" in action(*WHY).sentence
+        assert "note is declared" in action(*WHY).sentence
+    after = landed.beat()
+    assert (after.pid, after.attempt, after.generation) == (before.pid, 1, before.generation)
+
+    alter_table(landed)
+    landed.control().roll(*WHY)
+    after = landed.beat()
+    assert after.attempt == 2
+    assert after.generation != before.generation
+
+
+@pytest.mark.parametrize("action", ["ensure_running", "start", "restart"])
+def test_one_that_has_died_is_started_as_it_was(landed: World, action: str) -> None:
+    before = landed.beat()
+    path = add_column(landed)
+    os.killpg(before.pid, signal.SIGKILL)
+    wait_for(lambda: not landed.living(), "its end")
+    done = getattr(landed.control(), action)(*WHY)
+    after = landed.beat()
+    assert (after.attempt, after.generation) == (2, before.generation)
+    assert f"{path} has problems, so the configuration that was launched last is used" in done.sentence
+    assert "note string" not in (landed.folder() / "launched.yaml").read_text()
+
+
+def test_a_catalog_that_does_not_answer_holds_the_change_back(landed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = landed.beat()
+    add_column(landed)
+    alter_table(landed)
+
+    def away(settings: object) -> None:
+        raise FrazilError("catalog frazil: it is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.runtime.judging.quick_catalog", away)
+        with pytest.raises(SpecError, match="not known whether the stream's table can hold it: catalog frazil: it is"):
+            landed.control().roll(*WHY)
+        landed.control().stop(*WHY)
+        landed.control().start(*WHY)
+    assert (landed.beat().attempt, landed.beat().generation) == (2, before.generation)
+    landed.control().roll(*WHY)
+    assert (landed.beat().attempt, landed.beat().generation == before.generation) == (3, False)
+
+
+def test_a_stream_that_was_never_launched_is_not_judged(world: World) -> None:
+    """Its driver says what is wrong, as there is nothing that it could run as instead."""
+    with connect_catalog(load_settings(None, home=world.home)) as catalog:
+        ensure_tables(load_stream(world.write("payments")), catalog)
+    add_column(world)
+    world.control().start(*WHY)
+    assert world.beat().attempt == 1
