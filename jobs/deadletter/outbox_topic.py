@@ -146,7 +146,7 @@ class TopicCluster:
             f"check the rights of the user of {of} on topic {self._topic.name}, its transactional id and its group, "
             "and kafka.security"
             if refused
-            else f"check that the brokers run and kafka.bootstrap_servers in {of} names them"
+            else self._kafka.remedy.replace("frazil.yaml", of)
         )
         return OutboxError(f"Kafka at {self.servers}: {reason.str()}", fix=hint, lasting=refused)
 

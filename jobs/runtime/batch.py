@@ -30,6 +30,7 @@ from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.retry import describe, retried
 from jobs.runtime.stopped_letter import offer_stopped
 from jobs.runtime.task_results import BatchDone, TaskResults, drop_files
+from jobs.runtime.waiting import Waiting
 from jobs.steps import step
 
 if TYPE_CHECKING:
@@ -47,12 +48,16 @@ class BatchRunner:
         stream: The stream, whose positions follow every commit.
         kafka: For identities and log ends.
         wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
+
+    Attributes:
+        waiting: What the batch at hand waits for.
     """
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog, wait: Callable[[float], bool] = lambda _: True) -> None:
         self._stream: OpenStream = stream
         self._kafka: KafkaLog = kafka
         self._wait: Callable[[float], bool] = wait
+        self.waiting: Waiting = Waiting()
         self._breaker: Breaker = Breaker(stream)
         self._continuity: Continuity = Continuity(stream, kafka)
         seen_ms = stream.log.seen_ms
@@ -122,14 +127,20 @@ class BatchRunner:
         """Run the tasks once and commit what they wrote; None if a table changed so that they have to run again."""
         stream = self._stream
         started = time.monotonic()
-        made = retried(
-            lambda: self._prepare(frame, batch, ranges, end, needs),
-            stream.spec.errors.retry,
-            wait=self._wait,
-            tell=lambda problem, pause: log.warning(
-                "batch %d: tries again in %.1f s after %s", batch, pause, describe(problem)
-            ),
-        )
+
+        def tell(problem: Exception, pause: float) -> None:
+            log.warning("batch %d: tries again in %.1f s after %s", batch, pause, describe(problem))
+            self.waiting.tried(f"batch {batch} is tried again after {describe(problem)}")
+
+        try:
+            made = retried(
+                lambda: self._prepare(frame, batch, ranges, end, needs),
+                stream.spec.errors.retry,
+                wait=self._wait,
+                tell=tell,
+            )
+        finally:
+            self.waiting.tried(None)
         results, latest, now = made.results, made.ends.latest, made.sighting
         stamp = batch_stamp(stream, batch, ranges, end, results, made.ends, now, self._sighting)
         if self._sighting is None or self._sighting.reached(end):
@@ -243,9 +254,10 @@ class BatchRunner:
             # Suspended since it was verified, perhaps; it costs a look at the clock.
             if lost := stream.lease.lost:
                 raise lost
-            outcome = target.commit(
-                planned.stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position
-            )
+            with self.waiting.on(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
+                outcome = target.commit(
+                    planned.stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position
+                )
             if outcome is Outcome.RUN_AGAIN:
                 log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
                 reached = target.newest.position if target.newest else {}

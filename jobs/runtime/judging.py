@@ -10,13 +10,14 @@ from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
 from jobs.runtime.quick_catalog import NoCatalogYet, find_table, quick_catalog
-from jobs.schema.table_schema import disagreements
+from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.base import LineInText, Location
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError, located, shown_path
 from jobs.spec.settings import Settings
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
-from jobs.write.table_creation import create_table_properties
+from jobs.write.partitioning import partition_spec
+from jobs.write.trial import try_new_table, try_table
 
 _COLUMN = re.compile(r"Column (\w+)")
 
@@ -64,14 +65,17 @@ _SCHEMA: Location = ("decode", "schema")
 
 
 def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, str]]:
-    if table is None:
-        try:
-            create_table_properties(spec.table.properties)
-        except FrazilError as problem:
-            yield ("table", "properties"), problem.message
+    schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
+    try:
+        if table is None:
+            try_new_table(
+                spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
+            )
+            return
+        try_table(spec.table.name, table.metadata)
+    except FrazilError as problem:
+        yield ("table",), problem.message
         return
-    if table.metadata.format_version < 2:
-        yield ("table", "name"), f"table {spec.table.name} is of Iceberg's format version 1; frazil writes version 2"
     for sentence in disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 

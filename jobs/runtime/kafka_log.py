@@ -71,6 +71,7 @@ class KafkaLog:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings: KafkaSettings = settings
         self._bootstrap: str = settings.require_bootstrap()
+        self._remedy: str = settings.remedy
         self._timeout: float = settings.request_timeout.total_seconds()
         committed = settings.isolation == "read_committed"
         self._isolation: IsolationLevel = (
@@ -224,10 +225,6 @@ class KafkaLog:
             self._admin.poll(0.2)
             reason = self._last_error if self._last_error is not None else error
             refused = reason.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
-            hint = (
-                "check kafka.security in frazil.yaml"
-                if refused
-                else "check that the brokers run and kafka.bootstrap_servers in frazil.yaml names them"
-            )
+            hint = "check kafka.security in frazil.yaml" if refused else self._remedy
             said = f"Kafka at {self._bootstrap}: {reason.str()}"
             raise KafkaUnavailableError(said, fix=hint, refused=refused) from problem

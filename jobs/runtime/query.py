@@ -93,6 +93,10 @@ class StreamQuery:
         """Spark's id of the query, once it is started."""
         return str(self._query.id) if self._query else None
 
+    def waits_for(self) -> str | None:
+        """What the batch at hand has been waiting for, as a sentence; None if nothing."""
+        return self._runner.waiting.told()
+
     def start(self, spark: SparkSession) -> None:
         """Start the query; batches run in Spark's thread from here on."""
         spec, stream = self._stream.spec, self._stream

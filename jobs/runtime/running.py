@@ -168,6 +168,7 @@ class StreamRunner:
             steady = time.monotonic() + _LONGEST_RETRY_SECONDS
             while not query.wait(1.0):
                 _refuse_lost(stream)
+                self._tell_waiting(query.waits_for())
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0
                     beater.change(retries=0)
@@ -214,6 +215,15 @@ class StreamRunner:
             *(done.batch, counts.read, counts.landed, counts.dead, counts.tombstones),
             *(done.seconds, done.commit_seconds * 1000),
         )
+
+    def _tell_waiting(self, why: str | None) -> None:
+        """A driver whose batch gets no answer does not run, whatever its query says."""
+        if why is not None and self._beater.state == "running":
+            log.warning("%s", why)
+            error = LastError(why, "away", time.time(), "frazil validate")
+            self._beater.change(state="retrying", error=error)
+        elif why is None and self._beater.state == "retrying":
+            self._beater.change(state="running", error=None)
 
     def _tell_of_letters(self, state: LettersState) -> None:
         error = LastError(state.problem, "away", time.time(), state.fix) if state.problem else None

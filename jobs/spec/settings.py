@@ -93,6 +93,13 @@ class KafkaSettings(SpecModel):
         """Whether this is the local broker that ``frazil up`` starts."""
         return self.address_file is not None
 
+    @property
+    def remedy(self) -> str:
+        """What to do about brokers that do not answer."""
+        if self.is_embedded:
+            return "frazil up"
+        return f"check that the brokers run and kafka.bootstrap_servers in {SETTINGS_FILE} names them"
+
     def require_bootstrap(self) -> str:
         """Returns the servers to connect to; those of the local broker as they are now.
 

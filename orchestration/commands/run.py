@@ -20,6 +20,7 @@ from jobs.runtime.session_start import SessionStart
 from jobs.runtime.translate import told_as_sentences
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.supervise.control import Control, read_control
 from jobs.supervise.driver_process import find_driver
 from orchestration.run_report import Meter, landed_nothing, run_facts
 from orchestration.terminal import messages, print_json
@@ -29,8 +30,9 @@ from resources.deployment import Deployment
 @click.command()
 @click.argument("stream")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document, and nothing else there.")
+@click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")
 @click.pass_obj
-def run(deployment: Deployment, stream: str, as_json: bool) -> None:
+def run(deployment: Deployment, stream: str, as_json: bool, force: bool) -> None:
     """Land everything that STREAM's topics hold now, exactly once, and end."""
     meter = Meter()
     preflight()
@@ -39,6 +41,7 @@ def run(deployment: Deployment, stream: str, as_json: bool) -> None:
     _refuse_beside_a_driver(spec.stream, settings)
     folder = stream_folder(settings, spec.stream)
     console = messages()
+    _heed_the_operator(spec.stream, read_control(folder.root), force, console)
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
     _log_warnings(settings)
     spark = SessionStart(
@@ -85,8 +88,22 @@ def _refuse_beside_a_driver(stream: str, settings: Settings) -> None:
     if driver is not None:
         raise FrazilError(
             f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
-            fix=f"frazil status {stream}; or frazil stop {stream}, and run this again",
+            fix=f"frazil status {stream}; or frazil stop {stream}, and run this again with --force",
         )
+
+
+def _heed_the_operator(stream: str, control: Control, force: bool, console: Console) -> None:
+    if control.wish == "running":
+        return
+    who = f" by {control.by}" if control.by else ""
+    said = f"stream {stream} is {control.wish}{who}{f': {control.reason}' if control.reason else ''}."
+    if not force:
+        raise FrazilError(
+            said,
+            fix=f"frazil resume {stream}; or frazil run {stream} --force, which lands what is there now and leaves it "
+            f"{control.wish}",
+        )
+    console.print(f"{said} Its records are landed all the same (--force), and it stays {control.wish}.", markup=False)
 
 
 def _log_warnings(settings: Settings) -> None:

@@ -75,7 +75,9 @@ def told_now(deployment: Deployment, stream: str) -> dict[str, Any]:
     """What a report made by a run carries of the stream's state, as the supervisor's own reports do."""
     now = time.time()
     settings = deployment.settings()
-    look = look_at(wanted(stream, read_files(deployment), settings, deployment), settings, now, 0.0)
+    files = read_files(deployment)
+    each = wanted(stream, files, settings, deployment)
+    look = look_at(judged_rollout(each, files, settings, deployment, Lookups(settings)), settings, now, 0.0)
     stands = standing(look.wanted, look.actual, look.decision, settings, now)
     return standing_metadata(stands, look.actual)
 

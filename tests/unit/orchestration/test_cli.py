@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Decision
+from jobs.supervise.control import Control, Wish, read_control, write_control
 from orchestration.cli import main
 from orchestration.commands.accept import told
 from tests.unit.orchestration.deployments import deployment_in
@@ -169,3 +170,32 @@ def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:
         result = frazil(home, "accept", "payments", *options)
         assert result.exit_code == 1
         assert "Error: Exactly one answer is needed" in result.stderr
+
+
+@pytest.mark.parametrize(("wish", "stays"), [("stopped", "stopped"), ("paused", "paused")])
+def test_run_heeds_an_operator_who_has_stopped_the_stream(tmp_path: Path, wish: Wish, stays: str) -> None:
+    home = deployment_in(tmp_path, "payments")
+    folder = home / ".frazil" / "state" / "streams" / "payments"
+    write_control(folder, Control(wish, action="stop", reason="the migration", by="ann@desk"))
+    result = frazil(home, "run", "payments")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"Error: stream payments is {wish} by ann@desk: the migration.\n" in result.stderr
+    assert "Next: frazil resume payments; or frazil run payments --force" in result.stderr
+    result = frazil(home, "run", "payments", "--force")
+    said = result.stderr
+    assert f"Its records are landed all the same (--force), and it stays {stays}." in said
+    assert "Error: The local broker is not running.\n  Next: frazil up\n" in said
+    assert read_control(folder).wish == wish
+
+
+def test_a_local_broker_that_was_killed_is_started_again_by_a_command_and_not_by_settings(tmp_path: Path) -> None:
+    """Its address file is still there, and there is no settings file that could name other brokers."""
+    home = deployment_in(tmp_path, "payments")
+    address = home / ".frazil" / "broker" / "address"
+    address.parent.mkdir(parents=True)
+    address.write_text("127.0.0.1:1")
+    for command in (["run", "payments"], ["validate"], ["status", "payments"]):
+        output = frazil(home, *command).output
+        assert "Kafka at 127.0.0.1:1: " in output
+        assert "frazil.yaml" not in output
+    assert "Next: frazil up\n" in frazil(home, "run", "payments").stderr

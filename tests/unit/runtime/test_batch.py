@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +19,14 @@ from jobs.commit.start import LogState, StartingPoint
 from jobs.commit.target import Target
 from jobs.deadletter.table import dead_letter_rows
 from jobs.decode.outcome import Failure
+from jobs.runtime import waiting
 from jobs.runtime.batch import BatchRunner
 from jobs.runtime.kafka_log import LogEnds
 from jobs.runtime.open_stream import OpenStream, StreamFolder
 from jobs.runtime.slice_plan import Tally
 from jobs.runtime.task_results import TaskResults
 from jobs.write.target_writer import TargetWriter
+from tests.helpers.waiting import wait_for
 from tests.unit.deadletter.letters_world import SEEN, LettersWorld
 
 P = TopicPartition("payments.v1", 0)
@@ -91,3 +96,23 @@ def test_letters_are_told_also_of_a_batch_whose_rows_had_landed(
     assert (done.counts.dead, done.letters) == (dead, 1)
     assert world.dead().scan().to_arrow().num_rows == 1
     assert runner.run(frame, 1, {P: 5}).letters == 0
+
+
+def test_a_commit_that_a_locked_catalog_holds_up_says_so(world: LettersWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite makes the commit wait for whoever writes to it; the batch lands once the lock is gone."""
+    monkeypatch.setattr(waiting, "LONG_SECONDS", 0.2)
+    kafka: Any = SimpleNamespace(latest=dict, identities=lambda topics: {})
+    runner = Runner(opened(world, {SINK: 0, DEAD: 0}), kafka)
+    uri = world.settings.catalog.revealed()["uri"].removeprefix("sqlite:///")
+    told: list[int] = []
+    with contextlib.closing(sqlite3.connect(uri, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        thread = threading.Thread(target=lambda: told.append(runner.run(None, 0, {P: 5}).letters))  # type: ignore[arg-type]
+        thread.start()
+        wait_for(lambda: runner.waiting.told() is not None, "the wait to be told", 4)
+        said = runner.waiting.told() or ""
+        other.execute("ROLLBACK")
+    thread.join(30)
+    assert said.startswith(f"catalog frazil, asked to commit to {SINK}, has not answered since ")
+    assert told == [1]
+    assert runner.waiting.told() is None

@@ -139,10 +139,12 @@ class _Noted(Exception):
 
 def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[int] = []
+    told: list[str | None] = []
 
     class Runner(BatchRunner):
         def _prepare(self, frame: Any, batch: Any, ranges: Any, end: Any, needs: Any) -> Any:
             attempts.append(len(attempts))
+            told.append(self.waiting.told())
             if len(attempts) < 3:
                 raise ConnectionResetError
             return Prepared({}, TaskResults({}, []), 0.0, LogEnds({}, {}, {}), 0)
@@ -160,3 +162,6 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
         runner._attempt(None, 0, {}, {}, {})  # type: ignore[arg-type]
     assert len(attempts) == 3
     assert clock.pauses == [0.3, 0.6]
+    again = "batch 0 is tried again after ConnectionResetError"
+    assert told == [None, again, again]
+    assert runner.waiting.told() is None

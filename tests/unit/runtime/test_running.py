@@ -104,6 +104,9 @@ class FakeQuery:
     def wait(self, seconds: float) -> bool:
         return self.asked_to_end
 
+    def waits_for(self) -> str | None:
+        return None
+
     def ask_to_end(self) -> None:
         self.asked_to_end = True
 
@@ -135,6 +138,38 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
     assert FakeQuery.begins == [{P: 0}, {P: 1_000_000}]
     assert not runner.finished
+
+
+def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stream: Any = SimpleNamespace(
+        begin=SimpleNamespace(offsets={P: 0}), lease=SimpleNamespace(lost=None), log=SimpleNamespace(topics={})
+    )
+    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    said: list[tuple[str, str | None]] = []
+    answers = iter([None, "the catalog has not answered", "the catalog has not answered", None, None])
+
+    class Waits(FakeQuery):
+        def wait(self, seconds: float) -> bool:
+            error = beater.current().error
+            said.append((beater.state, error and error.message))
+            return self.asked_to_end
+
+        def waits_for(self) -> str | None:
+            return next(answers, None)
+
+    asked = iter(["run"] * 7)
+    wishes: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
+    monkeypatch.setattr(running, "StreamQuery", Waits)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="a", uiWebUrl=None))
+    watch: Any = SimpleNamespace(known=frozenset(), unread=False)
+    settings: Any = SimpleNamespace()
+    runner = running.StreamRunner(spec(), settings, beater, wishes, lambda: spark)
+    runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
+    away = ("retrying", "the catalog has not answered")
+    assert said[:5] == [("running", None), ("running", None), away, away, ("running", None)]
+    assert beater.state == "stopping"
 
 
 @pytest.mark.parametrize(("letters", "dead", "told"), [(0, 0, 0), (3, 0, 1), (3, 3, 1)])
