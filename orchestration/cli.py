@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -66,12 +66,26 @@ class Commands(click.Group):
             tell(problem)
             ctx.exit(1)
         except KeyboardInterrupt as interrupt:
-            click.echo("\nStopped.", err=True)
-            ctx.exit(143 if isinstance(interrupt, Terminated) else 130)
+            _stopped(ctx, interrupt)
         except BrokenPipeError:
             # The reader (`| head`) has enough; Python would complain again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as problem:
+            # Imported here: as a rule nobody needs it.
+            from orchestration.unexpected import is_interrupt, unexpected
+
+            if (interrupt := is_interrupt(problem)) is not None:
+                _stopped(ctx, interrupt)
+            tell(unexpected(problem, f"frazil {ctx.invoked_subcommand or ''}".rstrip(), ctx.obj))
+            ctx.exit(1)
+
+
+def _stopped(ctx: click.Context, interrupt: KeyboardInterrupt) -> NoReturn:
+    click.echo("\nStopped.", err=True)
+    ctx.exit(143 if isinstance(interrupt, Terminated) else 130)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

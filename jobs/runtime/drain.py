@@ -17,6 +17,7 @@ from jobs.runtime.letter_publishing import LettersState, publishing_letters
 from jobs.runtime.open_stream import OpenStream
 from jobs.runtime.opening import connect_catalog, decide_start, opened
 from jobs.runtime.query import StreamQuery
+from jobs.runtime.retry import RAISED
 from jobs.runtime.task_results import BatchDone
 from jobs.runtime.unknown_fields import UnknownFieldsNote
 from jobs.spec.models import StreamSpec
@@ -162,6 +163,9 @@ def _run_queries(
 
 
 def first_lines(problem: BaseException, limit: int = 600) -> str:
-    """The beginning of what Spark says of a failure, without the JVM's stack trace."""
+    """What Spark says of a failure at first: no stack traces, and of a task only what it raised."""
     text = str(problem).split("JVM stacktrace")[0].strip()
+    before, trace, below = text.partition("Traceback (most recent call last):")
+    if trace and (raised := [match[0].strip() for match in RAISED.finditer(below)]):
+        text = f"{before.strip()} {raised[-1]}".strip()
     return text[:limit] + ("…" if len(text) > limit else "")
