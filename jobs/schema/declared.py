@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.schema.vocabulary import ENCODINGS, KNOWN_TYPES, PRIMITIVE_NAMES, TYPE_ALIASES, unknown_type
-from jobs.schema.words import SchemaTextError, Word, words
+from jobs.schema.words import SchemaTextError, Word, end_of_field, words
 
 KAFKA_COLUMN_PREFIX = "_kafka"
 MAX_NESTING = 32
@@ -122,7 +122,7 @@ def parse_schema(text: str) -> StructType:
         The record as a struct, its fields in the order of the text.
 
     Raises:
-        SchemaTextError: Naming position, word and what is expected there.
+        SchemaTextError: Naming position, word and what is expected there; of the first place, with all others in it.
     """
     return _Parser(text).record()
 
@@ -136,40 +136,56 @@ class _Parser:
         self.text = text
         self.words = words(text)
         self.at = 0
+        self.problems: list[SchemaTextError] = []
 
     def record(self) -> StructType:
         if self.next.kind == "end":
             raise self.error("it declares no column; write 'name type', for example 'id string not null'.", self.next)
         struct = StructType(self.fields(depth=0))
-        if self.next.kind != "end":
-            raise self.error(f"{self.next} follows a complete column; a comma or the end is expected.", self.next)
         seen: set[str] = set()
-        for path in column_paths(struct):
+        for path in column_paths(struct) if not self.problems else ():
             if path in seen:
                 raise self.error(f"two columns have the path '{path}'; rename one of them.", self.words[0])
             seen.add(path)
+        if self.problems:
+            first, *further = sorted(self.problems, key=lambda problem: problem.position)
+            first.further = tuple(further)
+            raise first
         return struct
 
     def fields(self, depth: int) -> tuple[Field, ...]:
+        """The fields up to the end of their struct; of those that are wrong only the problems are kept."""
         fields: list[Field] = []
         seen: dict[str, str] = {}
         while True:
-            word = self.take()
-            name = self.name(word)
-            if depth == 0 and name.lower().startswith(KAFKA_COLUMN_PREFIX):
-                problem = f"the column name '{name}' starts with {KAFKA_COLUMN_PREFIX}, which is kept for frazil's own."
-                raise self.error(problem, word)
-            if (earlier := seen.get(name.casefold())) is not None:
-                how = "is declared twice" if earlier == name else f"differs from '{earlier}' only by case"
-                raise self.error(f"the name '{name}' {how}; rename one of them.", word)
-            seen[name.casefold()] = name
-            if self.next.text == ":":
-                self.take()
-            declared = self.type(depth + 1)
-            fields.append(Field(name, declared, self.not_null()))
+            begin = self.at
+            try:
+                fields.append(self.field(depth, seen))
+                if depth == 0 and self.next.kind != "end" and self.next.text != ",":
+                    raise self.error(
+                        f"{self.next} follows a complete column; a comma or the end is expected.", self.next
+                    )
+            except SchemaTextError as problem:
+                self.problems.append(problem)
+                self.at = end_of_field(self.words, begin, nested=depth > 0)
             if self.next.text != ",":
                 return tuple(fields)
             self.take()
+
+    def field(self, depth: int, seen: dict[str, str]) -> Field:
+        word = self.take()
+        name = self.name(word)
+        if depth == 0 and name.lower().startswith(KAFKA_COLUMN_PREFIX):
+            problem = f"the column name '{name}' starts with {KAFKA_COLUMN_PREFIX}, which is kept for frazil's own."
+            raise self.error(problem, word)
+        if (earlier := seen.get(name.casefold())) is not None:
+            how = "is declared twice" if earlier == name else f"differs from '{earlier}' only by case"
+            raise self.error(f"the name '{name}' {how}; rename one of them.", word)
+        seen[name.casefold()] = name
+        if self.next.text == ":":
+            self.take()
+        declared = self.type(depth + 1)
+        return Field(name, declared, self.not_null())
 
     def name(self, word: Word) -> str:
         if word.kind == "quoted" and (name := word.text[1:-1].replace("``", "`")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.errors import FrazilError
@@ -18,6 +19,9 @@ class SchemaTextError(FrazilError):
         text: The whole schema text.
         position: Where in the text, in characters from its beginning.
         word: The offending word; empty at the end of the text.
+
+    Attributes:
+        further: What else is wrong with the same text, behind this.
     """
 
     def __init__(self, problem: str, *, text: str, position: int, word: str, fix: str | None = None) -> None:
@@ -27,6 +31,7 @@ class SchemaTextError(FrazilError):
         super().__init__(f"The schema text is wrong at {place}: {problem}", fix=fix)
         self.position: int = position
         self.word: str = word
+        self.further: tuple[SchemaTextError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +70,22 @@ def words(text: str) -> list[Word]:
         position = match.end()
     found.append(Word("end", "", len(text)))
     return found
+
+
+def end_of_field(found: Sequence[Word], begin: int, *, nested: bool) -> int:
+    """Where a field that is wrong ends: at a comma, its struct's bracket, or the end, as far as brackets tell.
+
+    Args:
+        begin: The field's first word.
+        nested: Whether it stands in a struct.
+    """
+    inside = 0
+    for at in range(begin, len(found)):
+        mark = found[at].text if found[at].kind == "mark" else ""
+        if mark in ("<", "("):
+            inside += 1
+        elif mark in (">", ")") and inside:
+            inside -= 1
+        elif (mark == "," and not inside) or (mark == ">" and nested):
+            return at
+    return len(found) - 1

@@ -57,13 +57,15 @@ def _schema_text(value: object) -> str:
     try:
         parse_schema(text)
     except SchemaTextError as error:
-        if isinstance(value, str):
-            # What is missing at the end is missing after the last word, not in the line below it.
-            end = min(error.position, len(text.rstrip()))
-            raise problems_at([((LineInText(text.count("\n", 0, end)),), error.message)]) from None
-        before = [len(", ".join(columns[:end])) for end in range(1, len(columns) + 1)]
-        item = next((index for index, end in enumerate(before) if error.position <= end), len(columns) - 1)
-        raise problems_at([((item,), error.message)]) from None
+        ends = [len(", ".join(columns[:end])) for end in range(1, len(columns) + 1)]
+
+        def place(position: int) -> LineInText | int:
+            if isinstance(value, str):
+                # What is missing at the end is missing after the last word, not in the line below it.
+                return LineInText(text.count("\n", 0, min(position, len(text.rstrip()))))
+            return next((index for index, end in enumerate(ends) if position <= end), len(columns) - 1)
+
+        raise problems_at([((place(each.position),), each.message) for each in (error, *error.further)]) from None
     return text
 
 

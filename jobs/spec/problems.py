@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from jobs.errors import FrazilError
 from jobs.spec.base import Location, field_path
+from jobs.spec.connect_keys import connect_answer
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -119,9 +120,12 @@ def _found(error: ValidationError, root: type[BaseModel], *, show_values: bool) 
         if entry["type"] == "extra_forbidden":
             models = list(_models_at(root, location[:-1]))
             known = [field.alias or name for model in models for name, field in model.model_fields.items()]
-            near = suggestion(str(location[-1]), known)
+            key = str(location[-1])
+            answer = connect_answer(field_path(location[:-1]), key)
+            near = suggestion(key, known) if answer is None else None
             unknown[location] = near
-            yield location, _unknown_key(str(location[-1]), near, known, models)
+            said = f"this key of Kafka Connect {answer}" if answer else _unknown_key(key, near, known, models)
+            yield location, said
         else:
             rest.append((location, entry))
     # A key that is missing because it is misspelt has been told already.

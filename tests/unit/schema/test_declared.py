@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.schema.declared import Field, ListType, MapType, Primitive, SchemaTextError, StructType, parse_schema
 
@@ -102,6 +104,39 @@ def test_a_wrong_text_is_refused_at_its_place(text: str, position: int, word: st
         parse_schema(text)
     assert (caught.value.position, caught.value.word) == (position, word)
     assert said in str(caught.value)
+
+
+MANY = [
+    ("id strin, n int, at tmestamp", ["strin", "tmestamp"]),
+    ("a decimal(39,2), b int not nul, c struct<x strin, y int, z blub>, d list<", ["39", "nul", "strin", "blub", ""]),
+    ("a int b int, c strin", ["b", "strin"]),
+    ("a struct<x int, y strin>, a int, A strin", ["strin", "a", "A"]),
+    ("1a int, ok int, _kafka_x int, ok2 date as nothing", ["1a", "_kafka_x", "nothing"]),
+    ("a map<int, strin>, b list<strin>", ["int", "strin"]),
+    ("a strin>, b int, c strin", ["strin", "strin"]),
+    ("a struct<x strin, b blub", ["strin", "blub", ""]),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong"), MANY)
+def test_all_that_is_wrong_is_told_at_once(text: str, wrong: list[str]) -> None:
+    with pytest.raises(SchemaTextError) as caught:
+        parse_schema(text)
+    told = [caught.value, *caught.value.further]
+    assert [each.word for each in told] == wrong
+    assert [each.position for each in told] == sorted(each.position for each in told)
+    for each in told:
+        assert text[each.position :].startswith(each.word)
+
+
+@given(st.lists(st.sampled_from(["a", "int", "strin", "struct", "list", "<", ">", "(", ")", ",", "12", "not", "null"])))
+def test_any_text_ends_with_a_schema_or_with_problems_in_order(found: list[str]) -> None:
+    try:
+        parse_schema(" ".join(found))
+    except SchemaTextError as error:
+        places = [error.position, *(each.position for each in error.further)]
+        assert places == sorted(places)
+        assert len(places) <= len(found) + 1
 
 
 def test_a_schema_is_written_as_it_is_read() -> None:

@@ -374,3 +374,21 @@ def test_errors_survive_pickle() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert again.problems == error.problems
     assert str(again) == str(error) == "a:1: b\nc:2: d\n  Next: frazil validate"
+
+
+def test_all_columns_that_are_wrong_are_told_each_with_its_line(folder: Path) -> None:
+    (folder / "payments.yaml").write_text(
+        "stream: payments\nsource: {topics: [payments]}\ndecode:\n  value: json\n  schema: |\n    id strin not null,\n"
+        "    amount decimal(39,2),\n    fine int,\n    at tmestamp\ntable: {name: orders.payments}\n"
+    )
+    with pytest.raises(SpecError) as caught:
+        load_stream(folder / "payments.yaml")
+    assert [problem.split(": ")[0].rpartition(":")[2] for problem in caught.value.problems] == ["6", "7", "9"]
+    assert ["strin" in caught.value.problems[0], "39" in caught.value.problems[1]] == [True, True]
+    (folder / "payments.yaml").write_text(
+        "stream: payments\nsource: {topics: [payments]}\ndecode:\n  value: json\n  schema:\n    - id strin\n"
+        "    - fine int\n    - at tmestamp\ntable: {name: orders.payments}\n"
+    )
+    with pytest.raises(SpecError) as caught:
+        load_stream(folder / "payments.yaml")
+    assert [problem.split(": ")[0].rpartition(":")[2] for problem in caught.value.problems] == ["6", "8"]

@@ -1,0 +1,121 @@
+"""Keys of Kafka Connect and its Iceberg sink, for those who bring them along: what each is called here, or why not.
+
+Connect itself accepts what it does not know in silence, so a key that is carried over has to get an answer.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SETTINGS = "in frazil.yaml"
+_ONE_TABLE = "a stream writes to one table, table.name; for another table write another stream's file"
+_NO_COORDINATOR = (
+    "is not needed: there is no control topic and no coordinator. A batch's offsets are committed with its rows, in "
+    "the table's own snapshot"
+)
+_NO_REWRITES = "has no counterpart: frazil appends, and rewrites no rows by a key"
+_NO_TRANSFORMS = (
+    "has no counterpart: records land as they are declared in decode.schema; derive what else is wanted from the "
+    "table, in a view or a job"
+)
+_BY_READER = "is not needed: tasks read by offset, in batches whose bounds source.max_records_per_batch sets"
+_SECURITY = f"is kafka.security {_SETTINGS}: protocol, mechanism, user, password, ca, certificate, key"
+
+# The first that matches a whole key counts. What follows the key in the sentence.
+_ANSWERS: tuple[tuple[str, str], ...] = (
+    (r"connector\.class", "is not needed: there is one sink, Iceberg"),
+    (
+        r"tasks\.max|tasksMax",
+        f"is spark.master {_SETTINGS}, such as local[4]: how many partitions the topic has does not bound it",
+    ),
+    (r"topics\.regex", "is source.topics_pattern: a regular expression that a topic's whole name matches"),
+    (r"iceberg\.tables", f"is table.name: {_ONE_TABLE}"),
+    (
+        r"iceberg\.tables\.(dynamic-enabled|route-field)|iceberg\.table\..+\.route-regex",
+        f"has no counterpart: {_ONE_TABLE}",
+    ),
+    (r"iceberg\.tables\.auto-create-enabled", "is not needed: the first run creates the table as it is declared"),
+    (r"iceberg\.tables\.auto-create-props(\..+)?", "is table.properties, set when the table is created"),
+    (
+        r"iceberg\.tables?\.write-props(\..+)?",
+        "is the table's own: table.properties when it is created, ALTER TABLE … SET TBLPROPERTIES later",
+    ),
+    (
+        r"iceberg\.tables\.evolve-schema-enabled",
+        "has no counterpart as yet: alter the table, then declare the column in decode.schema; unknown fields are "
+        "counted and told",
+    ),
+    (r"iceberg\.tables\.schema-force-optional", "is not needed: a column is optional unless it says 'not null'"),
+    (
+        r"iceberg\.tables\.schema-case-insensitive",
+        "has no counterpart: names are matched exactly, and one that differs by case only is told",
+    ),
+    (r"iceberg\.tables\.default-partition-by|iceberg\.table\..+\.partition-by", "is table.partition_by, a list"),
+    (r"iceberg\.tables\.default-id-columns|iceberg\.table\..+\.id-columns", _NO_REWRITES),
+    (r"iceberg\.tables\.(cdc-field|upsert-mode-enabled)", _NO_REWRITES),
+    (
+        r"iceberg\.tables\.default-commit-branch|iceberg\.table\..+\.commit-branch",
+        "has no counterpart: rows go to main",
+    ),
+    (r"iceberg\.control\.commit\.interval-ms", "is trigger: {every: 60s}, by stream"),
+    (r"iceberg\.(control|coordinator|connect|kafka)\b.*", _NO_COORDINATOR),
+    (r"iceberg\.catalog", f"is catalog.name {_SETTINGS}"),
+    (r"iceberg\.catalog\..+", f"is catalog.properties {_SETTINGS}, in PyIceberg's names"),
+    (r"iceberg\.hadoop.*", f"is not needed: PyIceberg takes what a store wants in catalog.properties {_SETTINGS}"),
+    (r"iceberg(\..*)?", f"has no counterpart under this name: the table is table, the catalog is catalog {_SETTINGS}"),
+    (r"key\.converter(\..+)?", "is not needed: keys are not decoded; the dead letters keep a failed record's"),
+    (r"value\.converter", "is decode.value: json, with the columns in decode.schema"),
+    (r"(value\.converter\.)?schemas\.enable", "is not needed: the columns and their types are in decode.schema"),
+    (
+        r"(value\.converter\.)?decimal\.format",
+        "is not needed: a decimal is read from a JSON number or a text of digits",
+    ),
+    (r"value\.converter\..+", "has no counterpart: decode.schema says how a value is read"),
+    (r"header\.converter(\..+)?", "is not needed: headers are not decoded; the dead letters keep a failed record's"),
+    (r"(transforms|predicates)(\..+)?", _NO_TRANSFORMS),
+    (r"errors\.tolerance", "is tolerance under errors: none, data or all"),
+    (r"errors\.retry\.timeout", "is timeout under errors.retry, with a unit: 5m; forever in place of -1"),
+    (r"errors\.retry\.delay\.max\.ms", "is max_delay under errors.retry, with a unit: 60s"),
+    (
+        r"errors\.log\.(enable|include\.messages)",
+        "is not needed: every failed record is in the dead letters, with its class, field, message and coordinates",
+    ),
+    (
+        r"errors\.deadletterqueue\.topic\.name",
+        "is topic under errors.dead_letters; the letters are in a table in any case",
+    ),
+    (
+        r"errors\.deadletterqueue\.topic\.replication\.factor",
+        "is replication_factor under errors.dead_letters.topic, with create: true",
+    ),
+    (
+        r"errors\.deadletterqueue\.context\.headers\.enable",
+        "is not needed: letters in the topic always have the headers",
+    ),
+    (r"(errors\.)?deadletterqueue(\..+)?", "is dead_letters under errors: table, topic, keep, mask"),
+    (r"consumer\.override\.group\.id", "is source.group, for lag dashboards only: nothing is read back from it"),
+    (r"consumer\.override\.auto\.offset\.reset", "is source.start: earliest, latest, a time or offsets"),
+    (r"consumer\.override\.isolation\.level", f"is kafka.isolation {_SETTINGS}: read_committed unless it says else"),
+    (r"consumer\.override\.(max\.poll\.records|fetch\..+|max\.partition\.fetch\.bytes)", _BY_READER),
+    (r"(consumer\.override\.|producer\.override\.|admin\.override\.)?(security\.protocol|sasl\..+|ssl\..+)", _SECURITY),
+    (r"(consumer\.override\.)?bootstrap\.servers", f"is kafka.bootstrap_servers {_SETTINGS}"),
+    (
+        r"(consumer|producer|admin)\.override(\..+)?",
+        f"has no counterpart: what a client needs is under kafka {_SETTINGS}",
+    ),
+    (r"auto[rR]estart|auto\.restart", "is restart: max_restarts, first_delay, longest_delay, stable_after"),
+)
+
+
+def connect_answer(above: str, key: str) -> str | None:
+    """What to say of a key that is Kafka Connect's, as the rest of a sentence about it; None if it is not known as one.
+
+    Args:
+        above: The keys that it stands under, with dots: `errors`; empty at the top of the file.
+        key: The key as it was written, such as `deadletterqueue` or `errors.deadletterqueue.topic.name`.
+    """
+    for written in (f"{above}.{key}" if above else key, key):
+        for pattern, answer in _ANSWERS:
+            if re.fullmatch(pattern, written):
+                return answer
+    return None

@@ -1,0 +1,132 @@
+"""Whoever brings a key of Kafka Connect along is told what it is called here, or why it is not needed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jobs.spec.connect_keys import _ANSWERS, connect_answer
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError, _models_at
+from jobs.spec.settings import SettingsFile, load_settings
+
+STREAM = """\
+stream: payments
+source: {topics: [payments]}
+decode: {value: json, schema: id string}
+table: {name: orders.payments}
+"""
+
+
+def problems_of(tmp_path: Path, more: str) -> tuple[str, ...]:
+    path = tmp_path / "payments.yaml"
+    path.write_text(STREAM + more)
+    with pytest.raises(SpecError) as caught:
+        load_stream(path)
+    return caught.value.problems
+
+
+# A connector's whole configuration, as its documentation has it; of each key what its answer says.
+CONNECTOR = {
+    "connector.class": "there is one sink",
+    "tasks.max": "is spark.master in frazil.yaml",
+    "topics.regex": "is source.topics_pattern",
+    "iceberg.tables": "is table.name: a stream writes to one table",
+    "iceberg.tables.route-field": "has no counterpart: a stream writes to one table",
+    "iceberg.table.orders.payments.route-regex": "has no counterpart: a stream writes to one table",
+    "iceberg.tables.auto-create-enabled": "the first run creates the table",
+    "iceberg.tables.auto-create-props.write.format.default": "is table.properties",
+    "iceberg.tables.evolve-schema-enabled": "alter the table, then declare",
+    "iceberg.tables.default-partition-by": "is table.partition_by",
+    "iceberg.table.orders.payments.partition-by": "is table.partition_by",
+    "iceberg.table.orders.payments.id-columns": "rewrites no rows by a key",
+    "iceberg.tables.upsert-mode-enabled": "rewrites no rows by a key",
+    "iceberg.control.topic": "there is no control topic",
+    "iceberg.control.commit.interval-ms": "is trigger",
+    "iceberg.catalog": "is catalog.name in frazil.yaml",
+    "iceberg.catalog.type": "is catalog.properties in frazil.yaml",
+    "iceberg.catalog.s3.endpoint": "is catalog.properties in frazil.yaml",
+    "iceberg.hadoop.fs.s3a.endpoint": "is not needed: PyIceberg",
+    "iceberg.kafka.bootstrap.servers": "there is no control topic",
+    "key.converter": "keys are not decoded",
+    "key.converter.schemas.enable": "keys are not decoded",
+    "value.converter": "is decode.value: json",
+    "value.converter.schemas.enable": "in decode.schema",
+    "value.converter.schema.registry.url": "decode.schema says",
+    "header.converter": "headers are not decoded",
+    "transforms": "in a view or a job",
+    "transforms.route.type": "in a view or a job",
+    "predicates": "in a view or a job",
+    "errors.tolerance": "is tolerance under errors",
+    "errors.retry.timeout": "is timeout under errors.retry",
+    "errors.retry.delay.max.ms": "is max_delay under errors.retry",
+    "errors.log.enable": "every failed record is in the dead letters",
+    "errors.deadletterqueue.topic.name": "is topic under errors.dead_letters",
+    "errors.deadletterqueue.topic.replication.factor": "is replication_factor under errors.dead_letters.topic",
+    "errors.deadletterqueue.context.headers.enable": "always have the headers",
+    "consumer.override.group.id": "is source.group",
+    "consumer.override.auto.offset.reset": "is source.start",
+    "consumer.override.isolation.level": "is kafka.isolation in frazil.yaml",
+    "consumer.override.max.poll.records": "source.max_records_per_batch",
+    "consumer.override.sasl.jaas.config": "is kafka.security in frazil.yaml",
+    "producer.override.compression.type": "has no counterpart",
+    "autoRestart": "is restart",
+}
+
+
+def test_every_key_of_a_connector_has_an_answer_and_all_are_told_at_once(tmp_path: Path) -> None:
+    told = problems_of(tmp_path, yaml.safe_dump(CONNECTOR, sort_keys=False, width=1000))
+    assert len(told) == len(CONNECTOR)
+    for line, (said, (key, expected)) in enumerate(zip(told, CONNECTOR.items(), strict=True), 5):
+        assert said.startswith(f"{tmp_path}/payments.yaml:{line}: {key}: this key of Kafka Connect "), said
+        assert expected in said, said
+
+
+@pytest.mark.parametrize(
+    ("more", "place", "expected"),
+    [
+        ("errors: {deadletterqueue: {topic: dead}}\n", "errors.deadletterqueue", "is dead_letters under errors"),
+        ("iceberg: {tables: orders.payments}\n", "iceberg", "the table is table"),
+        ("errors:\n  errors.tolerance: all\n", "errors.errors.tolerance", "is tolerance under errors"),
+    ],
+)
+def test_also_where_they_are_nested(tmp_path: Path, more: str, place: str, expected: str) -> None:
+    (said,) = problems_of(tmp_path, more)
+    assert f": {place}: this key of Kafka Connect " in said
+    assert expected in said
+
+
+def test_in_the_settings_too_and_no_value_is_repeated(tmp_path: Path) -> None:
+    (tmp_path / "frazil.yaml").write_text("kafka:\n  sasl.jaas.config: PlainLoginModule password=hunter2\n")
+    with pytest.raises(SpecError) as caught:
+        load_settings(None, home=tmp_path)
+    (said,) = caught.value.problems
+    assert "frazil.yaml:2: kafka.sasl.jaas.config: this key of Kafka Connect is kafka.security in frazil.yaml" in said
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_is_no_key_of_connect_is_suggested_as_before(tmp_path: Path) -> None:
+    (said,) = problems_of(tmp_path, "tigger: {every: 5s}\n")
+    assert said.endswith("tigger: unknown key; did you mean 'trigger'?")
+    assert connect_answer("", "qqq") is None
+
+
+def test_every_answer_can_be_reached_and_names_keys_that_there_are() -> None:
+    reached = {next(pattern for pattern, _ in _ANSWERS if re.fullmatch(pattern, key)) for key in CONNECTOR}
+    assert len(reached) > 25
+    for _, answer in _ANSWERS:
+        for root, prefix in ((StreamSpec, r"\b(source|decode|table|errors|restart)\.(\w+)"),):
+            for block, key in re.findall(prefix, answer):
+                known = {name for model in _models_at(root, (block,)) for name in _names(model)}
+                assert key in known, f"{block}.{key}"
+        for block, key in re.findall(r"\b(kafka|catalog|spark)\.(\w+)", answer):
+            known = {name for model in _models_at(SettingsFile, (block,)) for name in _names(model)}
+            assert key in known, f"{block}.{key}"
+
+
+def _names(model: type) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}  # type: ignore[attr-defined]
