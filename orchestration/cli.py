@@ -20,7 +20,7 @@ _COMMANDS = {
     "validate": ("orchestration.commands.validate", "Check streams and settings, also against what is live."),
     "up": ("orchestration.commands.broker", "Start the local broker."),
     "down": ("orchestration.commands.broker", "Stop the local broker."),
-    "run": ("orchestration.commands.run", "Land everything a stream's topics hold now, and end."),
+    "run": ("orchestration.commands.run", "Land everything that a stream's topics, or all, hold now."),
     "status": ("orchestration.commands.status", "Show every stream: state, lag, rate, last commit, last error."),
     "start": ("orchestration.commands.control", "Start streams: a driver of its own for each."),
     "stop": ("orchestration.commands.control", "Stop streams after their batch."),

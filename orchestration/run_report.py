@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
 from jobs.runtime.cpu import tree_cpu_seconds
 
 if TYPE_CHECKING:
@@ -143,6 +144,18 @@ def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
 def landed_nothing(facts: dict[str, Any]) -> bool:
     """Whether so many records failed, and not one landed, that the run cannot be called a success."""
     return facts["records"]["landed"] == 0 and facts["records"]["dead"] >= MANY
+
+
+def why_nothing_landed(facts: dict[str, Any]) -> FrazilError | None:
+    """What to say of a run that landed nothing of many; None if it landed something, or met few."""
+    if not landed_nothing(facts):
+        return None
+    stream, records = facts["stream"], facts["records"]
+    return FrazilError(
+        f"stream {stream}: not one of {records['read']:,} records landed; {records['dead']:,} are dead letters.",
+        fix=f"frazil letters {stream}; correct decode.schema in streams/{stream}.yaml or the producer, then "
+        f"frazil replay {stream}",
+    )
 
 
 def _causes(drained: Drained) -> list[dict[str, Any]]:

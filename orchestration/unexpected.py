@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 from jobs.errors import FrazilError, first_line
+from jobs.runtime.private import private_folder, private_opener
 from jobs.runtime.redaction import redacted
 from jobs.spec.settings import Settings
 from resources.deployment import Deployment
@@ -71,11 +72,11 @@ def _written(trace: str, folder: Path | None) -> Path | None:
     for place in filter(None, (folder, Path(tempfile.gettempdir()))):
         with contextlib.suppress(OSError):
             if place == folder:
-                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                private_folder(place)
                 for old in sorted(place.glob("*.txt"))[: 1 - _KEPT or None]:
                     old.unlink(missing_ok=True)
             file = place / (name if place == folder else f"frazil-{name}")
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+            with open(file, "x", encoding="utf-8", opener=private_opener) as out:
                 out.write(trace)
             return file
     return None

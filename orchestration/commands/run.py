@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 import click
 from rich.console import Console
@@ -20,33 +21,62 @@ from jobs.runtime.session_start import SessionStart
 from jobs.runtime.translate import told_as_sentences
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.supervise.control import Control, read_control
+from jobs.supervise.control import read_control
 from jobs.supervise.driver_process import find_driver
-from orchestration.run_report import Meter, landed_nothing, run_facts
+from orchestration.run_all import NotLanded, land_all
+from orchestration.run_report import Meter, run_facts, why_nothing_landed
 from orchestration.terminal import messages, print_json
 from resources.deployment import Deployment
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", required=False)
+@click.option("--all", "every", is_flag=True, help="Every stream of the deployment, one after the other.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document, and nothing else there.")
 @click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")
 @click.pass_obj
-def run(deployment: Deployment, stream: str, as_json: bool, force: bool) -> None:
+def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, force: bool) -> None:
     """Land everything that STREAM's topics hold now, exactly once, and end."""
     meter = Meter()
     preflight()
+    if (stream is not None) == every:
+        raise FrazilError(
+            "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
+            fix="frazil run --all",
+        )
+    console = messages()
+    if stream is None:
+        settings = deployment.prepared_settings()
+        resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+        _log_warnings(settings)
+
+        def land(spec: StreamSpec) -> dict[str, Any]:
+            _refuse(spec.stream, settings, force, console)
+            return _land(spec, settings, console, Meter())
+
+        land_all(deployment, land, as_json=as_json)
+        return
     spec = deployment.stream(stream)
     settings = deployment.prepared_settings()
-    _refuse_beside_a_driver(spec.stream, settings)
-    folder = stream_folder(settings, spec.stream)
-    console = messages()
-    _heed_the_operator(spec.stream, read_control(folder.root), force, console)
+    _refuse(spec.stream, settings, force, console)
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
     _log_warnings(settings)
+    facts = _land(spec, settings, console, meter)
+    from orchestration.run_output import print_summary
+
+    if as_json:
+        print_json(facts)
+    else:
+        print_summary(Console(highlight=False), facts)
+    if problem := why_nothing_landed(facts):
+        raise problem
+
+
+def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter) -> dict[str, Any]:
+    """Land what a stream's topics hold, with a Spark of its own; returns the facts."""
+    log = stream_folder(settings, spec.stream).root / "spark.log"
     spark = SessionStart(
-        lambda: start_session(settings, f"frazil {spec.stream}", output=folder.root / "spark.log"),
-        lambda: prepare_environment(settings),
+        lambda: start_session(settings, f"frazil {spec.stream}", output=log), lambda: prepare_environment(settings)
     )
     try:
         with told_as_sentences(settings, spec.stream):
@@ -54,22 +84,11 @@ def run(deployment: Deployment, stream: str, as_json: bool, force: bool) -> None
                 spark.begin()
         # Imported here: while the JVM starts, this process imports PyIceberg.
         from jobs.runtime.drain import drain
-        from orchestration.run_output import print_summary, progress_on
+        from orchestration.run_output import progress_on
 
         with progress_on(console, meter) as watcher, told_as_sentences(settings, spec.stream):
             drained = drain(spec, settings, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
-        facts = run_facts(drained, meter)
-        if as_json:
-            print_json(facts)
-        else:
-            print_summary(Console(highlight=False), facts)
-        if landed_nothing(facts):
-            raise FrazilError(
-                f"stream {spec.stream}: not one of {facts['records']['read']:,} records landed; "
-                f"{facts['records']['dead']:,} are dead letters.",
-                fix=f"frazil letters {spec.stream}; correct decode.schema in streams/{spec.stream}.yaml or the "
-                f"producer, then frazil replay {spec.stream}",
-            )
+        return run_facts(drained, meter)
     finally:
         spark.end()
 
@@ -83,22 +102,22 @@ def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
     return any(end > planned.get(partition, 0) for partition, end in log.latest.items())
 
 
-def _refuse_beside_a_driver(stream: str, settings: Settings) -> None:
-    driver = find_driver(stream_folder(settings, stream).root, stream, settings.lease_ttl.total_seconds())
+def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> None:
+    """Leave a stream alone that a driver lands, or that an operator has stopped."""
+    folder = stream_folder(settings, stream).root
+    driver = find_driver(folder, stream, settings.lease_ttl.total_seconds())
     if driver is not None:
-        raise FrazilError(
+        raise NotLanded(
             f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
             fix=f"frazil status {stream}; or frazil stop {stream}, and run this again with --force",
         )
-
-
-def _heed_the_operator(stream: str, control: Control, force: bool, console: Console) -> None:
+    control = read_control(folder)
     if control.wish == "running":
         return
     who = f" by {control.by}" if control.by else ""
     said = f"stream {stream} is {control.wish}{who}{f': {control.reason}' if control.reason else ''}."
     if not force:
-        raise FrazilError(
+        raise NotLanded(
             said,
             fix=f"frazil resume {stream}; or frazil run {stream} --force, which lands what is there now and leaves it "
             f"{control.wish}",

@@ -57,6 +57,28 @@ def test_a_stream_from_validate_to_status(pipeline: Callable[..., Pipeline]) -> 
     assert "nothing new" in frazil(made.home, "run", made.stream)
 
 
+def test_all_streams_in_one_command_of_which_one_fails(pipeline: Callable[..., Pipeline]) -> None:
+    first = pipeline()
+    missing = Pipeline(first.home, first.address, f"{first.stream}_b_without_topic")
+    last = Pipeline(first.home, first.address, f"{first.stream}_c")
+    last.create_topic()
+    for made in (first, last):
+        made.produce({GOOD: 95, TRUNCATED: 5})
+    status, output, errors = Marked(first.home, ["run", "--all", "--json"]).finish(300)
+    assert status == 1, errors
+    runs = {run["stream"]: run for run in json.loads(output)["runs"]}
+    assert {name: run["result"] for name, run in runs.items()} == {
+        first.stream: "landed",
+        missing.stream: "failed",
+        last.stream: "landed",
+    }
+    assert runs[last.stream]["facts"]["records"]["landed"] == 95
+    assert f"Error: stream {missing.stream}: topic {missing.stream} does not exist." in errors
+    assert "Traceback" not in errors
+    for made in (first, last):
+        made.assert_exactly_once()
+
+
 def test_a_stop_within_a_batch_is_a_sentence_without_a_stack_trace(pipeline: Callable[..., Pipeline]) -> None:
     made = pipeline()
     made.write_spec(errors={"tolerance": "none"})
