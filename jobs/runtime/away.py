@@ -9,7 +9,7 @@ from jobs.errors import FrazilError
 from jobs.runtime.full_disk import DiskFullError
 from jobs.runtime.kafka_log import KafkaUnavailableError
 from jobs.runtime.lease import LeaseHeldError
-from jobs.runtime.opening import CatalogUnavailableError
+from jobs.runtime.opening import CatalogUnavailableError, TopicsAwaitedError
 from jobs.spec.settings import LocalBrokerDown
 
 AWAY_ERRNO = {
@@ -23,7 +23,14 @@ AWAY_ERRNO = {
     errno.EHOSTUNREACH,
     errno.ETIMEDOUT,
 }
-_AWAY_ERRORS = (CatalogUnavailableError, LocalBrokerDown, CommitUnknownError, CommitRefusedError, DiskFullError)
+_AWAY_ERRORS = (
+    CatalogUnavailableError,
+    LocalBrokerDown,
+    CommitUnknownError,
+    CommitRefusedError,
+    DiskFullError,
+    TopicsAwaitedError,
+)
 # By name, so that nothing of a catalog that is not used has to be installed or imported.
 _AWAY = {
     ("sqlalchemy.exc", "OperationalError"),

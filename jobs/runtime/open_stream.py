@@ -66,6 +66,7 @@ class OpenStream:
         begin: Where reading begins.
         generation: The configuration that this process runs under, see `jobs.spec.generation`.
         former: The newest stamps of tables that the stream wrote under an earlier configuration.
+        recovered: How many batches of earlier drivers were committed from their pending records.
     """
 
     spec: StreamSpec
@@ -77,6 +78,7 @@ class OpenStream:
     log: LogState
     generation: str = ""
     former: dict[str, Stamp | None] = field(default_factory=dict)
+    recovered: int = 0
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
 

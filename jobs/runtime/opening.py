@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -12,6 +12,7 @@ from pyiceberg.exceptions import NotInstalledError
 
 from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
+from jobs.commit.history import history
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.retired import returned
 from jobs.commit.start import LogState, refuse_untellable, starting_point
@@ -47,6 +48,10 @@ class CatalogUnavailableError(FrazilError):
 
 class CatalogUnusableError(FrazilError):
     """The catalog cannot be used as it is set, whoever waits: its driver is not installed, or a setting is missing."""
+
+
+class TopicsAwaitedError(FrazilError):
+    """None of the topics that the spec names is there yet: the stream has read nothing of them so far."""
 
 
 def connect_catalog(settings: Settings) -> Catalog:
@@ -106,7 +111,7 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
         StreamStopped: Going on would lose or double records; the message says what an operator can do.
     """
     state = kafka.state(spec.source)
-    _require_topics(spec, state)
+    _require_topics(spec, state, catalog)
     with (
         full_disk_named(spec.stream, lambda: _written_to(settings, catalog, spec)),
         _held(spec, settings, catalog, kafka, state) as stream,
@@ -207,13 +212,22 @@ def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> 
         )
 
 
-def _require_topics(spec: StreamSpec, state: LogState) -> None:
+def _require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
     missing = [topic for topic in spec.source.topics or () if topic not in state.topics]
-    if missing and len(missing) == len(spec.source.topics or ()):
-        raise FrazilError(
-            f"stream {spec.stream}: topic {', '.join(missing)} does not exist.",
-            fix=f"create the topic, or correct source.topics in streams/{spec.stream}.yaml",
-        )
+    if not missing or len(missing) < len(spec.source.topics or ()):
+        return
+    fix = f"create the topic, or correct source.topics in streams/{spec.stream}.yaml"
+    if _has_read(spec, missing, catalog):
+        raise FrazilError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist any more.", fix=fix)
+    raise TopicsAwaitedError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist.", fix=fix)
+
+
+def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool:
+    """Whether the stream's stamps know one of these topics."""
+    if not catalog.table_exists(spec.table.name):
+        return False
+    newest = history(catalog.load_table(spec.table.name).metadata, spec.stream).newest
+    return newest is not None and any(partition.topic in topics for partition in newest.position)
 
 
 def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:

@@ -19,7 +19,7 @@ from jobs.runtime.lag_watch import LagWatch
 from jobs.runtime.letter_publishing import LetterPublishing, LettersState, publishing_letters
 from jobs.runtime.metrics import MetricsServer
 from jobs.runtime.open_stream import OpenStream
-from jobs.runtime.opening import connect_catalog, decide_start, opened
+from jobs.runtime.opening import TopicsAwaitedError, connect_catalog, decide_start, opened
 from jobs.runtime.query import StreamQuery
 from jobs.runtime.redaction import redacted
 from jobs.runtime.signals import deferred_signals
@@ -110,7 +110,7 @@ class StreamRunner:
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
             self._beater.change(epoch=stream.epoch)
             self._unknown = UnknownFieldsNote(stream.folder.root, self._spec.config_hash)
-            self._beater.work.opened(stream.begin.offsets)
+            self._beater.work.opened(stream.begin.offsets, stream.recovered)
             with (
                 LagWatch(self._spec, settings, self._beater) as watch,
                 self._publishing(settings),
@@ -240,7 +240,8 @@ class StreamRunner:
 
     def _wait_for(self, problem: Exception) -> None:
         self._retries += 1
-        pause = min(_LONGEST_RETRY_SECONDS, 2.0 ** (self._retries - 1))
+        longest = _NO_TOPIC_SECONDS if isinstance(problem, TopicsAwaitedError) else _LONGEST_RETRY_SECONDS
+        pause = min(longest, 2.0 ** (self._retries - 1))
         message = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
         said = redacted(self._settings, message)
         log.warning("away, tries again in %.0f s: %s", pause, said)

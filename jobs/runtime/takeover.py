@@ -126,13 +126,14 @@ def recover(stream: OpenStream, catalog: Catalog) -> None:
         except FileNotFoundError:
             # A driver that was taken over wakes up and clears away its own. It can commit nothing since the claims.
             continue
-        _recover_from(content, stream, catalog)
+        stream.recovered += _recover_from(content, stream, catalog)
         step("before_record_goes")
         remove_durably(record)
     step("after_recovery")
 
 
-def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
+def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
+    """Commit what a record says is missing; returns whether anything was, and is there now."""
     stream_id = stream.spec.stream
     targets = dict(stream.targets)
     for name in Pending.names(content):
@@ -141,7 +142,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
         # The spec was changed since: what was decided under the old one goes where the old one said.
         if not catalog.table_exists(name):
             log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, name)
-            return
+            return False
         targets[name] = Target(catalog, name, stream_id)
         targets[name].read()
     pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
@@ -150,22 +151,23 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> None:
     names = lacking(pending.batch, pending.targets, stamps, anchor)
     if names is None:
         log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
-        return
+        return False
     for name in names:
         target, planned = targets[name], pending.targets[name]
         if planned.spec_is_gone and planned.seen.uuid == target.uuid:
             log.warning(_NO_LONGER_FIT, stream_id, name)
-            return
+            return False
         io = target.table.io
         lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
         if lost:
             log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
-            return
+            return False
         stream.lease.verify()
         stamp = planned.stamp.under(stream.epoch)
         outcome = target.commit(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
         if outcome is Outcome.RUN_AGAIN:
             log.warning(_NO_LONGER_FIT, stream_id, name)
-            return
+            return False
         log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
         step("after_recovery_commit")
+    return bool(names)

@@ -106,10 +106,10 @@ class Restart(SpecModel):
     """How a driver that ended with an error is started again: at once, then later and later, then not any more.
 
     Args:
-        max_restarts: How often in a row, without a stable time in between.
+        max_restarts: How often in a row, without a committed batch or a stable time in between.
         first_delay: Before the second restart in a row; doubles with each further one.
         longest_delay: The most that a delay grows to.
-        stable_after: A driver that ran this long, and committed, starts the count anew.
+        stable_after: A driver that ran this long starts the count anew, as one does that has committed a batch.
     """
 
     max_restarts: NonNegativeInt = 7

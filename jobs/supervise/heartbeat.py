@@ -83,6 +83,7 @@ class Work(msgspec.Struct, frozen=True):
 
     Attributes:
         batch: The number of the newest batch that committed something; None before the first.
+        recovered: Batches of earlier drivers that were committed from their pending records.
         busy_since: When the batch at hand began; None between batches. Seconds since 1970.
         commit_seconds, batch_seconds: Sums over all batches.
         last_commit_seconds, last_batch_seconds: Of the newest batch.
@@ -101,6 +102,7 @@ class Work(msgspec.Struct, frozen=True):
 
     batch: int | None = None
     batches: int = 0
+    recovered: int = 0
     busy_since: float | None = None
     read: int = 0
     landed: int = 0
@@ -123,6 +125,11 @@ class Work(msgspec.Struct, frozen=True):
     reasons: dict[str, int] = {}
     recent: Recent = Recent()
     unknown_fields: dict[str, int] = {}
+
+    @property
+    def got_on(self) -> bool:
+        """Whether the driver has committed a batch, of its own or of one before it."""
+        return self.batches + self.recovered > 0
 
     @property
     def total_lag(self) -> int | None:

@@ -26,7 +26,7 @@ class Launch(msgspec.Struct, frozen=True):
         attempt: Grows by one with every launch.
         generation: Of the configuration that was launched.
         file: The stream's file as it was found, for messages; its text is kept as `launched.yaml`.
-        failures: How many launches before this one failed in a row without a stable time in between.
+        failures: How many launches before this one failed in a row without getting anywhere in between.
         at: Seconds since 1970.
         reason: Why it was launched, as the operator or the supervisor said it.
     """
@@ -56,9 +56,11 @@ def write_launch(folder: Path, launch: Launch, spec_text: str) -> None:
 def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seconds: float) -> int:
     """How many launches failed in a row, the newest included; for a driver that is known to be gone.
 
-    A driver fails if it ends with an error, without a word, or because another took its stream: two deployments with
-    one catalog would otherwise take it from each other for ever, without a pause. One that was asked to end, or that
-    finished, did not fail. A stable time before the end starts the count anew.
+    A driver fails if it ends with an error, without a word, or because another took its stream. One that was asked to
+    end, or that finished, did not fail. What counts is progress, not how long it took: a driver that has committed a
+    batch starts the count anew, and so does one that ran for a stable time without a record to commit. A commit does
+    not where another driver took the stream: two deployments with one catalog would otherwise take it from each other
+    for ever, without a pause.
 
     Args:
         beat: The newest heartbeat, of whatever attempt.
@@ -71,4 +73,5 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
         return launch.failures + 1
     if beat.final and beat.state not in ("failed", "fenced"):
         return 0
-    return 1 if beat.beat_wall - beat.since >= stable_seconds else launch.failures + 1
+    got_on = beat.work.got_on and beat.state != "fenced"
+    return 1 if got_on or beat.beat_wall - beat.since >= stable_seconds else launch.failures + 1

@@ -37,12 +37,18 @@ class WorkLog:
         self._refused_before: int = 0
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
-    def opened(self, position: Positions) -> None:
-        """The stream was opened, and stands here; refusals are counted from 0 again."""
+    def opened(self, position: Positions, recovered: int = 0) -> None:
+        """The stream was opened, and stands here; refusals are counted from 0 again.
+
+        Args:
+            position: Where it stands.
+            recovered: Batches that were committed from pending records while it was opened.
+        """
         with self._guard:
             self._position = dict(position)
             self._refused_before = self._work.refusals
-            self._work = msgspec.structs.replace(self._work, position=by_topic(position))
+            recovered += self._work.recovered
+            self._work = msgspec.structs.replace(self._work, position=by_topic(position), recovered=recovered)
 
     def begun(self, now: float) -> None:
         """A batch began."""
@@ -79,6 +85,7 @@ class WorkLog:
             self._work = Work(
                 batch=batch.batch if committed else work.batch,
                 batches=work.batches + committed,
+                recovered=work.recovered,
                 busy_since=None,
                 read=work.read + counts.read,
                 landed=work.landed + counts.landed,

@@ -193,3 +193,22 @@ def test_a_stop_of_the_stream_is_the_driver_s_last_word(pipeline: Callable[..., 
     assert f"stream {made.stream} tolerates no failed record" in word.error.message
     wait_for(lambda: members(made) == [], "the end of the driver")
     assert made.landed().total() == 0
+
+
+@pytest.mark.timeout(200)
+def test_a_topic_that_comes_later_is_waited_for(pipeline: Callable[..., Pipeline]) -> None:
+    made = pipeline(topic=False)
+    made.write_spec(trigger=FAST)
+    done = made.control().start("the test begins", "tester")
+    try:
+        assert done.heartbeat is not None
+        assert (done.heartbeat.state, done.heartbeat.attempt) == ("retrying", 1)
+        assert f"topic {made.stream} does not exist" in done.sentence
+        made.create_topic()
+        made.produce({GOOD: 20})
+        made.wait_until_landed()
+        reaches(made, "the beat that tells", lambda beat: beat.work.landed == 20)
+        assert (made.beat().state, made.beat().error, made.beat().attempt) == ("running", None, 1)
+        made.assert_exactly_once()
+    finally:
+        made.control().stop("the test ends", "tester")

@@ -19,10 +19,11 @@ from jobs.runtime import drain, running
 from jobs.runtime import query as query_module
 from jobs.runtime.away import is_away
 from jobs.runtime.kafka_log import KafkaUnavailableError
+from jobs.runtime.opening import TopicsAwaitedError
 from jobs.runtime.query import StreamQuery, pause_after
 from jobs.runtime.task_results import BatchDone
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import LocalBrokerDown
+from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.supervise import beater as beater_module
 from jobs.supervise.beater import Beater
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
@@ -79,7 +80,8 @@ def test_the_pause_after_a_batch(trigger: Any, batch: BatchDone, took: float, be
         (PermissionError(errno.EACCES, "denied"), False),
         (FileNotFoundError(errno.ENOENT, "gone"), False),
         (ToleranceError("a record failed"), False),
-        (FrazilError("topic payments does not exist."), False),
+        (FrazilError("topic payments does not exist any more."), False),
+        (TopicsAwaitedError("topic payments does not exist."), True),
         (ValueError("a bug"), False),
     ],
     ids=repr,
@@ -355,3 +357,28 @@ def test_work_adds_up_over_openings_and_forgets_what_is_no_longer_recent() -> No
     # A batch that the targets had already counts as nothing.
     work.done(done(read=0, batch=5), {P: 50}, 1400.0, snapshot_id=3, dead_letter_snapshot_id=2, refusals=1)
     assert (work.work(1400.0).batches, work.work(1400.0).batch, work.work(1400.0).last_commit_at) == (2, 4, 1100.0)
+
+
+def test_a_batch_committed_from_a_record_is_told_and_stays_told() -> None:
+    work = WorkLog(1000.0)
+    assert not work.work(1000.0).got_on
+    work.opened({P: 5}, recovered=1)
+    work.opened({P: 5})
+    assert (work.work(1000.0).recovered, work.work(1000.0).got_on) == (1, True)
+    counts = {"snapshot_id": None, "dead_letter_snapshot_id": None, "refusals": 0}
+    work.done(done(), {P: 15}, 1001.0, **counts)
+    assert (work.work(1001.0).recovered, work.work(1001.0).batches) == (1, 1)
+
+
+def test_a_topic_that_is_not_there_yet_is_asked_for_every_ten_seconds(tmp_path: Path) -> None:
+    waited: list[float] = []
+    wishes: Any = SimpleNamespace(wait_while=lambda asked, seconds: waited.append(seconds))
+    nothing: Any = None
+    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    runner = running.StreamRunner(spec(), Settings.embedded(tmp_path), beater, wishes, nothing)
+    for _ in range(7):
+        runner._wait_for(TopicsAwaitedError("stream payments: topic payments does not exist.", fix="create it"))
+    assert waited == [1, 2, 4, 8, 10, 10, 10]
+    beat = beater.current()
+    assert beat.error is not None
+    assert (beat.state, beat.error.kind, beat.error.fix) == ("retrying", "away", "create it")
