@@ -22,6 +22,7 @@ Kind = Literal[
     "dead letters",
     "stop",
     "roll",
+    "keeper",
     "reset",
     "replay",
     "return",
@@ -37,12 +38,12 @@ class Step:
     Attributes:
         kind: The part of the protocol that it belongs to.
         holds: What must hold there, and what follows for whoever comes next.
-        process: Who passes it: the stream's driver, or the action that an operator or the supervisor gave.
+        process: Who passes it: the stream's driver, its keeper, or the action that an operator or the supervisor gave.
     """
 
     kind: Kind
     holds: str
-    process: Literal["driver", "action"] = "driver"
+    process: Literal["driver", "action", "keeper"] = "driver"
 
 
 STEPS: dict[str, Step] = {
@@ -82,6 +83,15 @@ STEPS: dict[str, Step] = {
     "between_drivers": Step("roll", "The old driver has ended and no new one is launched.", "action"),
     "after_launch_note": Step("roll", "The launch is noted, and no process was started for it.", "action"),
     "before_first_beat": Step("roll", "The new driver is started and noted; it goes on without the action.", "action"),
+    "keeper_saw_death": Step(
+        "keeper", "The driver is dead, and nothing was done about it; whoever looks next starts another.", "keeper"
+    ),
+    "keeper_before_launch": Step(
+        "keeper", "The control lock is held and nothing is written; the lock goes with its process.", "keeper"
+    ),
+    "keeper_after_launch": Step(
+        "keeper", "The next driver is started and noted; it goes on alone, and starts a keeper of its own.", "keeper"
+    ),
     "after_reset_claims": Step(
         "reset", "The tables are claimed for a reset; the old positions are in force.", "action"
     ),

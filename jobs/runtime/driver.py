@@ -36,6 +36,7 @@ from jobs.spec.settings import Settings, load_settings
 from jobs.steps import step
 from jobs.supervise.beater import Beater
 from jobs.supervise.heartbeat import LastError, State
+from jobs.supervise.keeper import Keeping, policy_of
 from jobs.supervise.launches import SPEC_FILE
 from jobs.supervise.wishes import Wishes
 
@@ -80,14 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     wishes = Wishes(folder, given.attempt)
     _listen(wishes)
-    with Beater(
-        folder,
-        spec.stream,
-        generation(spec, settings),
-        given.attempt,
-        driver_log(folder),
-        lambda: cap_output(driver_output(folder)),
-    ) as beater:
+    keeping = Keeping(folder, spec.stream, given.attempt, _arguments(given), policy_of(spec.restart))
+
+    def on_beat() -> None:
+        cap_output(driver_output(folder))
+        keeping.ensure()
+
+    with Beater(folder, spec.stream, generation(spec, settings), given.attempt, driver_log(folder), on_beat) as beater:
+        keeping.ensure()
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
         wishes.superseded = lambda: beater.superseded
         spark = SessionStart(lambda: _session(spec, settings), lambda: prepare_environment(settings))
@@ -107,6 +108,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             spark.end()
     return _EXITS[beater.state]
+
+
+def _arguments(given: argparse.Namespace) -> list[str]:
+    """What started this process, but for the attempt."""
+    settings = ["--settings", str(given.settings)] if given.settings else []
+    return ["--home", str(given.home), *settings, "--stream", given.stream]
 
 
 def _is_held(folder: Path, spec: StreamSpec, settings: Settings) -> bool:

@@ -15,9 +15,8 @@ from jobs.runtime.open_stream import StreamFolder, stream_folder
 from jobs.runtime.private import private_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.supervise.control import read_control
+from jobs.supervise.control import LOCK, read_control
 from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.lifecycle import LOCK
 
 _LOCK_SECONDS = 20.0
 

@@ -11,7 +11,8 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import UI_ADDRESS, Settings
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
-_WATCHING = {"description", "owner", "freshness", "slo", "restart", "maintenance"}
+# How it is started again is one: its keeper does so by what was launched.
+_WATCHING = {"description", "owner", "freshness", "slo", "maintenance"}
 
 
 def generation(spec: StreamSpec, settings: Settings) -> str:

@@ -15,6 +15,8 @@ from jobs.runtime.durable import write_durably
 from jobs.runtime.private import private_folder
 
 FILE = "control.json"
+# Held for writing what control actions write; made if needed, and stays.
+LOCK = "control.lock"
 Wish = Literal["running", "paused", "stopped"]
 
 

@@ -95,7 +95,7 @@ def launched(
     try:
         # Nothing may interrupt between the start and the note of who was started.
         with deferred_signals():
-            launching = _start(folder, launch, stream, [*command, *arguments])
+            launching = _start(folder, launch, stream, command, arguments)
         yield launching
     except BaseException:
         with deferred_signals():
@@ -181,7 +181,7 @@ def tail(path: Path) -> str:
         return f"    ({problem.strerror})"
 
 
-def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str]) -> Launching:
+def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str], arguments: Sequence[str]) -> Launching:
     output = folder / OUTPUT
     private_folder(output.parent)
     root = str(Path(jobs.__path__[0]).resolve().parent)
@@ -190,8 +190,14 @@ def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str]) ->
     with open(output, "ab", opener=private_opener) as file:
         try:
             process = subprocess.Popen(
-                command,
-                env={**os.environ, "PYTHONPATH": path, MARK: mark_of(stream, launch.attempt)},
+                [*command, *arguments],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": path,
+                    MARK: mark_of(stream, launch.attempt),
+                    # Its keeper starts the next one as this one was started.
+                    COMMAND_VARIABLE: shlex.join(command),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

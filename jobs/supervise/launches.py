@@ -19,6 +19,20 @@ FILE = "launch.json"
 SPEC_FILE = "launched.yaml"
 
 
+class KeptRestart(msgspec.Struct, frozen=True):
+    """A driver that its keeper started.
+
+    Attributes:
+        attempt: Its launch.
+        at: Seconds since 1970.
+        why: What had become of the driver before it.
+    """
+
+    attempt: int
+    at: float
+    why: str
+
+
 class Launch(msgspec.Struct, frozen=True):
     """One launch.
 
@@ -28,7 +42,9 @@ class Launch(msgspec.Struct, frozen=True):
         file: The stream's file as it was found, for messages; its text is kept as `launched.yaml`.
         failures: How many launches before this one failed in a row without getting anywhere in between.
         at: Seconds since 1970.
-        reason: Why it was launched, as the operator or the supervisor said it.
+        reason: Why it was launched, as the operator, the supervisor or the keeper said it.
+        kept: How many launches of the stream were its keepers', ever.
+        kept_newest: The newest of them, in their order.
     """
 
     attempt: int
@@ -37,6 +53,8 @@ class Launch(msgspec.Struct, frozen=True):
     failures: int
     at: float
     reason: str = ""
+    kept: int = 0
+    kept_newest: tuple[KeptRestart, ...] = ()
 
 
 def read_launch(folder: Path) -> Launch | None:
@@ -75,3 +93,11 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
         return 0
     got_on = beat.work.got_on and beat.state != "fenced"
     return 1 if got_on or beat.beat_wall - beat.since >= stable_seconds else launch.failures + 1
+
+
+def pause_before(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait before a start after so many failures in a row: 0, then `first`, doubling up to `longest`."""
+    if failures <= 1:
+        return 0.0
+    # 60 doublings of the shortest pause are longer than any that can be configured.
+    return min(first * 2.0 ** min(failures - 2, 60), longest)

@@ -20,7 +20,7 @@ from jobs.runtime.redaction import redacted
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import load_settings
 from jobs.steps import step
-from jobs.supervise.control import Control, Wish, read_control, write_control
+from jobs.supervise.control import LOCK, Control, Wish, read_control, write_control
 from jobs.supervise.driver_process import Driver, find_driver
 from jobs.supervise.ending import Patience, end_driver, end_leftovers, wait
 from jobs.supervise.heartbeat import Heartbeat
@@ -28,8 +28,6 @@ from jobs.supervise.launcher import Launching, await_ready, last_word, launched
 from jobs.supervise.launches import Launch, failures_in_a_row
 from jobs.supervise.situation import Situation, look
 from jobs.supervise.wanted import Configuration, configuration
-
-LOCK = "control.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +193,8 @@ class Lifecycle:
             failures=failures_in_a_row(now.launch, now.beat, stable) if count_failures and same else 0,
             at=time.time(),
             reason=reason,
+            kept=now.launch.kept if now.launch is not None else 0,
+            kept_newest=now.launch.kept_newest if now.launch is not None else (),
         )
         settings = ["--settings", str(self._settings_file)] if self._settings_file else []
         arguments = ["--home", str(self._home), *settings, "--stream", self._stream, "--attempt", str(launch.attempt)]

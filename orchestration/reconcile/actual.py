@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
 from jobs.errors import FrazilError
+from jobs.runtime.boot import boot_id
 from jobs.runtime.lease import Lease
 from jobs.runtime.lease_record import LeaseRecord
+from jobs.runtime.processes import is_alive
 from jobs.runtime.unknown_fields import read_unknown_fields
+from jobs.supervise.driver_process import ProcessNote, read_note
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.launches import read_launch
+from jobs.supervise.keeper_note import find_keeper
+from jobs.supervise.launches import Launch, read_launch
 from orchestration.reconcile.facts import Actual, LeaseFacts, LeaseState
 
 
@@ -39,6 +44,7 @@ def read_actual(
         return Actual(beat=_beat(folder), process=_lives(_beat(folder)), problem=problem.message, fix=problem.fix)
     except OSError as problem:
         return Actual(problem=f"the state folder {folder} cannot be read: {problem.strerror}", fix=f"ls -l {folder}")
+    note = read_note(folder) if launch is not None else None
     if launched_for is None:
         launched_for = max(0.0, time.time() - launch.at) if launch else 0.0
     return Actual(
@@ -50,7 +56,21 @@ def read_actual(
         launched_for=launched_for,
         down_for=down_for,
         unknown_fields=read_unknown_fields(folder),
+        keeper=_keeper(folder, launch),
+        unstarted=launch is not None and _is_unstarted(launch, note),
     )
+
+
+def _keeper(folder: Path, launch: Launch | None) -> int | None:
+    note = find_keeper(folder, launch.attempt) if launch is not None else None
+    return note.pid if note is not None else None
+
+
+def _is_unstarted(launch: Launch, note: ProcessNote | None) -> bool:
+    if note is None or note.attempt < launch.attempt:
+        return True
+    here = (note.boot, note.host) == (boot_id(), socket.gethostname())
+    return here and not is_alive(note.pid, note.started)
 
 
 def _beat(folder: Path) -> Heartbeat | None:

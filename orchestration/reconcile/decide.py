@@ -6,7 +6,15 @@ this function, but the lease's epoch: the claims in the tables refuse whoever is
 
 from __future__ import annotations
 
-from orchestration.reconcile.facts import START_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
+from orchestration.reconcile.facts import (
+    START_SECONDS,
+    UNHELD_SECONDS,
+    UNSTARTED_SECONDS,
+    Action,
+    Actual,
+    Decision,
+    Desired,
+)
 from orchestration.reconcile.progress import stalled
 from orchestration.reconcile.without_driver import fix_of, in_seconds, problem_of, without_driver
 
@@ -35,7 +43,7 @@ def decide(desired: Desired, actual: Actual, now: float) -> Decision:
         return Decision(Action.HALT, f"{actual.problem.rstrip('.')}{lives}.", actual.fix)
     if actual.driver_lives and not actual.frozen:
         return _with_driver(desired, actual, now)
-    if actual.awaited and actual.launched_for < START_SECONDS and actual.launch is not None:
+    if actual.awaited and actual.launch is not None and actual.launched_for < _patience(actual):
         return Decision(
             Action.WAIT,
             f"attempt {actual.launch.attempt} was launched {in_seconds(actual.launched_for)} ago and has not said "
@@ -44,6 +52,11 @@ def decide(desired: Desired, actual: Actual, now: float) -> Decision:
     if actual.lease.state == "live":
         return _with_holder(desired, actual)
     return without_driver(desired, actual, now)
+
+
+def _patience(actual: Actual) -> float:
+    """For how long a launch is left to say something."""
+    return UNSTARTED_SECONDS if actual.unstarted else START_SECONDS
 
 
 def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:

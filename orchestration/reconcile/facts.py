@@ -21,6 +21,10 @@ START_SECONDS = 90.0
 STALLED_SECONDS = 600.0
 # A driver whose lease was taken or has run out notices within a beat of it.
 UNHELD_SECONDS = 90.0
+# A keeper launches within a second or two, ending what its driver left behind included; after so long it hangs.
+KEEPER_SECONDS = 20.0
+# Who launches notes the process at once; after so long nobody is about to.
+UNSTARTED_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class Actual:
             kept count, and then the wall clock has to do.
         unheld_for: Seconds for which a driver has been seen at work without the lease, as far as somebody kept count.
         unknown_fields: Keys that the schema does not declare, as the newest configuration met them.
+        keeper: The process of the newest launch's keeper, if it lives on this host.
+        unstarted: No process was noted for the newest launch, or it is known to be gone.
         problem: A file of the state folder that cannot be read, in a sentence; `fix` is the next command.
     """
 
@@ -98,6 +104,8 @@ class Actual:
     down_for: float | None = None
     unheld_for: float = 0.0
     unknown_fields: UnknownFields | None = None
+    keeper: int | None = None
+    unstarted: bool = False
     problem: str = ""
     fix: str | None = None
 
@@ -143,6 +151,11 @@ class Actual:
     def awaited(self) -> bool:
         """Whether a launch has not had its first beat."""
         return self.launch is not None and (self.beat is None or self.beat.attempt < self.launch.attempt)
+
+    @property
+    def kept(self) -> bool:
+        """Whether a keeper starts the driver again that is gone: one that has not said its last word."""
+        return self.keeper is not None and (self.awaited or (self.beat is not None and not self.beat.final))
 
 
 class Action(StrEnum):

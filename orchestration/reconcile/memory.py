@@ -40,6 +40,7 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
         lag: A checksum of the lags last reported; `lag_at`: when.
         state: A checksum of the state last reported; `state_at`: when any was reported.
         checks: Of what each check said last, a short checksum; `checks_at`: when they were reported.
+        kept: How many restarts by the stream's keepers were told; `kept_at`: when.
         looked_at: When the lag of a stream whose driver does not say was last asked for; `waiting` records waited at
             `waiting_at`.
         through: The latest time that its table is known to have been complete through, under this attempt.
@@ -66,6 +67,8 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     state_at: int = msgspec.field(default=0, name="ta")
     checks: list[int] = msgspec.field(default_factory=list, name="c")
     checks_at: int = msgspec.field(default=0, name="ca")
+    kept: int | None = msgspec.field(default=None, name="p")
+    kept_at: int = msgspec.field(default=0, name="pa")
     looked_at: int = msgspec.field(default=0, name="k")
     waiting: int | None = msgspec.field(default=None, name="kw")
     waiting_at: int = msgspec.field(default=0, name="ka")

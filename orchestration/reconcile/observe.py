@@ -17,6 +17,7 @@ from jobs.spec.settings import Settings
 from jobs.supervise.heartbeat import Heartbeat, Offsets
 from orchestration.letter_facts import replays_mark
 from orchestration.reconcile.facts import Actual
+from orchestration.reconcile.kept import keeper_events, keeper_restarts
 from orchestration.reconcile.lookups import Lookups, TableFacts
 from orchestration.reconcile.memory import CHANGED_SECONDS, StreamMemory, checksum, due
 from orchestration.reconcile.progress import complete_through
@@ -90,6 +91,7 @@ def stream_events(
     report, facts = _of_table(spec, key, actual, stands, lag, memory, lookups, now)
     if report is not None:
         yield report
+    yield from keeper_events(key, actual, memory, now)
     yield from _of_dead_letters(spec, settings, actual, stands, memory, lookups, now)
     yield from _lags(spec, beat, lag, memory, now)
     told = list(_news(found, memory, now))
@@ -239,7 +241,7 @@ def _facts(facts: TableFacts | None) -> dict[str, Any]:
 
 def _work(actual: Actual, lag: Lag | None) -> dict[str, Any]:
     """What the driver did; how far the stream is behind, and when that was looked up."""
-    told: dict[str, Any] = {}
+    told = keeper_restarts(actual.launch)
     if lag is not None:
         told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}
         if lag.undecided is not None:

@@ -28,7 +28,7 @@ def reconcile_sensor() -> dg.SensorDefinition:
         description=(
             "Keeps streams as their files and their operators want them: starts drivers that are gone, rolls out "
             "changed files, ends drivers of streams without a file. Reports new snapshots, lag and checks. Streams "
-            "run on while it is off, but nothing restarts them."
+            "run on while it is off; one that is killed is started again by its keeper, one that fails by nobody."
         ),
     )
     def frazil_reconcile(context: dg.SensorEvaluationContext, deployment: DeploymentResource) -> dg.SensorResult:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.supervise.launches import failures_in_a_row
-from orchestration.reconcile.facts import START_SECONDS, Action, Actual, Decision, Desired
+from jobs.supervise.launches import failures_in_a_row, pause_before
+from orchestration.reconcile.facts import KEEPER_SECONDS, START_SECONDS, Action, Actual, Decision, Desired
 
 _ELSEWHERE = "another deployment, or another host, seems to take it time and again"
 
@@ -75,7 +75,8 @@ def _after_an_end(desired: Desired, actual: Actual, now: float, ended: str) -> D
         )
     if fenced and failures > 1:
         ended = f"{ended}; {_ELSEWHERE}"
-    left = backoff_seconds(desired, failures) - down_for(actual, now)
+    down = down_for(actual, now)
+    left = backoff_seconds(desired, failures) - down
     if left > 0:
         return Decision(
             Action.BACKOFF,
@@ -84,17 +85,17 @@ def _after_an_end(desired: Desired, actual: Actual, now: float, ended: str) -> D
             seconds=left,
             failures=failures,
         )
+    if actual.kept and left + KEEPER_SECONDS > 0:
+        return Decision(
+            Action.WAIT, f"{ended}; its keeper (process {actual.keeper}) starts it again", failures=failures
+        )
     return Decision(Action.START, ended, failures=failures)
 
 
 def backoff_seconds(desired: Desired, failures: int) -> float:
     """How long to wait after this many failures in a row: 0, then `first_delay`, doubling up to `longest_delay`."""
-    if failures <= 1:
-        return 0.0
     restart = desired.restart
-    # 60 doublings of the shortest delay are longer than any that can be configured.
-    grown = restart.first_delay.total_seconds() * 2.0 ** min(failures - 2, 60)
-    return min(grown, restart.longest_delay.total_seconds())
+    return pause_before(failures, restart.first_delay.total_seconds(), restart.longest_delay.total_seconds())
 
 
 def down_for(actual: Actual, now: float) -> float:
@@ -109,6 +110,8 @@ def down_for(actual: Actual, now: float) -> float:
 def _ended(actual: Actual) -> str:
     beat, launch = actual.beat, actual.launch
     if launch is not None and actual.awaited:
+        if actual.unstarted:
+            return f"attempt {launch.attempt} ended before it said anything, or was never started"
         return f"attempt {launch.attempt} did not say anything within {START_SECONDS:.0f} s"
     if beat is None:
         return "no driver has run"

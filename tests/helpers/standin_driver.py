@@ -4,7 +4,8 @@ It takes the lease, writes heartbeats, and obeys the control file and SIGTERM, i
 a JVM. `STANDIN` in its environment, words separated by commas, makes it misbehave: `die` at once with a line on
 standard error; `silent`: never beat; `deaf`: ignore the control file and SIGTERM; `grandchild`: leave a process in a
 group of its own that ignores SIGTERM; `fail`: end with an error after the first beat; `operator`: the same with one
-that only an operator can answer; `slow`: stay `starting`.
+that only an operator can answer; `slow`: stay `starting`; `kept`: have a keeper; `lands`: say that it has
+committed a batch.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+from jobs.commit.stamp_parts import Counts
 from jobs.runtime.lease import Lease, LeaseHeldError
 from jobs.runtime.open_stream import stream_folder
+from jobs.runtime.task_results import BatchDone
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
 from jobs.supervise.beater import Beater
 from jobs.supervise.control import read_control
 from jobs.supervise.heartbeat import LastError
+from jobs.supervise.keeper import Keeping, policy_of
 from jobs.supervise.launches import SPEC_FILE
 
 _POLL_SECONDS = 0.02
@@ -49,7 +53,15 @@ def main() -> int:
     spec = load_stream(folder / SPEC_FILE)
     lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds())
     log = folder / "logs" / "driver.log"
-    with Beater(folder, spec.stream, generation(spec, settings), options.attempt, log) as beater:
+    arguments = ["--home", str(options.home), "--stream", options.stream]
+    keeping = Keeping(folder, spec.stream, options.attempt, arguments, policy_of(spec.restart))
+    on_beat = keeping.ensure if "kept" in how else lambda: None
+    with Beater(folder, spec.stream, generation(spec, settings), options.attempt, log, on_beat) as beater:
+        on_beat()
+        if "lands" in how:
+            counts = {"snapshot_id": None, "dead_letter_snapshot_id": None, "refusals": 0}
+            landed = BatchDone(0, Counts(read=1, landed=1), 0.1, 0.1, 0.1, {}, None)
+            beater.work.done(landed, {}, time.time(), **counts)
         try:
             beater.change(epoch=lease.acquire(above=0))
         except LeaseHeldError as held:

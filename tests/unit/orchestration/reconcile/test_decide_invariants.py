@@ -9,9 +9,9 @@ from jobs.spec.models import Restart
 from jobs.supervise.control import Control
 from jobs.supervise.heartbeat import FINAL, LastError, Work
 from orchestration.reconcile.decide import decide
-from orchestration.reconcile.facts import Action, Actual, Desired, LeaseFacts
+from orchestration.reconcile.facts import KEEPER_SECONDS, Action, Actual, Desired, LeaseFacts
 from orchestration.reconcile.memory import StreamMemory
-from orchestration.reconcile.without_driver import backoff_seconds
+from orchestration.reconcile.without_driver import backoff_seconds, down_for
 from tests.unit.orchestration.reconcile.made import GENERATION, NOW, OTHER, beat, desired, failed, gone, launch
 
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]
@@ -56,6 +56,8 @@ actuals = st.builds(
     launched_for=ages,
     down_for=st.none() | ages,
     unheld_for=ages,
+    keeper=st.none() | st.just(9),
+    unstarted=st.booleans(),
     problem=st.sampled_from(["", "", "", "lease-00000001.json is no lease"]),
 )
 desireds = st.builds(
@@ -91,6 +93,10 @@ def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float
         assert there.driver_lives or (there.beat is not None and there.beat.final)
         assert wanted.file == "valid" or (decision.ends and wanted.file == "invalid")
         assert wanted.control.wish != "stopped"
+    if "its keeper" in decision.sentence:
+        assert decision.action is Action.WAIT
+        assert there.keeper is not None
+        assert down_for(there, now) < backoff_seconds(wanted, decision.failures) + KEEPER_SECONDS
     if there.problem:
         assert decision.action is Action.HALT
     if decision.action is Action.HALT:

@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from jobs.spec.models import Freshness
+from jobs.supervise.launches import KeptRestart, read_launch, write_launch
 from orchestration.reconcile.memory import due
 from orchestration.reconcile.observe import report_seconds
 from tests.unit.orchestration.reconcile.made import NOW
@@ -190,3 +191,53 @@ def test_a_clock_that_is_set_back_does_not_silence_the_reports(orders: World) ->
 def test_the_supervisor_tells_of_itself_every_two_minutes(orders: World) -> None:
     key = dg.AssetKey(["frazil", "supervisor"])
     assert [len(told(orders.tick(NOW + seconds), key)) for seconds in (0, 10, 110, 120, 230, 240)] == [1, 0, 0, 1, 0, 1]
+
+
+def test_what_a_keeper_did_is_told_once_and_stays_in_the_metadata(orders: World) -> None:
+    def kept(*whys: str, total: int, now: float) -> list[dg.AssetObservation]:
+        orders.drive("orders", now=now, work=work(snapshot_id=int(now)))
+        launch = read_launch(orders.folder("orders"))
+        assert launch is not None
+        newest = tuple(KeptRestart(number, now - 3, why) for number, why in enumerate(whys, start=2))
+        noted = msgspec.structs.replace(launch, kept=total, kept_newest=newest)
+        write_launch(orders.folder("orders"), noted, orders.file("orders").read_text())
+        tick = orders.tick(now)
+        return [each for each in events(tick, dg.AssetObservation) if "keeper" in (each.description or "")]
+
+    assert kept(total=0, now=NOW) == []
+    (once,) = kept("attempt 1 (process 7) ended without a last word", total=1, now=NOW + 10)
+    assert once.asset_key == SINK
+    assert once.description == ("Its keeper started the driver again: attempt 1 (process 7) ended without a last word.")
+    assert values(once) == {
+        "keeper_restarts": 1,
+        "keeper_restarted_at": NOW + 7,
+        "keeper_restarted_why": "attempt 1 (process 7) ended without a last word",
+        "restarts": 1,
+        "attempt": 1,
+    }
+    assert kept("one", total=1, now=NOW + 50) == []
+    assert kept("one", "two", "three", total=3, now=NOW + 60)[0].description == (
+        "Its keeper started the driver again 2 times: two; three."
+    )
+    assert kept("four", total=4, now=NOW + 70) == [], "one that crashes again and again is gathered"
+    assert len(kept("four", total=4, now=NOW + 95)) == 1
+    at = NOW + 500
+    orders.drive("orders", now=at, work=work(snapshot_id=9, lag_at=at, valid_through_ms=through(at)))
+    launch = read_launch(orders.folder("orders"))
+    assert launch is not None
+    again = msgspec.structs.replace(launch, kept=4, kept_newest=(KeptRestart(2, NOW, "four"),))
+    write_launch(orders.folder("orders"), again, orders.file("orders").read_text())
+    (sink,) = told(orders.tick(NOW + 500), SINK)
+    assert (values(sink)["keeper_restarts"], values(sink)["keeper_restarted_why"]) == (4, "four")
+
+
+def test_a_launch_of_the_release_before_is_read(orders: World) -> None:
+    orders.drive("orders", now=NOW, work=work())
+    path = orders.folder("orders") / "launch.json"
+    document = msgspec.json.decode(path.read_bytes())
+    del document["kept"], document["kept_newest"]
+    path.write_bytes(msgspec.json.encode(document))
+    launch = read_launch(orders.folder("orders"))
+    assert launch is not None
+    assert (launch.attempt, launch.kept, launch.kept_newest) == (1, 0, ())
+    assert told(orders.tick(NOW), SINK)

@@ -1,0 +1,103 @@
+"""A driver's care for its keeper: the small process beside it that starts it again at once when it is killed.
+
+A driver sees to it that it has a keeper, with every beat, and the keeper to it that there is a driver. So either may be
+killed; only if both are, within the two seconds between two beats, it takes the supervisor to start the stream again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobs.runtime.processes import start_time
+from jobs.supervise.ending import MARK
+from jobs.supervise.keeper_note import read_keeper
+from jobs.supervise.keeping import Policy
+
+if TYPE_CHECKING:
+    from jobs.spec.models import Restart
+
+log = logging.getLogger(__name__)
+
+SWITCH = "FRAZIL_KEEPER"
+_AGAIN_SECONDS = 10.0
+
+
+def policy_of(restart: Restart) -> Policy:
+    """`restart` of a stream's file as a keeper takes it."""
+    return Policy(
+        restart.max_restarts,
+        restart.first_delay.total_seconds(),
+        restart.longest_delay.total_seconds(),
+        restart.stable_after.total_seconds(),
+    )
+
+
+class Keeping:
+    """Sees to it that a driver has a keeper. Made early: the keeper gets the environment as it was then.
+
+    With `FRAZIL_KEEPER=off` there is none, as where a container that is started again does the same.
+
+    Args:
+        folder: The stream's state folder.
+        stream: The stream's id.
+        attempt: The driver's own.
+        arguments: What a driver is started with, but for its attempt.
+        policy: When it is started again.
+    """
+
+    def __init__(self, folder: Path, stream: str, attempt: int, arguments: Sequence[str], policy: Policy) -> None:
+        self.on: bool = os.environ.get(SWITCH, "").strip().lower() not in ("off", "no", "false", "0")
+        pid = os.getpid()
+        self._folder: Path = folder
+        self._order: str = json.dumps(
+            {
+                "folder": str(folder),
+                "stream": stream,
+                "attempt": attempt,
+                "pid": pid,
+                "started": start_time(pid),
+                "arguments": list(arguments),
+                "policy": msgspec.to_builtins(policy),
+            }
+        )
+        root = str(Path(__file__).resolve().parents[2])
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        path = os.pathsep.join(filter(None, paths if root in paths else [root, *paths]))
+        environment = {name: value for name, value in os.environ.items() if name != MARK}
+        self._environment: Mapping[str, str] = environment | {"PYTHONPATH": path}
+        self._child: subprocess.Popen[bytes] | None = None
+        self._not_before: float = 0.0
+
+    def ensure(self) -> None:
+        """Start a keeper unless one lives; to be asked with every beat."""
+        if not self.on or (self._child is not None and self._child.poll() is None):
+            return
+        if time.monotonic() < self._not_before:
+            return
+        note = read_keeper(self._folder)
+        if note is not None and note.lives():
+            return
+        # One that ends as soon as it was started is not tried with every beat.
+        self._not_before = time.monotonic() + (_AGAIN_SECONDS if self._child is not None else 0.0)
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "jobs.supervise.keeper_process", self._order],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                close_fds=True,
+            )
+        except OSError as problem:
+            # A stream without a keeper is started again by the supervisor.
+            log.warning("no keeper could be started: %s", problem)
+            self._not_before = time.monotonic() + 60 * _AGAIN_SECONDS

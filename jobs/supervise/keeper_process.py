@@ -1,0 +1,94 @@
+"""A keeper's process: `python -m jobs.supervise.keeper_process ORDER`, started by the driver that it keeps.
+
+While the driver runs it only waits, with a few megabytes: it imports little. What it needs to judge, and to launch, is
+imported when something has happened. There is one per stream at most, by a lock that goes with its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from jobs.runtime.processes import is_alive
+from jobs.supervise.keeper_note import own_file, write_keeper
+
+LOCK = "keeper.lock"
+_LOOK_SECONDS = 1.0
+# A driver beats every two seconds; one that is silent for so long is looked at more closely.
+_QUIET_SECONDS = 15.0
+
+
+def main() -> int:
+    """Keep a driver until that is nobody's wish any more; returns the exit status."""
+    order: dict[str, Any] = json.loads(sys.argv[1])
+    folder = Path(order["folder"])
+    with open(folder / LOCK, "a", opener=own_file) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        with contextlib.suppress(OSError):
+            write_keeper(folder, int(order["attempt"]))
+        wait(folder, int(order["pid"]), str(order["started"]))
+        from jobs.supervise.kept_stream import KeptStream
+
+        kept = KeptStream(order)
+        while kept.look_after():
+            wait(folder, kept.pid, kept.started)
+    return 0
+
+
+def wait(folder: Path, pid: int, started: str) -> None:
+    """Wait until a driver has ended, has been silent for a while, or something was launched since.
+
+    Args:
+        folder: The stream's state folder.
+        pid, started: The driver's process.
+    """
+    launched, beaten = _changed(folder / "launch.json"), _changed(folder / "heartbeat.json")
+    heard = time.monotonic()
+    with contextlib.ExitStack() as opened:
+        ended = _end_of(pid, opened)
+        while is_alive(pid, started) and _changed(folder / "launch.json") == launched:
+            beat = _changed(folder / "heartbeat.json")
+            if beat != beaten:
+                beaten, heard = beat, time.monotonic()
+            if time.monotonic() - heard > _QUIET_SECONDS:
+                return
+            # Told by the kernel at once where it does that, and otherwise by looking.
+            if ended is not None:
+                ended.poll(_LOOK_SECONDS * 1000)
+            else:
+                time.sleep(_LOOK_SECONDS)
+
+
+def _end_of(pid: int, opened: contextlib.ExitStack) -> select.poll | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return None
+    opened.callback(os.close, descriptor)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return poll
+
+
+def _changed(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_ino
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""A driver killed under its keeper, and a frozen one: the next commit comes without any supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jobs.runtime.processes import session_members, start_time
+from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.keeper_note import find_keeper
+from jobs.supervise.launches import read_launch
+from tests.helpers.waiting import wait_for
+from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def kept(pipeline: Callable[..., Pipeline], request: pytest.FixtureRequest) -> Iterator[Pipeline]:
+    """A stream whose driver runs and is kept; whatever runs at the end of the test is ended."""
+    made = pipeline()
+    made.write_spec(trigger={"every": "1s"})
+    made.produce({GOOD: 30, TRUNCATED: 3, TOMBSTONE: 2})
+    made.control().start("the test begins", "tester")
+    try:
+        yield made
+    finally:
+        made.control().stop("the test ends", "tester")
+    assert session_members(made.beat().pid) == []
+
+
+def lands(made: Pipeline, attempt: int) -> Heartbeat:
+    """Wait until this attempt has committed a batch of its own and everything is landed."""
+    wait_for(lambda: (beat := made.beat()).attempt == attempt and beat.work.batches > 0, f"attempt {attempt} to commit")
+    made.wait_until_landed()
+    wait_for(lambda: find_keeper(made.folder().root, attempt), f"the keeper of attempt {attempt}")
+    return made.beat()
+
+
+def test_a_killed_driver_and_a_frozen_one_are_back_without_a_supervisor(kept: Pipeline) -> None:
+    first = lands(kept, 1)
+    os.kill(first.pid, signal.SIGKILL)
+    kept.produce({GOOD: 20, TRUNCATED: 2})
+    second = lands(kept, 2)
+    assert session_members(first.pid) == [], "the JVM of the killed driver went before the next one was launched"
+    launch = read_launch(kept.folder().root)
+    assert launch is not None
+    assert (launch.attempt, launch.kept, launch.failures) == (2, 1, 1)
+
+    os.kill(second.pid, signal.SIGSTOP)
+    frozen_at = time.monotonic()
+    kept.produce({GOOD: 20})
+    wait_for(lambda: start_time(second.pid) is None, "the frozen driver's end", 60)
+    assert time.monotonic() - frozen_at < 45
+    third = lands(kept, 3)
+    launch = read_launch(kept.folder().root)
+    assert launch is not None
+    assert "was frozen" in launch.reason
+    assert third.work.landed == 20
+    kept.assert_exactly_once()
