@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
 from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.processes import is_alive, session_members, was_given
+from jobs.spec.models import Restart
 from jobs.supervise.driver_process import ProcessNote, read_note
 from jobs.supervise.ending import MARK, mark_of
-from jobs.supervise.launcher import OUTPUT, driver_command
+from jobs.supervise.keeper import SWITCH, keeper_command, policy_of
+from jobs.supervise.launcher import COMMAND_VARIABLE, OUTPUT, driver_command
 from jobs.supervise.stream_control import Action, StreamControl
 
 _POLL_SECONDS = 0.01
@@ -40,7 +44,8 @@ def armed_command(arming: str) -> tuple[str, ...]:
     env = shutil.which("env")
     if env is None:
         raise FrazilError("There is no `env` on the PATH, which sets a driver's environment.")
-    return (env, f"FRAZIL_STEPS={arming}", *driver_command())
+    # Whatever dies here, it is the certificate that says what follows.
+    return (env, f"FRAZIL_STEPS={arming}", f"{SWITCH}=off", *driver_command())
 
 
 class Watch(threading.Thread):
@@ -109,6 +114,28 @@ class Watch(threading.Thread):
             self.join(_JOIN_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process of the certificate's that goes on beside it.
+
+    Attributes:
+        log: What it prints.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def died_at(self, step: str) -> bool:
+        """Whether it was killed at a step."""
+        killed = self.process.poll() == -signal.SIGKILL
+        return killed and f"step {step}: SIGKILL" in self.log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait(_JOIN_SECONDS)
+
+
 class Drivers:
     """The drivers of a certificate, one after another, started as an operator starts them.
 
@@ -174,18 +201,7 @@ class Drivers:
         """
         log = self._workspace.logs / f"{name}-{len(self._children)}.log"
         command = [sys.executable, "-m", "jobs.certify.act", name, "--folder", str(self._workspace.folder), *arguments]
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        with log.open("wb") as output:
-            child = subprocess.Popen(
-                command,
-                env={**os.environ, "PYTHONPATH": path, "FRAZIL_STEPS": steps, _MARK: self._workspace.name},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._children.append(child)
+        child = self._start(command, log, {"FRAZIL_STEPS": steps})
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(seconds)
         if child.poll() is None:
@@ -193,6 +209,37 @@ class Drivers:
             child.wait(_JOIN_SECONDS)
         self.remember()
         return child.returncode, log.read_text(errors="replace")
+
+    def start_keeper(self, kept: ProcessNote, steps: str, arming: str) -> Child:
+        """Start a keeper of a driver; it is a process of the certificate's, so that it dies where it has to.
+
+        Args:
+            kept: The driver.
+            steps: Armed in the keeper.
+            arming: Of the driver that it starts.
+        """
+        workspace = self._workspace
+        log = workspace.logs / f"keeper-{len(self._children)}.log"
+        home, settings = str(workspace.folder), str(workspace.settings_file)
+        arguments = ["--home", home, "--settings", settings, "--stream", STREAM]
+        command = keeper_command(self.folder, STREAM, kept.attempt, kept.pid, arguments, policy_of(Restart()))
+        driver = {COMMAND_VARIABLE: shlex.join(armed_command(arming))}
+        return Child(self._start(command, log, {"FRAZIL_STEPS": steps, **driver}), log)
+
+    def _start(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": path, _MARK: self._workspace.name, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._children.append(child)
+        return child
 
     def orphans(self, *, but: int | None = None) -> list[int]:
         """The living processes of drivers that should be gone: the drivers, their JVMs and those ones' workers.

@@ -18,12 +18,14 @@ from typing import Literal
 from jobs.errors import FrazilError
 from jobs.steps import STEPS as EVERY_STEP
 
-Manner = Literal["batch", "early", "moment", "early moment", "asleep", "stop", "roll", "reset"]
+Manner = Literal["batch", "early", "moment", "early moment", "asleep", "stop", "roll", "keeper", "reset"]
 
 RANDOM = "random"
 ASLEEP = "asleep"
+KEPT = "kept"
 EXTRA = {
     RANDOM: "Killed at a random moment: while it starts, while it works on a batch, or in between.",
+    KEPT: "Killed, and started again by its keeper, which is killed itself then.",
     ASLEEP: "Suspended past its lease while another driver takes over; woken, it commits nothing and ends.",
 }
 # Where a driver is put to sleep: the second is the worse, for it has just seen that the lease is its own.
@@ -46,7 +48,16 @@ STEPS = {name: step for name, step in EVERY_STEP.items() if step.kind not in _NO
 PASSES = {"inside_claim": 2, "after_reset_stamp": 3}
 _LONGEST_START_SECONDS = 14.0
 _LONGEST_WORK_SECONDS = 2.5
-_MANNERS: dict[str, Manner] = {"take over": "early", "recovery": "early", "stop": "stop", "roll": "roll"}
+_MANNERS: dict[str, Manner] = {
+    "take over": "early",
+    "recovery": "early",
+    "stop": "stop",
+    "roll": "roll",
+    "keeper": "keeper",
+    "reset": "reset",
+}
+# Those leave a driver behind that is the next trial's.
+LAUNCHING = frozenset({"roll", "keeper"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,7 @@ def chosen(steps: str) -> tuple[str, ...]:
     for word in filter(None, (each.strip() for each in steps.split(","))):
         word = word.replace(" ", "_").replace("-", "_")
         if word == "all":
-            found = [*STEPS, RANDOM, ASLEEP]
+            found = [*STEPS, *EXTRA]
         elif word == "commit":
             found = [name for name, step in STEPS.items() if step.kind in COMMIT_KINDS]
         elif word in kinds:
@@ -139,6 +150,9 @@ def _trials_of(step: str, runs: int, rng: random.Random) -> Iterable[Trial]:
             manner: Manner = "early moment" if run % 2 else "moment"
             longest = _LONGEST_START_SECONDS if run % 2 else _LONGEST_WORK_SECONDS
             yield Trial(0, step, manner, None, delay=round(rng.uniform(0.05, longest), 2))
+    elif step == KEPT:
+        for _ in range(seldom):
+            yield Trial(0, step, "keeper", None)
     elif step == ASLEEP:
         for run in range(seldom):
             # The second batch, so that the one before is known to have recovered.
@@ -147,7 +161,7 @@ def _trials_of(step: str, runs: int, rng: random.Random) -> Iterable[Trial]:
         for _ in range(runs):
             yield Trial(0, step, "batch", step, passes=2)
     else:
-        manner = "reset" if STEPS[step].kind == "reset" else _MANNERS[STEPS[step].kind]
+        manner = _MANNERS[STEPS[step].kind]
         for _ in range(seldom):
             yield Trial(0, step, manner, step, passes=rng.randint(1, PASSES.get(step, 1)))
 
@@ -165,8 +179,8 @@ def _woven(late: list[Trial], early: list[Trial], rng: random.Random) -> list[Tr
             index
             for index, each in enumerate(late)
             if index not in behind
-            # A roll may start the next driver itself, which has to be one that works.
-            and each.manner != "roll"
+            # A roll, or a keeper, may start the next driver itself, which has to be one that works.
+            and each.manner not in LAUNCHING
             and (each.step in LEAVES_A_RECORD or not needs_record)
         ]
         best = [index for index in free if spare[late[index].step] > 1]

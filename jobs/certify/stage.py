@@ -56,6 +56,7 @@ class Stage:
     Attributes:
         at: The number of the trial and its step.
         rolled: An action that rolls the stream has died, so it is to be given again.
+        floor: The greatest epoch before the next driver, where somebody else may have started that one.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Stage:
         self.drivers: Drivers = Drivers(workspace)
         self.at: tuple[int, str] = (0, "")
         self.rolled: bool = False
+        self.floor: int | None = None
         self._records: int = records
         self._tell: OnProgress = on_progress
         self._kills: list[_Kill] = []
@@ -79,7 +81,8 @@ class Stage:
             Its watch, and the greatest epoch before it.
         """
         self.say("records are produced")
-        floor = self.looking.epoch()
+        floor = self.looking.epoch() if self.floor is None else self.floor
+        self.floor = None
         self.load.produce(self._records)
         moment = trial is not None and trial.manner == "early moment"
         watch = self.drivers.watch(trial.delay if trial is not None and moment else None)

@@ -7,13 +7,14 @@ import time
 
 from jobs.certify.act import reset_to
 from jobs.certify.drivers import Watch, armed_command, command_argument
-from jobs.certify.plan import Trial
+from jobs.certify.plan import KEPT, Trial
 from jobs.certify.results import Result
 from jobs.certify.stage import ACTION_SECONDS, DEATH_SECONDS, END_SECONDS, Stage, TrialFailedError, last_line
 from jobs.certify.workspace import STREAM
 from jobs.commit.offsets import TopicPartition
 from jobs.runtime.lease import Lease
 from jobs.supervise.heartbeat import read_heartbeat
+from jobs.supervise.keeper_note import find_keeper
 
 _PASSED_OVER = 40
 
@@ -50,6 +51,8 @@ def make(stage: Stage, trial: Trial, result: Result, upcoming: Trial | None) -> 
             _die_of_stop(stage, trial, result, watch)
         case "roll":
             _die_of_roll(stage, trial, result, upcoming)
+        case "keeper":
+            _die_with_keeper(stage, trial, result, watch, upcoming)
         case "reset":
             _die_of_reset(stage, trial, result)
         case "asleep":
@@ -88,6 +91,30 @@ def _die_of_roll(stage: Stage, trial: Trial, result: Result, upcoming: Trial | N
     stage.die_as_action(trial, "roll", ["--command", command])
     stage.rolled = True
     stage.note_kill(result, None, epoch)
+
+
+def _die_with_keeper(stage: Stage, trial: Trial, result: Result, watch: Watch, upcoming: Trial | None) -> None:
+    """The driver is killed, and its keeper on the way to the next one, or behind it."""
+    note = watch.note
+    assert note is not None
+    stage.more()
+    steps = f"{trial.step}=kill" if trial.step != KEPT else ""
+    # Where the keeper starts the next driver before it dies, that one is the next trial's.
+    keeper = stage.drivers.start_keeper(note, steps, stage.arming(upcoming))
+    stage.wait(lambda: find_keeper(stage.drivers.folder, note.attempt) is not None, "its keeper", END_SECONDS)
+    epoch = stage.looking.epoch()
+    watch.kill()
+    stage.wait(lambda: watch.died_at is not None, "the driver's death", END_SECONDS)
+    if trial.step == KEPT:
+        stage.wait(lambda: stage.drivers.attempt > note.attempt, "its keeper to start another", END_SECONDS)
+        keeper.kill()
+    else:
+        stage.wait(lambda: keeper.process.poll() is not None, f"the keeper's death at {trial.step}", END_SECONDS)
+        if not keeper.died_at(trial.step):
+            raise TrialFailedError(f"The keeper ended, and not at {trial.step}: {last_line(keeper.log.read_text())}")
+    stage.drivers.remember()
+    stage.floor = epoch
+    stage.note_kill(result, watch, epoch)
 
 
 def _die_of_reset(stage: Stage, trial: Trial, result: Result) -> None:

@@ -42,6 +42,30 @@ def policy_of(restart: Restart) -> Policy:
     )
 
 
+def keeper_command(
+    folder: Path, stream: str, attempt: int, pid: int, arguments: Sequence[str], policy: Policy
+) -> tuple[str, ...]:
+    """What starts a keeper.
+
+    Args:
+        folder: The stream's state folder.
+        stream: The stream's id.
+        attempt: The launch that it keeps; `pid` its process.
+        arguments: What a driver is started with, but for its attempt.
+        policy: When it is started again.
+    """
+    order = {
+        "folder": str(folder),
+        "stream": stream,
+        "attempt": attempt,
+        "pid": pid,
+        "started": start_time(pid),
+        "arguments": list(arguments),
+        "policy": msgspec.to_builtins(policy),
+    }
+    return (sys.executable, "-m", "jobs.supervise.keeper_process", json.dumps(order))
+
+
 class Keeping:
     """Sees to it that a driver has a keeper. Made early: the keeper gets the environment as it was then.
 
@@ -57,19 +81,8 @@ class Keeping:
 
     def __init__(self, folder: Path, stream: str, attempt: int, arguments: Sequence[str], policy: Policy) -> None:
         self.on: bool = os.environ.get(SWITCH, "").strip().lower() not in ("off", "no", "false", "0")
-        pid = os.getpid()
         self._folder: Path = folder
-        self._order: str = json.dumps(
-            {
-                "folder": str(folder),
-                "stream": stream,
-                "attempt": attempt,
-                "pid": pid,
-                "started": start_time(pid),
-                "arguments": list(arguments),
-                "policy": msgspec.to_builtins(policy),
-            }
-        )
+        self._command: tuple[str, ...] = keeper_command(folder, stream, attempt, os.getpid(), arguments, policy)
         root = str(Path(__file__).resolve().parents[2])
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = os.pathsep.join(filter(None, paths if root in paths else [root, *paths]))
@@ -91,7 +104,7 @@ class Keeping:
         self._not_before = time.monotonic() + (_AGAIN_SECONDS if self._child is not None else 0.0)
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "jobs.supervise.keeper_process", self._order],
+                self._command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,

@@ -128,6 +128,15 @@ def test_a_short_certificate(certifying: Certifying) -> None:
     certifying.assert_nothing_left()
 
 
+def test_keepers_die_where_they_would_start_a_driver(certifying: Certifying) -> None:
+    steps = ("keeper_saw_death", "keeper_before_launch", "keeper_after_launch", "kept")
+    status, facts = certifying.run("--steps", "keeper,kept", "--runs", "1", "--seed", "14", "--records", "200")
+    assert status == 0, certifying.said()
+    assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
+    assert facts["recovery_seconds"]["measured"] == 4
+    certifying.assert_nothing_left()
+
+
 def test_a_doubled_row_fails_the_certificate(certifying: Certifying) -> None:
     enough = threading.Event()
     doubled: list[str] = []

@@ -17,7 +17,8 @@ from confluent_kafka import Producer
 from jobs.runtime.broker import LocalBroker
 from jobs.runtime.processes import session_members
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.launches import read_launch
+from jobs.supervise.keeper_note import find_keeper
+from jobs.supervise.launches import Launch, read_launch
 from orchestration.dagster_services import DagsterServices
 from resources.deployment import Deployment
 from tests.helpers.listening import Listening, listening
@@ -140,11 +141,16 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
     assert world.works(attempt=1).pid == first.pid
     wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
 
-    # The driver.
+    # The driver: its keeper starts another, and Dagster is told, not asked.
+    runs = len(world.control_runs())
     os.killpg(first.pid, signal.SIGKILL)
     second = world.works(attempt=2)
     assert session_members(first.pid) == []
     wait_for(lambda: world.ui_says_alive(2), "the UI to tell of attempt 2", SOON)
+    assert len(world.control_runs()) == runs
+    assert [each.why for each in newest(world).kept_newest] == [
+        f"attempt 1 (process {first.pid}) ended without a last word"
+    ]
 
     # The webserver, then the daemon, with its code server: the stream does not notice, and they find it again.
     for name in ("webserver", "daemon"):
@@ -169,7 +175,11 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
     assert world.works(attempt=2).pid == second.pid
     wait_for(lambda: ticked_after(world), "a tick after the end of the code servers", SOON)
 
-    # The worker of the control run that has just launched a driver, before that driver's first beat.
+    # The driver and its keeper; then the worker of the control run that has just launched a driver, before that one's
+    # first beat.
+    keeper = find_keeper(world.stream.folder().root, 2)
+    assert keeper is not None
+    os.kill(keeper.pid, signal.SIGKILL)
     os.killpg(second.pid, signal.SIGKILL)
     wait_for(lambda: launched(world) == 3, "attempt 3 to be launched", SOON)
     for pid in run_workers(world):
@@ -219,8 +229,13 @@ def answers(world: World) -> bool:
 
 
 def launched(world: World) -> int:
+    return newest(world).attempt
+
+
+def newest(world: World) -> Launch:
     launch = read_launch(world.stream.folder().root)
-    return launch.attempt if launch else 0
+    assert launch is not None
+    return launch
 
 
 def drivers(stream: str) -> list[int]:
