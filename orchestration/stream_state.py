@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.supervise.situation import Situation
+from jobs.supervise.stall import STALLED_SECONDS, stall_of, stalled_after
 
 # What the supervisor calls a stream that waits for a person, and one for which no driver is wanted.
 _HALT, _IDLE = "halt", "idle"
@@ -14,6 +15,7 @@ def state_of(now: Situation, decided: str | None = None) -> str:
     `running` works on a batch, `waiting` between two; `paused`, `stopped`: as the operator wishes; `retrying`:
     Kafka or the catalog is away; `failed`: ended by an error, is started again; `halted`: the same, and a person has to
     act; `dead`: its driver is gone without a word; `starting`, `stopping`; `frozen`: a process without a sign of life;
+    `stalled`: a driver that beats and does not get on;
     `fenced`: its driver gave way; `draining`: `frazil run`, or a run of Dagster; `idle`: no driver, and none is missed;
     `never ran`.
 
@@ -50,6 +52,9 @@ def _with_driver(now: Situation) -> str:
         return "frozen"
     if now.ending:
         return "stopping"
+    after = stalled_after(now.wanted.spec) if now.wanted.spec is not None else STALLED_SECONDS
+    if stall_of(beat, after) is not None:
+        return "stalled"
     if beat.state == "running":
         return "running" if beat.work.busy_since is not None else "waiting"
     return beat.state
@@ -62,6 +67,6 @@ def next_command(now: Situation, state: str) -> str | None:
         return f"frazil resume {stream}"
     if state in ("stopped", "never ran", "dead", "failed", "fenced", "halted") and now.continuous:
         return f"frazil start {stream}"
-    if state == "frozen":
+    if state in ("frozen", "stalled"):
         return f"frazil restart {stream}"
     return f"frazil run {stream}" if state == "never ran" else None

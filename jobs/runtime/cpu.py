@@ -33,6 +33,19 @@ def tree_cpu_seconds(root: int | None = None) -> float | None:
     return sum(processes[pid].ticks for pid in tree) / os.sysconf("SC_CLK_TCK") if tree else None
 
 
+def grandchildren_cpu_seconds() -> float | None:
+    """User and system time of what the children of this process have started: with Spark, the JVM's Python workers.
+
+    Returns:
+        Seconds; None where there is no /proc. It falls when one of them ends.
+    """
+    processes, me = _processes(), os.getpid()
+    if me not in processes:
+        return None
+    below = [pid for pid in _tree(processes, me) if pid != me and processes[pid].parent != me]
+    return sum(processes[pid].ticks for pid in below) / os.sysconf("SC_CLK_TCK")
+
+
 def process_tree(root: int) -> list[int]:
     """A process and its living descendants; none where there is no /proc, or the process is gone."""
     return _tree(_processes(), root)

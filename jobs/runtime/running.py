@@ -14,6 +14,7 @@ from jobs.runtime.away import is_away
 from jobs.runtime.drain import first_lines
 from jobs.runtime.full_disk import is_full
 from jobs.runtime.group_offsets import GroupOffsets
+from jobs.runtime.jvm_watch import JvmWatch
 from jobs.runtime.kafka_log import KafkaLog
 from jobs.runtime.lag_watch import LagWatch
 from jobs.runtime.letter_publishing import LetterPublishing, LettersState, publishing_letters
@@ -78,6 +79,7 @@ class StreamRunner:
         self._letters: LetterPublishing | None = None
         self._unknown: UnknownFieldsNote | None = None
         self._retries: int = 0
+        self._watch: JvmWatch | None = None
 
     def run(self) -> None:
         """Run until asked to end.
@@ -87,7 +89,8 @@ class StreamRunner:
             StreamStopped: An operator has to answer.
             FrazilError: What else stands in the way.
         """
-        with MetricsServer(self._beater.current) as metrics:
+        with contextlib.ExitStack() as watching, MetricsServer(self._beater.current) as metrics:
+            watching.callback(lambda: self._watch.end() if self._watch else None)
             self._beater.change(metrics_url=metrics.url)
             while not self.finished and self._wishes.now() != "end":
                 if self._wishes.now() == "pause":
@@ -254,6 +257,8 @@ class StreamRunner:
         with deferred_signals():
             context = session.sparkContext
             self._beater.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
+            if self._watch is None:
+                self._watch = JvmWatch.of(session, self._beater.work).start()
         return session
 
     @contextlib.contextmanager

@@ -18,7 +18,7 @@ from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText,
 from jobs.spec.mask import NO_MASK, case_problem
 from jobs.spec.partition_check import partition_problems
 from jobs.spec.partitioning import PartitionExpr
-from jobs.spec.policy import StreamMaintenance
+from jobs.spec.policy import OrNone, StreamMaintenance
 from jobs.spec.source import Source
 from jobs.spec.trigger import Every, Trigger
 
@@ -102,6 +102,12 @@ class Slo(SpecModel):
         return path in self.unknown_fields or path.startswith(below)
 
 
+def _a_minute(value: timedelta | None) -> timedelta | None:
+    if value is not None and value < timedelta(minutes=1):
+        raise ValueError("must be at least 1m, beyond what the trigger waits; or none")
+    return value
+
+
 class Restart(SpecModel):
     """How a driver that ended with an error is started again: at once, then later and later, then not any more.
 
@@ -110,12 +116,14 @@ class Restart(SpecModel):
         first_delay: Before the second restart in a row; doubles with each further one.
         longest_delay: The most that a delay grows to.
         stable_after: A driver that ran this long starts the count anew, as one does that has committed a batch.
+        stalled_after: A driver with work that did not get on for so long, beyond its trigger, is replaced; none: never.
     """
 
     max_restarts: NonNegativeInt = 7
     first_delay: Duration = timedelta(seconds=10)
     longest_delay: Duration = timedelta(minutes=10)
     stable_after: Duration = timedelta(minutes=10)
+    stalled_after: Annotated[OrNone, AfterValidator(_a_minute)] = timedelta(minutes=10)
 
     @model_validator(mode="after")
     def _in_order(self) -> Restart:

@@ -58,11 +58,18 @@ def wait(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def end_driver(stream: str, driver: Driver, patience: Patience, find: Callable[[], Driver | None]) -> str:
+def end_driver(
+    stream: str,
+    driver: Driver,
+    patience: Patience,
+    find: Callable[[], Driver | None],
+    frozen: Callable[[], bool] = lambda: False,
+) -> str:
     """Wait for a driver that was asked to end by the stream's control file, and see to it that it does.
 
     Args:
         find: Looks for the stream's live driver, as far as it can be seen from here.
+        frozen: Whether it cannot hear: then it is killed without waiting, for it has no lease and can commit nothing.
 
     Returns:
         How it ended, as the end of a sentence.
@@ -73,12 +80,21 @@ def end_driver(stream: str, driver: Driver, patience: Patience, find: Callable[[
     if not driver.local:
         return _await_distant(stream, driver, patience, find)
     how = "ended after its batch"
-    if not wait(lambda: not driver.lives(), patience.grace_seconds):
+    deaf = False
+
+    def done() -> bool:
+        nonlocal deaf
+        deaf = driver.lives() and frozen()
+        return deaf or not driver.lives()
+
+    if not wait(done, patience.grace_seconds) and not deaf:
         how = "ended on SIGTERM"
         if driver.lives():
             _send([driver.pid], signal.SIGTERM, stream)
         if not wait(lambda: not driver.lives(), patience.term_seconds):
             how = "did not listen and was killed"
+    if deaf:
+        how = "was frozen and was killed"
     if driver.lives():
         kill_session(driver.pid, driver.started, stream, driver.attempt)
     else:

@@ -85,6 +85,8 @@ class Work(msgspec.Struct, frozen=True):
         batch: The number of the newest batch that committed something; None before the first.
         recovered: Batches of earlier drivers that were committed from their pending records.
         busy_since: When the batch at hand began; None between batches. Seconds since 1970.
+        got_on_at: When the tasks of a batch were last seen to work; None where that cannot be seen.
+        unanswered_since: When the JVM was asked the question that it has not answered; None while it answers.
         commit_seconds, batch_seconds: Sums over all batches.
         last_commit_seconds, last_batch_seconds: Of the newest batch.
         refusals: Commits refused because somebody else had committed first.
@@ -104,6 +106,8 @@ class Work(msgspec.Struct, frozen=True):
     batches: int = 0
     recovered: int = 0
     busy_since: float | None = None
+    got_on_at: float | None = None
+    unanswered_since: float | None = None
     read: int = 0
     landed: int = 0
     dead: int = 0

@@ -26,7 +26,7 @@ from jobs.supervise.ending import Patience, end_driver, end_leftovers, wait
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launcher import Launching, await_ready, last_word, launched
 from jobs.supervise.launches import Launch, failures_in_a_row
-from jobs.supervise.situation import Situation, look
+from jobs.supervise.situation import Situation, is_frozen, look
 from jobs.supervise.wanted import Configuration, configuration
 
 
@@ -176,8 +176,12 @@ class Lifecycle:
 
     def end(self, now: Situation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
-        ttl = now.settings.lease_ttl.total_seconds()
-        return end_driver(self._stream, driver, self._patience, lambda: find_driver(now.folder, self._stream, ttl))
+        folder, stream, ttl = now.folder, self._stream, now.settings.lease_ttl.total_seconds()
+
+        def find() -> Driver | None:
+            return find_driver(folder, stream, ttl)
+
+        return end_driver(stream, driver, self._patience, find, lambda: is_frozen(find(), folder, stream, ttl))
 
     @contextlib.contextmanager
     def _launched(

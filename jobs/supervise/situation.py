@@ -142,10 +142,11 @@ def look_in(folder: Path, settings: Settings, stream: str, wanted: Wanted) -> Si
         note=read_note(folder),
         driver=driver,
         holder=other_holder(folder, stream, ttl, driver),
-        frozen=_is_frozen(driver, folder, stream, ttl),
+        frozen=is_frozen(driver, folder, stream, ttl),
     )
 
 
-def _is_frozen(driver: Driver | None, folder: Path, stream: str, ttl_seconds: float) -> bool:
+def is_frozen(driver: Driver | None, folder: Path, stream: str, ttl_seconds: float) -> bool:
+    """Whether a driver's process is there, but neither beats nor holds the lease any more."""
     beat = driver.beat if driver is not None and driver.local else None
     return beat is not None and beat.age() > SILENT_SECONDS and not holds_lease(folder, stream, ttl_seconds, beat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 RECENT_SECONDS = 300.0
 MOST_UNKNOWN_FIELDS = 20
 """In each beat; the note in the state folder has more of them."""
+# A JVM that collects its garbage for long answers later than it would, but not so much.
+UNANSWERED_SECONDS = 20.0
 
 
 class WorkLog:
@@ -35,6 +38,7 @@ class WorkLog:
         self._reasons: dict[str, int] = {}
         self._unknown: dict[str, int] = {}
         self._refused_before: int = 0
+        self._asked: tuple[float, float] | None = None
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
     def opened(self, position: Positions, recovered: int = 0) -> None:
@@ -54,6 +58,21 @@ class WorkLog:
         """A batch began."""
         with self._guard:
             self._work = msgspec.structs.replace(self._work, busy_since=now)
+
+    def got_on(self, now: float) -> None:
+        """Something of the batch at hand was seen to work."""
+        with self._guard:
+            self._work = msgspec.structs.replace(self._work, got_on_at=now)
+
+    def jvm_asked(self, now: float) -> None:
+        """The JVM was asked something."""
+        with self._guard:
+            self._asked = (now, time.monotonic())
+
+    def jvm_answered(self) -> None:
+        """It has answered, or there is nobody to answer any more."""
+        with self._guard:
+            self._asked = None
 
     def idle(self) -> None:
         """No batch is at hand: the query ended, whatever became of its last batch."""
@@ -87,6 +106,7 @@ class WorkLog:
                 batches=work.batches + committed,
                 recovered=work.recovered,
                 busy_since=None,
+                got_on_at=work.got_on_at,
                 read=work.read + counts.read,
                 landed=work.landed + counts.landed,
                 dead=work.dead + counts.dead,
@@ -146,7 +166,10 @@ class WorkLog:
                 landed=sum(landed for _, _, landed, _ in self._recent),
                 dead=sum(dead for _, _, _, dead in self._recent),
             )
-            return msgspec.structs.replace(self._work, recent=recent)
+            asked = self._asked
+            silent = asked is not None and time.monotonic() - asked[1] > UNANSWERED_SECONDS
+            unanswered = asked[0] if asked is not None and silent else None
+            return msgspec.structs.replace(self._work, recent=recent, unanswered_since=unanswered)
 
 
 def by_topic(positions: Mapping[TopicPartition, int]) -> Offsets:

@@ -6,6 +6,7 @@ this function, but the lease's epoch: the claims in the tables refuse whoever is
 
 from __future__ import annotations
 
+from jobs.supervise.stall import Stall, stall_of
 from orchestration.reconcile.facts import (
     START_SECONDS,
     UNHELD_SECONDS,
@@ -15,7 +16,6 @@ from orchestration.reconcile.facts import (
     Decision,
     Desired,
 )
-from orchestration.reconcile.progress import stalled
 from orchestration.reconcile.without_driver import fix_of, in_seconds, problem_of, without_driver
 
 # A driver that was asked to end finishes its batch; after so long the request is made anew, with its own grace.
@@ -90,6 +90,9 @@ def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
         return Decision(Action.WAIT, f"{who} was asked to make room", f"frazil restart {desired.stream}")
     if actual.unheld and desired.file != "unsure" and desired.launchable:
         return _without_lease(actual, who)
+    stall = stall_of(beat, desired.stalled_after)
+    if stall is not None and _is_replaced(desired, stall):
+        return Decision(Action.ROLL, f"{who} {stall.sentence}; it is ended, and another takes its place", ends=True)
     if desired.file != "valid":
         return Decision(
             Action.HALT,
@@ -104,7 +107,16 @@ def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
         return Decision(Action.WAIT, f"{who} is starting")
     if rolls:
         return Decision(Action.ROLL, f"its file has changed from generation {beat.generation} to {desired.generation}")
-    return Decision(Action.ADOPT, f"{who} {stalled(desired, beat) or _doing(actual)}")
+    if stall is not None:
+        return Decision(Action.ADOPT, f"{who} {stall.sentence}", f"frazil restart {desired.stream}")
+    return Decision(Action.ADOPT, f"{who} {_doing(actual)}")
+
+
+def _is_replaced(desired: Desired, stall: Stall) -> bool:
+    """Whether a driver has stalled for so long, and so surely, that another one takes its place."""
+    if desired.restart.stalled_after is None or not stall.sure or stall.seconds <= desired.stalled_after:
+        return False
+    return desired.control.wish == "running" and desired.file != "unsure" and desired.launchable
 
 
 def _stopping(desired: Desired, actual: Actual, who: str, asked_just_now: bool) -> Decision:

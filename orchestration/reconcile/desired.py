@@ -16,12 +16,12 @@ from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from jobs.spec.trigger import Every
 from jobs.supervise.control import Control, read_control
 from jobs.supervise.heartbeat import FILE as HEARTBEAT_FILE
 from jobs.supervise.launches import FILE as LAUNCH_FILE
 from jobs.supervise.launches import SPEC_FILE, read_launch
-from orchestration.reconcile.facts import STALLED_SECONDS, Desired, FileState
+from jobs.supervise.stall import stalled_after
+from orchestration.reconcile.facts import Desired, FileState
 from resources.deployment import Deployment
 
 _NAMED = re.compile(r"""^stream:[ \t]*(["']?)([A-Za-z0-9_-]+)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
@@ -150,7 +150,7 @@ def wanted(stream: str, files: Files, settings: Settings, deployment: Deployment
         continuous=spec.continuous,
         control=control,
         restart=spec.restart,
-        stalled_after=_stalled_after(spec),
+        stalled_after=stalled_after(spec),
     )
     return Wanted(desired, spec, problem, fix)
 
@@ -183,9 +183,3 @@ def launched_spec(folder: Path) -> StreamSpec | None:
 @lru_cache(maxsize=64)
 def _launched(path: Path, signature: tuple[int, int, int]) -> StreamSpec:
     return load_stream(path)
-
-
-def _stalled_after(spec: StreamSpec) -> float:
-    pause = spec.trigger.every.total_seconds() if isinstance(spec.trigger, Every) else 0.0
-    waits = spec.source.max_delay.total_seconds() if spec.source.max_delay else 0.0
-    return STALLED_SECONDS + max(pause, waits)

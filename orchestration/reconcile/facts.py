@@ -12,13 +12,13 @@ from jobs.supervise.control import Control
 from jobs.supervise.driver_process import SILENT_SECONDS
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import Launch
+from jobs.supervise.stall import STALLED_SECONDS
 
 FileState = Literal["valid", "invalid", "none", "unsure"]
 LeaseState = Literal["none", "live", "expired", "released", "dead"]
 
 FRESH_SECONDS = SILENT_SECONDS
 START_SECONDS = 90.0
-STALLED_SECONDS = 600.0
 # A driver whose lease was taken or has run out notices within a beat of it.
 UNHELD_SECONDS = 90.0
 # A keeper launches within a second or two, ending what its driver left behind included; after so long it hangs.
@@ -40,7 +40,7 @@ class Desired:
         continuous: Whether a driver is wanted for as long as the stream is.
         control: The operator's newest word.
         restart: How it is started again; the default where the file cannot be read.
-        stalled_after: Seconds without progress after which a driver that has work counts as stalled.
+        stalled_after: Seconds without progress after which a driver that has work counts as stalled, and is replaced.
     """
 
     stream: str

@@ -17,6 +17,7 @@ from jobs.runtime.open_stream import stream_folder
 from jobs.spec.settings import Settings
 from jobs.supervise.driver_process import Driver
 from jobs.supervise.situation import Situation
+from jobs.supervise.stall import stall_of, stalled_after
 from jobs.supervise.wanted import Wanted as FileWanted
 from orchestration.reconcile.desired import Wanted
 from orchestration.reconcile.facts import START_SECONDS, Action, Actual, Decision
@@ -70,7 +71,7 @@ def standing(each: Wanted, actual: Actual, decision: Decision, settings: Setting
     says_why = state in ("retrying", "failed", "fenced") or (state == "halted" and decision.action is not Action.HALT)
     if says_why and beat is not None and beat.error is not None:
         fix = beat.error.fix or fix
-    return Standing(state, _since(state, seen, actual), fix, at, lives)
+    return Standing(state, _since(state, seen, actual, each), fix, at, lives)
 
 
 def standing_metadata(stands: Standing, actual: Actual) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _situation(each: Wanted, actual: Actual, settings: Settings) -> Situation:
         stream=each.desired.stream,
         folder=stream_folder(settings, each.desired.stream).root,
         settings=settings,
-        # Only whether it is to have a driver is asked of it.
+        # Whether it is to have a driver is asked of it, and when that has stalled.
         wanted=FileWanted(each.spec, None, None, ()),
         control=each.desired.control,
         launch=launch,
@@ -129,7 +130,7 @@ def _situation(each: Wanted, actual: Actual, settings: Settings) -> Situation:
     )
 
 
-def _since(state: str, seen: Situation, actual: Actual) -> float | None:
+def _since(state: str, seen: Situation, actual: Actual, each: Wanted) -> float | None:
     beat = seen.beat
     if state == "starting" and (beat is None or actual.awaited):
         return seen.launch.at if seen.launch is not None else None
@@ -137,6 +138,9 @@ def _since(state: str, seen: Situation, actual: Actual) -> float | None:
         return seen.control.at or (beat.state_since if beat is not None else None)
     if beat is None or seen.holder is not None:
         return None
+    if state == "stalled" and each.spec is not None:
+        stall = stall_of(beat, stalled_after(each.spec))
+        return stall.since if stall is not None else beat.state_since
     if state in ("dead", "frozen") or (state == "halted" and not beat.final):
         return beat.beat_wall
     return beat.state_since

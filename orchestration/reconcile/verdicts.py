@@ -11,8 +11,9 @@ from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.trigger import Every
 from jobs.supervise.heartbeat import Offsets
+from jobs.supervise.stall import stall_of
 from orchestration.reconcile.facts import FRESH_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
-from orchestration.reconcile.progress import complete_through, stalled
+from orchestration.reconcile.progress import complete_through
 
 DEFAULT_LAG_TIME = timedelta(minutes=15)
 DEFAULT = "default"
@@ -124,8 +125,9 @@ def _batch_not_stalled(desired: Desired, actual: Actual) -> Verdict:
     if not actual.fresh:
         sentence = f"The driver has not beaten for more than {FRESH_SECONDS:.0f} s"
         return Verdict(name, False, with_next(sentence, fix), "silent", at=beat.beat_wall)
-    if problem := stalled(desired, beat):
-        return Verdict(name, False, with_next(f"The driver {problem}", fix), "stalled", at=beat.beat_wall)
+    if stall := stall_of(beat, desired.stalled_after):
+        sentence, figures = f"The driver {stall.sentence}", {"stalled_seconds": round(stall.seconds)}
+        return Verdict(name, False, with_next(sentence, fix), "stalled", figures=figures, at=beat.beat_wall)
     figures = {"batches": beat.work.batches}
     return Verdict(name, True, "The driver gets on.", "fine", figures=figures, at=beat.beat_wall)
 

@@ -1,4 +1,4 @@
-"""A driver killed under its keeper, and a frozen one: the next commit comes without any supervisor."""
+"""A driver killed under its keeper, a frozen one, and one whose JVM hangs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from jobs.runtime.processes import session_members, start_time
+from jobs.supervise.ending import Patience
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_note import find_keeper
 from jobs.supervise.launches import read_launch
+from orchestration.reconcile.decide import decide
+from orchestration.reconcile.desired import read_files, wanted
+from orchestration.reconcile.facts import Action
+from orchestration.reconcile.look import Look, look_at
+from orchestration.stream_status import driver_status
+from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.test_driver import jvm_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -62,3 +71,33 @@ def test_a_killed_driver_and_a_frozen_one_are_back_without_a_supervisor(kept: Pi
     assert "was frozen" in launch.reason
     assert third.work.landed == 20
     kept.assert_exactly_once()
+
+
+def test_a_driver_whose_jvm_hangs_is_told_within_a_minute_and_replaced(kept: Pipeline) -> None:
+    first = lands(kept, 1)
+    os.kill(jvm_of(first.pid), signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    kept.produce({GOOD: 20})
+    wait_for(lambda: kept.beat().work.unanswered_since is not None, "the JVM's silence to be told", 60)
+    assert time.monotonic() - stopped_at < 50
+    assert kept.beat().age() < 10, "its heart beats"
+    look = looked_at(kept)
+    assert look.decision.action is Action.ADOPT
+    assert "has stalled since 20" in look.decision.sentence
+    assert look.decision.fix == f"frazil restart {kept.stream}"
+    status = driver_status(kept.spec(), kept.settings())
+    assert (status.state, status.fix) == ("stalled", f"frazil restart {kept.stream}")
+    # As after restart.stalled_after.
+    overdue = decide(replace(look.wanted.desired, stalled_after=1.0), look.actual, time.time())
+    assert (overdue.action, overdue.ends) == (Action.ROLL, True)
+    patience = Patience(grace_seconds=3, term_seconds=3)
+    assert "was killed" in kept.control(patience=patience).let_go(overdue.sentence, "supervisor").sentence
+    kept.control().ensure_running("it was let go", "supervisor")
+    assert lands(kept, 2).work.landed == 20
+    kept.assert_exactly_once()
+
+
+def looked_at(made: Pipeline) -> Look:
+    deployment = Deployment.at(made.home)
+    files = read_files(deployment)
+    return look_at(wanted(made.stream, files, made.settings(), deployment), made.settings(), time.time(), 0.0)

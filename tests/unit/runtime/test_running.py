@@ -133,7 +133,8 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     monkeypatch.setattr(running, "StreamQuery", FakeQuery)
     monkeypatch.setattr(running, "decide_start", decide)
     FakeQuery.begins = []
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="a", uiWebUrl=None))
+    context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
+    spark: Any = SimpleNamespace(sparkContext=context)
     settings: Any = SimpleNamespace()
     beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
     runner = running.StreamRunner(spec(), settings, beater, wishes, lambda: spark)

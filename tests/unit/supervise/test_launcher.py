@@ -17,6 +17,7 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.runtime.processes import is_alive, session_members, start_time, was_given
+from jobs.supervise import situation
 from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import MARK
 from jobs.supervise.launcher import reap
@@ -111,6 +112,28 @@ def test_what_does_not_listen_is_killed_and_so_is_what_it_started(
     assert len(world.living()) == 2
     assert "did not listen and was killed" in world.control(patience=IMPATIENT).stop(*WHY).sentence
     assert world.living() == []
+
+
+def test_a_frozen_driver_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was stopped got its minute to answer and ten seconds more, though it was known not to hear."""
+    (world.home / "frazil.yaml").write_text("lease_ttl: 1s\n")
+    monkeypatch.setattr(situation, "SILENT_SECONDS", 3.0)
+    monkeypatch.setenv("STANDIN", "grandchild")
+    world.control().start(*WHY)
+    frozen = world.beat()
+    os.kill(frozen.pid, signal.SIGSTOP)
+    wait_for(lambda: world.control().look().frozen, "it to look frozen")
+    began = time.monotonic()
+    done = world.control(patience=replace(QUICK, grace_seconds=60, term_seconds=60)).ensure_running(*WHY)
+    assert time.monotonic() - began < 40
+    assert "Attempt 1 was frozen and was killed." in done.sentence
+    assert session_members(frozen.pid) == []
+    # One that freezes while it is waited for is not waited for any longer either.
+    second = world.beat()
+    assert second.attempt == 2
+    os.kill(second.pid, signal.SIGSTOP)
+    stopped = world.control(patience=replace(QUICK, grace_seconds=60, term_seconds=60)).stop(*WHY)
+    assert stopped.sentence == "payments is stopped: attempt 2 was frozen and was killed."
 
 
 def test_a_driver_that_ends_leaves_no_grandchild(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

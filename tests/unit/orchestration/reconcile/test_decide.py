@@ -32,6 +32,10 @@ UNSURE = {"file": "unsure", "generation": None, "problem": "the folder streams/ 
 NEVER = {"lease": lease("none"), "beat": None, "process": None, "launch": None, "launched_for": 0.0}
 AWAITED = {"launch": launch(attempt=4), "launched_for": 20.0}
 AWAY = LastError("Kafka does not answer", "away", NOW)
+STARTS = beat("starting", state_since=NOW - 300)
+LONG = Work(busy_since=NOW - 9000, got_on_at=NOW - 10)
+HUNG = Work(busy_since=NOW - 800, got_on_at=NOW - 700)
+KEEPS = Restart(stalled_after=None)
 
 CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     # Nothing there.
@@ -47,7 +51,8 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ("other generation", desired(generation=OTHER), actual(), Action.ROLL, "from generation aaaaaaaaaaaa to bbbb"),
     ("retries under an old file", desired(generation=OTHER), actual(beat=beat("retrying")), Action.ROLL, "changed"),
     ("starts", desired(), actual(beat=beat("starting", state_since=NOW - 20)), Action.WAIT, "starting"),
-    ("starts for long", desired(), actual(beat=beat("starting")), Action.ADOPT, "still starting"),
+    ("starts for long", desired(), actual(beat=STARTS), Action.ADOPT, "still starting"),
+    ("hangs in its start", desired(), actual(beat=beat("starting")), Action.ROLL, "it has been starting for 999 s"),
     (
         "starts under an old file",
         desired(generation=OTHER),
@@ -55,7 +60,13 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
         Action.WAIT,
         "starting",
     ),
-    ("starts before its lease", desired(), actual(lease=lease("none"), beat=beat("starting")), Action.ADOPT, "start"),
+    (
+        "starts before its lease",
+        desired(),
+        actual(lease=lease("none"), beat=STARTS),
+        Action.ADOPT,
+        "start",
+    ),
     ("paused", desired(control=PAUSED), actual(beat=beat("paused")), Action.ADOPT, "is paused"),
     ("paused, file changed", desired(control=PAUSED, generation=OTHER), actual(), Action.ADOPT, "when it is resumed"),
     ("resumed", desired(), actual(beat=beat("paused")), Action.ADOPT, "resumes"),
@@ -201,19 +212,39 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
         "does not end",
     ),
     ("does not end, invalid", desired(**INVALID), actual(beat=beat("failed"), beat_age=61.0), Action.WAIT, "not end"),
-    # Stalled: reported, never ended.
+    # Stalled: reported, and replaced where it cannot be long work.
     (
-        "one batch for long",
+        "one batch for long, its tasks are not seen",
         desired(),
         actual(beat=beat(work=Work(busy_since=NOW - 700))),
         Action.ADOPT,
         "at one batch for 699 s",
     ),
+    ("one batch that gets on", desired(), actual(beat=beat(work=LONG)), Action.ADOPT, "runs"),
+    ("one batch that hangs", desired(), actual(beat=beat(work=HUNG)), Action.ROLL, "got on for 699 s; it is ended"),
+    ("one batch that hangs, none", desired(restart=KEEPS), actual(beat=beat(work=HUNG)), Action.ADOPT, "699 s"),
+    ("hung batch, paused", desired(control=PAUSED), actual(beat=beat(work=HUNG)), Action.ADOPT, "is paused"),
+    ("one batch that hangs, invalid file", desired(**INVALID), actual(beat=beat(work=HUNG)), Action.ROLL, "place"),
+    ("one batch that hangs, folder away", desired(**UNSURE), actual(beat=beat(work=HUNG)), Action.HALT, "runs on"),
+    (
+        "its JVM does not answer",
+        desired(),
+        actual(beat=beat(work=Work(unanswered_since=NOW - 31))),
+        Action.ADOPT,
+        "has stalled since 2027-01-15T07:59:29Z: its JVM has not answered for 30 s",
+    ),
+    (
+        "its JVM does not answer for long",
+        desired(),
+        actual(beat=beat(work=Work(unanswered_since=NOW - 602))),
+        Action.ROLL,
+        "its JVM has not answered for 601 s; it is ended",
+    ),
     (
         "nothing though records wait",
         desired(),
         actual(beat=beat(work=Work(lag={"t": {"0": 7}}, lag_at=NOW, last_commit_at=NOW - 800))),
-        Action.ADOPT,
+        Action.ROLL,
         "no batch for 799 s though 7 records wait",
     ),
     (

@@ -29,7 +29,9 @@ beats = st.builds(
     state_since=instants,
     beat_wall=instants,
     error=errors,
-    work=st.builds(Work, batches=st.integers(0, 2), busy_since=st.none() | instants),
+    work=st.builds(
+        Work, batches=st.integers(0, 2), busy_since=st.none() | instants, unanswered_since=st.none() | instants
+    ),
 )
 launches = st.builds(
     lambda **changes: launch(**changes),

@@ -14,6 +14,7 @@ from tests.unit.orchestration.reconcile.made import NOW, OTHER, actual, beat, de
 
 ENDS = beat("stopping", state_since=NOW - 100)
 HANGS = beat("stopping")
+STARTS = beat("starting", state_since=NOW - 300)
 UNHELD = {"lease": lease("expired"), "unheld_for": 91.0}
 PAUSED = Control("paused", action="pause", at=NOW - 10)
 STOPPED = Control("stopped", action="stop", at=NOW - 10)
@@ -59,7 +60,7 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ("without lease, elsewhere", desired(), actual(process=None, **UNHELD), Action.ROLL, "takes its place"),
     ("without lease, paused", desired(control=PAUSED), actual(beat=beat("paused"), **UNHELD), Action.ADOPT, "paused"),
     ("without lease, retries", desired(), actual(beat=beat("retrying", error=AWAY), **UNHELD), Action.ADOPT, "Kafka"),
-    ("without lease, starts", desired(), actual(beat=beat("starting"), **UNHELD), Action.ADOPT, "still starting"),
+    ("without lease, starts", desired(), actual(beat=STARTS, **UNHELD), Action.ADOPT, "still starting"),
     ("silent, lease is another's", desired(), actual(beat_age=40.0, lease=lease(pid=77)), Action.WAIT, "no driver"),
     # It gave way.
     ("fenced", desired(), gone(lease=lease("released"), beat=fenced()), Action.START, "fenced: stream orders: another"),

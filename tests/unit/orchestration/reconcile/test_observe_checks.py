@@ -96,7 +96,8 @@ def test_failed_checks_explain_themselves(orders: World) -> None:
     )
     stalled = drive(NOW, work=work(7, busy_since=NOW - 900))
     assert stalled["batch_not_stalled"].description == (
-        "The driver has been at one batch for 900 s. Next: tail /state/driver.log; then frazil restart orders"
+        "The driver has stalled since 2027-01-15T07:45:00Z: it has been at one batch for 900 s. "
+        "Next: tail /state/driver.log; then frazil restart orders"
     )
     error = LastError("offsets [3, 9) of orders.v1-0 are gone", "operator", NOW, "frazil accept orders --loss")
     dead = drive(NOW, work=work(), state="failed", error=error, **dead_process())

@@ -82,9 +82,9 @@ def test_a_driver_that_dies_while_behind_is_observed(orders: World) -> None:
 
 
 def test_batches_are_no_news(orders: World) -> None:
-    orders.drive("orders", now=NOW, work=work(5, snapshot_id=1))
+    orders.drive("orders", now=NOW, work=work(5, snapshot_id=1, last_commit_at=NOW - 9))
     orders.tick(NOW)
-    orders.drive("orders", now=NOW + 40, work=work(5, snapshot_id=1, busy_since=NOW + 39))
+    orders.drive("orders", now=NOW + 40, work=work(5, snapshot_id=1, busy_since=NOW + 39, last_commit_at=NOW - 9))
     tick = orders.tick(NOW + 40)
     assert (told(tick, SINK), [event for event in events(tick, dg.AssetObservation) if event.asset_key == SINK]) == (
         [],
@@ -173,3 +173,15 @@ def test_a_report_of_a_run_carries_the_state_too(orders: World) -> None:
     carried = told_now(orders.deployment, "orders")
     assert (carried["state"], carried["next"]) == ("paused", "frazil resume orders")
     assert carried["spark_ui"].url == "http://127.0.0.1:4040"
+
+
+def test_a_stalled_driver_is_told_at_once_with_since_when_and_the_command(orders: World) -> None:
+    orders.drive("orders", now=NOW, work=work(0, snapshot_id=1))
+    orders.tick(NOW)
+    orders.drive("orders", now=NOW + 40, work=work(0, snapshot_id=1, lag_at=NOW + 40, unanswered_since=NOW + 9))
+    (report,) = told(orders.tick(NOW + 40), SINK)
+    assert {name: values(report)[name] for name in ("state", "state_since", "next")} == {
+        "state": "stalled",
+        "state_since": NOW + 9,
+        "next": "frazil restart orders",
+    }
