@@ -316,7 +316,7 @@ class Driver:
         above = max(world.lease_epoch, *(target.greatest_epoch() for target in targets.values()))
         epoch = world.lease_epoch = 1 + above
         pause("has the lease")
-        settings: Any = SimpleNamespace()
+        settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
         lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={}, lost=None)
         stream = OpenStream(
             spec,

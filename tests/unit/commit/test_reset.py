@@ -167,7 +167,8 @@ class Resetter(Driver):
         pause("has the lease")
         lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={}, lost=None)
         folder = StreamFolder(world.folder)
-        stream = OpenStream(spec, SimpleNamespace(), folder, lease, epoch, targets, world.state(None))  # type: ignore[arg-type]
+        settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
+        stream = OpenStream(spec, settings, folder, lease, epoch, targets, world.state(None))  # type: ignore[arg-type]
         older = [stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, "payments")]
         resetting.move_positions(stream, world, self.wanted, "tester: why", older)
 
