@@ -17,6 +17,7 @@ from jobs.spec.problems import SpecError, located, shown_path
 from jobs.spec.settings import Settings
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
 from jobs.write.partitioning import partition_spec
+from jobs.write.table_remaking import is_as_made
 from jobs.write.trial import try_new_table, try_table
 
 _COLUMN = re.compile(r"Column (\w+)")
@@ -67,7 +68,8 @@ _SCHEMA: Location = ("decode", "schema")
 def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, str]]:
     schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
     try:
-        if table is None:
+        if table is None or is_as_made(table.metadata, spec.stream):
+            # One without rows, as frazil made it, is made anew by a start.
             try_new_table(
                 spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
             )

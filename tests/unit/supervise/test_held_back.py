@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
@@ -17,6 +20,15 @@ from jobs.spec.settings import load_settings
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import WHY, World
 
+ROW = {
+    "id": "a",
+    "amount": Decimal("1.00"),
+    "created_at": datetime(2026, 1, 1, tzinfo=UTC),
+    "_kafka_topic": "payments.v1",
+    "_kafka_partition": 0,
+    "_kafka_offset": 0,
+    "_kafka_timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+}
 COLUMN = "amount decimal(12,2) not null"
 
 
@@ -25,6 +37,8 @@ def landed(world: World) -> World:
     """A stream whose driver runs, and whose tables are there as its file declares them."""
     with connect_catalog(load_settings(None, home=world.home)) as catalog:
         ensure_tables(load_stream(world.write("payments")), catalog)
+        table = catalog.load_table("orders.payments")
+        table.append(pa.Table.from_pylist([ROW], schema=table.schema().as_arrow()))
     world.control().start(*WHY)
     return world
 
@@ -98,6 +112,15 @@ def test_a_catalog_that_does_not_answer_holds_the_change_back(landed: World, mon
     assert (landed.beat().attempt, landed.beat().generation) == (2, before.generation)
     landed.control().roll(*WHY)
     assert (landed.beat().attempt, landed.beat().generation == before.generation) == (3, False)
+
+
+def test_a_table_without_rows_is_made_anew_by_the_start_so_the_change_is_rolled_out(world: World) -> None:
+    with connect_catalog(load_settings(None, home=world.home)) as catalog:
+        ensure_tables(load_stream(world.write("payments")), catalog)
+    world.control().start(*WHY)
+    add_column(world)
+    world.control().roll(*WHY)
+    assert world.beat().attempt == 2
 
 
 def test_a_stream_that_was_never_launched_is_not_judged(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
@@ -15,6 +16,7 @@ from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.supervisor_file import read_supervisor_note
 from orchestration.stream_status import driver_status
 from tests.unit.orchestration.reconcile.standins import World, dead_process, events
+from tests.unit.supervise.test_held_back import ROW
 
 
 @pytest.fixture
@@ -22,6 +24,8 @@ def landed(world: World) -> World:
     world.write("orders")
     with connect_catalog(world.settings) as catalog:
         ensure_tables(world.deployment.stream("orders"), catalog)
+        table = catalog.load_table("orders.orders")
+        table.append(pa.Table.from_pylist([ROW], schema=table.schema().as_arrow()))
     return world
 
 
