@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from jobs.spec.errors import generation_part
-from jobs.spec.models import StreamSpec
+from jobs.spec.models import Restart, StreamSpec
 from jobs.spec.settings import UI_ADDRESS, Settings
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
@@ -25,12 +25,14 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     if settings.kafka.is_embedded:
         configured["kafka"].pop("bootstrap_servers")
     if settings.spark.ui_address == UI_ADDRESS:
-        # A key of a later version counts only where it is used: nobody's drivers are started anew for it.
+        # A key of a later version counts only where it is used: nobody's drivers are started anew for it. So below.
         configured["spark"].pop("ui_address")
+    stream: dict[str, Any] = spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors"})
+    if spec.restart == Restart():
+        stream.pop("restart")
     meaning = {
         "rows": spec.config_hash,
-        "stream": spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors"})
-        | {"errors": generation_part(spec.errors)},
+        "stream": stream | {"errors": generation_part(spec.errors)},
         "settings": configured,
     }
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
