@@ -53,12 +53,12 @@ def test_a_service_that_ran_steadily_starts_the_count_anew() -> None:
 
 
 class Small(DagsterServices):
-    """Its services are small processes of this Python; `code` says what the webserver does."""
+    """Its services are small processes of this Python; `script` is what the webserver does."""
 
-    code: str = "import time; time.sleep(600)"
+    script: str = "import time; time.sleep(600)"
 
     def start_webserver(self) -> Child:
-        return self._start("webserver", ["timeit", "-n1", "-r1", self.code])
+        return self._start("webserver", ["timeit", "-n1", "-r1", self.script])
 
     def start_daemon(self) -> Child:
         return self._start("daemon", ["timeit", "-n1", "-r1", "import time; time.sleep(600)"])
@@ -97,7 +97,7 @@ def test_one_that_ends_again_and_again_is_given_up_with_a_sentence(
     monkeypatch.setattr("orchestration.service_restarts._FIRST_PAUSE_SECONDS", 0.01)
     services.start()
     services.came_up()
-    services.code = "print('no such port'); raise SystemExit(1)"
+    services.script = "print('no such port'); raise SystemExit(1)"
     os.kill(services._serving["webserver"].pid, signal.SIGKILL)
     with pytest.raises(FrazilError) as caught:
         wait_for(services.check, "it to be given up", 60)
@@ -107,7 +107,7 @@ def test_one_that_ends_again_and_again_is_given_up_with_a_sentence(
 
 
 def test_one_that_never_came_up_is_an_error_at_once(services: Small) -> None:
-    services.code = "print('bad dagster.yaml'); raise SystemExit(1)"
+    services.script = "print('bad dagster.yaml'); raise SystemExit(1)"
     services.start()
     with pytest.raises(FrazilError, match="Dagster's webserver ended with exit status 1"):
         wait_for(services.check, "its end", 30)
