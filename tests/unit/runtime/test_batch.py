@@ -101,7 +101,9 @@ def test_letters_are_told_also_of_a_batch_whose_rows_had_landed(
 def test_a_commit_that_a_locked_catalog_holds_up_says_so(world: LettersWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite makes the commit wait for whoever writes to it; the batch lands once the lock is gone."""
     monkeypatch.setattr(waiting, "LONG_SECONDS", 0.2)
-    kafka: Any = SimpleNamespace(latest=dict, identities=lambda topics: {})
+    kafka: Any = SimpleNamespace(
+        ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
+    )
     runner = Runner(opened(world, {SINK: 0, DEAD: 0}), kafka)
     uri = world.settings.catalog.revealed()["uri"].removeprefix("sqlite:///")
     told: list[int] = []
@@ -109,7 +111,7 @@ def test_a_commit_that_a_locked_catalog_holds_up_says_so(world: LettersWorld, mo
         other.execute("BEGIN IMMEDIATE")
         thread = threading.Thread(target=lambda: told.append(runner.run(None, 0, {P: 5}).letters))  # type: ignore[arg-type]
         thread.start()
-        wait_for(lambda: runner.waiting.told() is not None, "the wait to be told", 4)
+        wait_for(lambda: runner.waiting.told() is not None, "the wait to be told")
         said = runner.waiting.told() or ""
         other.execute("ROLLBACK")
     thread.join(30)

@@ -165,8 +165,9 @@ def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_
     asked = iter(["run"] * 7)
     wishes: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
     monkeypatch.setattr(running, "StreamQuery", Waits)
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="a", uiWebUrl=None))
-    watch: Any = SimpleNamespace(known=frozenset(), unread=False)
+    context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
     settings: Any = SimpleNamespace()
     runner = running.StreamRunner(spec(), settings, beater, wishes, lambda: spark)
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def test_a_frozen_driver_makes_room(world: World) -> None:
     done = world.control(patience=patience).ensure_running("it does not beat", "supervisor")
     assert done.heartbeat is not None
     assert done.heartbeat.attempt == 2
-    assert "Attempt 1 did not listen and was killed." in done.sentence
+    assert "Attempt 1 was frozen and was killed." in done.sentence
     note = read_note(world.folder())
     assert note is not None
     assert world.living() == [note.pid]
