@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -109,6 +109,11 @@ def take_queue(
         note, newest = QueueNote(stream.folder.root), stream.anchor.newest
         earlier = note.begin(topic, newest.totals if newest else Counts())
         result = _run(runner, task.size, stream, spec, topic, request, began, earlier, on_progress)
+        newest = stream.anchor.newest
+        if earlier.read and newest and (both := note.since(topic, newest.totals)):
+            # Letters of a batch that was half committed were counted with its rows, by the run before.
+            counted = {name: getattr(both, name) for name in ("read", "landed", "dead", "tombstones")}
+            result = replace(result, **counted)
         note.end()
         return result
 

@@ -42,15 +42,29 @@ class QueueNote:
         Args:
             totals: By the stamps now, with what was left half done finished.
         """
-        earlier = self._read()
-        if earlier is not None and earlier.topic == topic:
-            done = totals - earlier.totals
-            others = done.read - done.landed - done.dead - done.tombstones
-            # Less than there was: a table has been rolled back since.
-            if min(done.read, done.landed, done.dead, done.tombstones, others) >= 0:
-                return QueueCounts(done.read, done.landed, done.dead, others, done.tombstones)
+        earlier = self.since(topic, totals)
+        if earlier is not None:
+            return earlier
         replace_whole(self._file, msgspec.json.encode(Taking(topic, totals)))
         return QueueCounts()
+
+    def since(self, topic: str, totals: Counts) -> QueueCounts | None:
+        """What was committed of a queue since the note was made; None without a note that tells.
+
+        The stream's table counts each record once, also one whose letter a later run committed.
+
+        Args:
+            totals: By the stamps now.
+        """
+        noted = self._read()
+        if noted is None or noted.topic != topic:
+            return None
+        done = totals - noted.totals
+        others = done.read - done.landed - done.dead - done.tombstones
+        # Less than there was: a table has been rolled back since.
+        if min(done.read, done.landed, done.dead, done.tombstones, others) < 0:
+            return None
+        return QueueCounts(done.read, done.landed, done.dead, others, done.tombstones)
 
     def end(self) -> None:
         """The run has come to its end."""

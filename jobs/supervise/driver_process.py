@@ -91,7 +91,9 @@ def find_driver(folder: Path, stream: str, ttl_seconds: float) -> Driver | None:
     beat, note = read_heartbeat(folder), read_note(folder)
     if note is not None and (beat is None or beat.attempt <= note.attempt) and _lives(note):
         own = beat if beat is not None and (beat.attempt, beat.pid) == (note.attempt, note.pid) else None
-        return Driver(note.attempt, note.generation, note.pid, note.started, note.host, True, own)
+        # It knows best what it runs: its keeper launched it by the file alone, and the settings may have changed.
+        runs = own.generation if own is not None else note.generation
+        return Driver(note.attempt, runs, note.pid, note.started, note.host, True, own)
     if beat is None:
         return None
     # Containers share a kernel, and see one another's processes as little as those of another host.

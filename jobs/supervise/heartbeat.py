@@ -92,6 +92,8 @@ class Work(msgspec.Struct, frozen=True):
         refusals: Commits refused because somebody else had committed first.
         position: The stream's next offsets, by topic and partition.
         lag: Records between the position and the log's end, by topic and partition, as of `lag_at`.
+        waiting_since: Since when records have waited without a batch that ended; None while none wait, and of drivers
+            of earlier versions.
         undecided: Records of open transactions behind that end, by topic and partition, as of `lag_at`; none where
             no records wait so.
         undecided_since: Since when they have waited where they wait longest, without any being decided; seconds since
@@ -121,6 +123,7 @@ class Work(msgspec.Struct, frozen=True):
     position: Offsets = {}
     lag: Offsets = {}
     lag_at: float | None = None
+    waiting_since: float | None = None
     undecided: Offsets = {}
     undecided_since: float | None = None
     snapshot_id: int | None = None

@@ -119,6 +119,10 @@ class KeptStream:
         """Launch the next driver, after the pause that its failures ask for; returns whether it was launched here."""
         step("keeper_saw_death")
         died = time.monotonic()
+        beat = read_heartbeat(self._folder)
+        if self._launched_at is not None and (beat is None or beat.attempt < self._attempt):
+            # Another one would end there as well, as with a mistake in the settings: the supervisor knows more.
+            return self._leave(f"attempt {self._attempt}, which it had launched, ended before its first heartbeat")
         verdict = self._judged()
         if verdict.restart:
             self._say(f"{why}; it is started again" + (f" in {verdict.pause:.0f} s" if verdict.pause else ""))

@@ -120,6 +120,7 @@ class WorkLog:
                 position=by_topic(end),
                 lag=by_topic(batch.lag) if batch.lag else work.lag,
                 lag_at=now if batch.lag else work.lag_at,
+                waiting_since=now if any((batch.lag or {}).values()) else None,
                 undecided=by_topic(batch.undecided) if batch.lag else work.undecided,
                 undecided_since=work.undecided_since if batch.undecided or not batch.lag else None,
                 snapshot_id=snapshot_id,
@@ -147,10 +148,12 @@ class WorkLog:
         """
         with self._guard:
             waiting = {at: max(0, latest[at] - offset) for at, offset in self._position.items() if at in latest}
+            since = self._work.waiting_since
             self._work = msgspec.structs.replace(
                 self._work,
                 lag=by_topic(waiting),
                 lag_at=now,
+                waiting_since=(now if since is None else since) if any(waiting.values()) else None,
                 undecided=by_topic(undecided or {}),
                 undecided_since=undecided_since,
             )

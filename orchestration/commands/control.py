@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import click
 
 from jobs.errors import FrazilError
+from jobs.supervise.control import read_control
 from jobs.supervise.stream_control import Done
 from orchestration.asker import asker
 from orchestration.control import carry_out, open_ledger
@@ -66,10 +69,22 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
     ]
     # A stream whose file is broken or gone has a state folder, and can be stopped by all means.
     folder = deployment.settings().state / "streams"
+    if action is StreamAction.restart:
+        stopped = [stream for stream in found if _is_stopped(folder / stream)]
+        for stream in stopped:
+            click.echo(f"{stream} is stopped, and stays so; `frazil start {stream}` starts it", err=True)
+        found = [stream for stream in found if stream not in stopped]
     left = sorted(path.name for path in folder.iterdir() if (path / "launch.json").exists()) if folder.is_dir() else []
     if action in (StreamAction.stop, StreamAction.pause):
         found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
     return found
+
+
+def _is_stopped(folder: Path) -> bool:
+    with contextlib.suppress(FrazilError):
+        return read_control(folder).wish == "stopped"
+    # Damaged: the action itself says so.
+    return False
 
 
 def _say(done: Done | FrazilError) -> None:

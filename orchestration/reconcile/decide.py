@@ -87,6 +87,9 @@ def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
     if control.end_attempt >= beat.attempt:
         if asked_long_ago and desired.file == "valid":
             return Decision(Action.ROLL, f"{who} was asked to make room and still runs")
+        if asked_long_ago and desired.file == "invalid" and desired.launchable:
+            # Whoever waited for its end is gone. Another one is started as it was launched, so no file is needed.
+            return Decision(Action.ROLL, f"{who} was asked to make room and still runs, and is made to end", ends=True)
         return Decision(Action.WAIT, f"{who} was asked to make room", f"frazil restart {desired.stream}")
     if actual.unheld and desired.file != "unsure" and desired.launchable:
         return _without_lease(actual, who)

@@ -146,6 +146,11 @@ def test_one_stream_that_cannot_be_started_does_not_keep_the_others_from_it(worl
     assert [fact["done"] for fact in json.loads(result.stdout)["actions"]] == [False, True, True]
     assert frazil(world, "stop", "--all").exit_code == 0
     assert (world.living("payments"), world.living("refunds")) == ([], [])
+    frazil(world, "start", "refunds")
+    restarted = frazil(world, "restart", "--all")
+    assert "payments is stopped, and stays so; `frazil start payments` starts it" in restarted.stderr
+    assert (world.living("payments"), len(world.living("refunds"))) == ([], 1)
+    frazil(world, "stop", "refunds")
 
 
 def test_streams_or_all_and_not_both(world: World) -> None:

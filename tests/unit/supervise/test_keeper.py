@@ -312,6 +312,21 @@ def test_a_keeper_is_small_and_has_nothing_of_its_drivers_mark(kept: World) -> N
     assert int(shared) < 10_000
 
 
+def test_a_launch_that_ends_before_its_first_beat_is_left_to_the_supervisor(
+    kept: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a mistake in frazil.yaml: the keeper would otherwise use up the restarts, and leave the stream halted."""
+    keeper, settings = keeper_of(kept), kept.home / "frazil.yaml"
+    settings.write_text("no_such_key: 1\n")
+    kill(kept)
+    ends(keeper)
+    nobody_starts_another(kept, 2)
+    assert newest(kept).failures == 1
+    settings.unlink()
+    kept.control().ensure_running("the settings are right again", "supervisor")
+    runs(kept, 3)
+
+
 def test_no_keeper_where_it_is_switched_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STANDIN", "kept")
     monkeypatch.setenv("FRAZIL_KEEPER", "off")

@@ -38,6 +38,10 @@ def beat(state: State, ran: float, work: Work, attempt: int = 3) -> Heartbeat:
         (beat("running", 2, RECOVERED), 1),
         (beat("retrying", 60, COMMITTED), 1),
         (beat("running", 601, Work()), 1),
+        # A start, or a batch, that ended after so long all the same.
+        (beat("starting", 601, Work()), 6),
+        (beat("running", 601, Work(busy_since=1000.0)), 6),
+        (beat("running", 601, Work(lag={"t": {"0": 7}}, lag_at=1500.0)), 6),
         (beat("failed", 60, COMMITTED), 1),
         (beat("failed", 60, Work()), 6),
         (beat("failed", 601, Work()), 1),

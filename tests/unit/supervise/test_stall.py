@@ -14,7 +14,9 @@ from tests.unit.spec.test_generation import spec_with
 
 NOW = 1_800_000_000.0
 AFTER = 600.0
-WAITING = {"lag": {"t": {"0": 7}}, "lag_at": NOW}
+WAITING = {"lag": {"t": {"0": 7}}, "lag_at": NOW, "waiting_since": NOW - 4000}
+LATELY = WAITING | {"waiting_since": NOW - 599}
+FORMERLY = WAITING | {"waiting_since": None}
 
 
 def beat(state: State = "running", since: float = 5000.0, **work: Any) -> Heartbeat:
@@ -40,6 +42,9 @@ def beat(state: State = "running", since: float = 5000.0, **work: Any) -> Heartb
         (beat(busy_since=NOW - 700), "it has been at one batch for 700 s", False),
         (beat(last_commit_at=NOW - 700, **WAITING), "begun no batch for 700 s though 7 records wait", True),
         (beat(since=601, **WAITING), "begun no batch for 601 s", True),
+        (beat(last_commit_at=NOW - 9000, **LATELY | {"waiting_since": NOW - 601}), "begun no batch for 601 s", True),
+        # What a driver of an earlier version says does not tell since when records wait.
+        (beat(since=601, **FORMERLY), "begun no batch for 601 s", False),
         (beat("starting", since=601), "it has been starting for 601 s", True),
     ],
 )
@@ -62,6 +67,8 @@ def test_what_has_stalled(newest: Heartbeat, what: str, sure: bool) -> None:
         beat(last_commit_at=NOW - 9000),
         beat(last_commit_at=NOW - 599, **WAITING),
         beat(since=599, **WAITING),
+        # The first records after a quiet night.
+        beat(last_commit_at=NOW - 9000, **LATELY),
         beat("starting", since=599),
         *(beat(state, busy_since=NOW - 9000, **WAITING) for state in ("paused", "retrying", "stopping", "failed")),
         beat("paused", unanswered_since=NOW - 900),

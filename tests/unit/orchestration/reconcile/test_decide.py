@@ -36,6 +36,7 @@ STARTS = beat("starting", state_since=NOW - 300)
 LONG = Work(busy_since=NOW - 9000, got_on_at=NOW - 10)
 HUNG = Work(busy_since=NOW - 800, got_on_at=NOW - 700)
 KEEPS = Restart(stalled_after=None)
+SEVEN = {"t": {"0": 7}}
 
 CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     # Nothing there.
@@ -80,6 +81,20 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
         actual(),
         Action.ROLL,
         "asked to make room and still runs",
+    ),
+    (
+        "makes no room, and its file is wrong by now",
+        desired(**INVALID, control=Control(end_attempt=3, at=NOW - 500)),
+        actual(),
+        Action.ROLL,
+        "asked to make room and still runs, and is made to end",
+    ),
+    (
+        "makes no room, and nothing could take its place",
+        desired(**INVALID, launchable=False, control=Control(end_attempt=3, at=NOW - 500)),
+        actual(),
+        Action.WAIT,
+        "make room",
     ),
     ("made room before", desired(control=Control(end_attempt=2, at=NOW - 5)), actual(), Action.ADOPT, "runs"),
     ("available_now with a driver", desired(continuous=False), actual(), Action.STOP, "available_now"),
@@ -243,9 +258,23 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     (
         "nothing though records wait",
         desired(),
-        actual(beat=beat(work=Work(lag={"t": {"0": 7}}, lag_at=NOW, last_commit_at=NOW - 800))),
+        actual(beat=beat(work=Work(lag=SEVEN, lag_at=NOW, waiting_since=NOW - 900, last_commit_at=NOW - 800))),
         Action.ROLL,
         "no batch for 799 s though 7 records wait",
+    ),
+    (
+        "the first records after a quiet night",
+        desired(),
+        actual(beat=beat(work=Work(lag=SEVEN, lag_at=NOW, waiting_since=NOW - 2, last_commit_at=NOW - 800))),
+        Action.ADOPT,
+        "runs",
+    ),
+    (
+        "records wait, and a driver of an earlier version does not say since when",
+        desired(),
+        actual(beat=beat(work=Work(lag=SEVEN, lag_at=NOW, last_commit_at=NOW - 800))),
+        Action.ADOPT,
+        "no batch for 799 s",
     ),
     (
         "nothing waits",
