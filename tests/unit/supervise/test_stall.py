@@ -14,9 +14,10 @@ from tests.unit.spec.test_generation import spec_with
 
 NOW = 1_800_000_000.0
 AFTER = 600.0
-WAITING = {"lag": {"t": {"0": 7}}, "lag_at": NOW, "waiting_since": NOW - 4000}
-LATELY = WAITING | {"waiting_since": NOW - 599}
-FORMERLY = WAITING | {"waiting_since": None}
+WAITING: dict[str, Any] = {"lag": {"t": {"0": 7}}, "lag_at": NOW, "waiting_since": NOW - 4000}
+LATELY: dict[str, Any] = WAITING | {"waiting_since": NOW - 599}
+LONGER: dict[str, Any] = WAITING | {"waiting_since": NOW - 601}
+FORMERLY: dict[str, Any] = WAITING | {"waiting_since": None}
 
 
 def beat(state: State = "running", since: float = 5000.0, **work: Any) -> Heartbeat:
@@ -42,7 +43,7 @@ def beat(state: State = "running", since: float = 5000.0, **work: Any) -> Heartb
         (beat(busy_since=NOW - 700), "it has been at one batch for 700 s", False),
         (beat(last_commit_at=NOW - 700, **WAITING), "begun no batch for 700 s though 7 records wait", True),
         (beat(since=601, **WAITING), "begun no batch for 601 s", True),
-        (beat(last_commit_at=NOW - 9000, **LATELY | {"waiting_since": NOW - 601}), "begun no batch for 601 s", True),
+        (beat(last_commit_at=NOW - 9000, **LONGER), "begun no batch for 601 s", True),
         # What a driver of an earlier version says does not tell since when records wait.
         (beat(since=601, **FORMERLY), "begun no batch for 601 s", False),
         (beat("starting", since=601), "it has been starting for 601 s", True),
