@@ -65,6 +65,16 @@ def need(batch: Ranges, position: Positions) -> Need:
     return Need(frozenset(skip), floors, not skip and not floors, len(skip) == asked, tuple(gaps))
 
 
+def of_known_topics(stamps: NewestStamps, anchor: str) -> dict[str, Stamp | None]:
+    """The newest stamps without topics that the anchor's does not know: they are retired, wherever they still stand.
+
+    Args:
+        anchor: The target whose stamp tells.
+    """
+    anchored = stamps.get(anchor)
+    return {name: stamp.known_to(anchored) if stamp and name != anchor else stamp for name, stamp in stamps.items()}
+
+
 def target_positions(stamps: NewestStamps, anchor: str) -> dict[str, dict[TopicPartition, int]]:
     """Where each target stands, by the newest stamps.
 

@@ -130,6 +130,16 @@ class Stamp:
 
         return replace(self, start=kept(self.start), position=kept(self.position), ends=kept(self.ends))
 
+    def known_to(self, anchored: Stamp | None) -> Self:
+        """Without what it says of topics that the anchor's newest stamp does not know (any more).
+
+        The anchor is committed first in every batch, so another target never knows a topic before it does. It knows
+        those whose ids it carries, and those that it has a position of: stamps of earlier versions carry no ids.
+        """
+        if anchored is None:
+            return self
+        return self.of_topics({*anchored.topics, *(p.topic for at in (anchored.start, anchored.position) for p in at)})
+
     def under(self, epoch: int) -> Self:
         """The same batch, committed by a later driver from the pending record."""
         return replace(self, epoch=epoch)

@@ -163,10 +163,30 @@ class Target:
         Raises:
             FencedError: A driver of the same or a later epoch was here.
         """
+        return self._claim(epoch, make, below=epoch)
+
+    def claim_again(self, epoch: int, make: Callable[[Stamp], Stamp]) -> Stamp:
+        """Commit an empty snapshot on a table that this driver has claimed, in place of what its stamp says.
+
+        Args:
+            epoch: This driver's epoch.
+            make: Makes the claim from the newest stamp; called again when the head moved.
+
+        Raises:
+            FencedError: A driver of a later epoch was here.
+        """
+
+        def of_ours(newest: Stamp | None) -> Stamp:
+            assert newest is not None, f"{self.name} was claimed before"
+            return make(newest)
+
+        return self._claim(epoch, of_ours, below=epoch + 1)
+
+    def _claim(self, epoch: int, make: Callable[[Stamp | None], Stamp], *, below: int) -> Stamp:
         pauses = Pauses()
         while True:
             newest = self.read()
-            if newest and newest.epoch >= epoch:
+            if newest and newest.epoch >= below:
                 raise FencedError(self.stream, epoch, newest.epoch, self.name)
             stamp = make(newest)
             try:

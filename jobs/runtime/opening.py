@@ -10,7 +10,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NotInstalledError
 
-from jobs.commit.decide import half_committed, restart_positions, target_positions
+from jobs.commit.decide import half_committed, of_known_topics, restart_positions, target_positions
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
 from jobs.commit.history import history
 from jobs.commit.offsets import Positions, describe, pointwise_max
@@ -28,7 +28,7 @@ from jobs.runtime.lease import Lease
 from jobs.runtime.open_stream import OpenStream, stream_folder
 from jobs.runtime.private import private_folder
 from jobs.runtime.redaction import redacted
-from jobs.runtime.takeover import claim, former_stamps, recover
+from jobs.runtime.takeover import claim, forget_retired, former_stamps, recover
 from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
@@ -165,9 +165,10 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     """Look at Kafka and the stamps, and set where reading begins; called again when the topics change under a query."""
     spec = stream.spec
     stream.log, newest = kafka.state(spec.source), stream.anchor.newest
+    forget_retired(stream)
     stamps = {name: target.newest for name, target in stream.targets.items()}
     refuse_untellable(spec.stream, stream.log, newest.topics if newest else ())
-    half = half_committed(stream.former | stamps, spec.table.name)
+    half = half_committed(of_known_topics(stream.former | stamps, spec.table.name), spec.table.name)
     subscribed = spec.source.reads
     dropped = sorted({p.topic for p in half.ranges if not subscribed(p.topic)}) if half else []
     if half and (half.config != spec.config_hash or dropped):

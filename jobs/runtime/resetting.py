@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.decide import of_known_topics
 from jobs.commit.errors import FencedError, HeadMovedError
 from jobs.commit.history import stamps_along_main
 from jobs.commit.offsets import TopicPartition
@@ -177,19 +178,12 @@ def _claimed(stream: OpenStream, newest: Stamp | None, name: str) -> Stamp:
         if name == stream.anchor.name:
             complete_positions(stream.spec.stream, {}, name)
         return Stamp(stream.spec.stream, "claim", -1, stream.epoch, stream.spec.config_hash, start={}, position={})
-    return _of_known_topics(newest.claimed(stream.epoch, newest.generation), stream.targets, stream.anchor.name, name)
-
-
-def _of_known_topics(stamp: Stamp, targets: Mapping[str, Target], anchor: str, name: str) -> Stamp:
-    anchored = targets[anchor].newest
-    return stamp if name == anchor or anchored is None else stamp.of_topics(anchored.topics)
+    claimed = newest.claimed(stream.epoch, newest.generation)
+    return claimed if name == stream.anchor.name else claimed.known_to(stream.anchor.newest)
 
 
 def _as_claimed(targets: Mapping[str, Target], anchor: str) -> dict[str, Stamp | None]:
-    return {
-        name: _of_known_topics(target.newest, targets, anchor, name) if target.newest else None
-        for name, target in targets.items()
-    }
+    return of_known_topics({name: target.newest for name, target in targets.items()}, anchor)
 
 
 def _restamp(stream: OpenStream, target: Target, stamp: Stamp) -> None:

@@ -57,9 +57,7 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
 
     def claim_other(newest: Stamp | None) -> Stamp:
         if newest is not None:
-            anchored = stream.anchor.newest
-            topics = anchored.topics if anchored else stream.log.topics
-            return newest.claimed(stream.epoch, stream.generation).of_topics(topics)
+            return newest.claimed(stream.epoch, stream.generation).known_to(stream.anchor.newest)
         return Stamp(
             spec.stream,
             "claim",
@@ -76,6 +74,24 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
         if target is stream.anchor:
             step("after_anchor_claim")
     step("after_claims")
+
+
+def forget_retired(stream: OpenStream) -> None:
+    """Claim the targets again whose stamps still speak of topics that the anchor has retired.
+
+    A target that no batch had rows for since says what it last knew of them. If such a topic comes back, or another one
+    of its name, that would be taken for what was landed of it.
+
+    Raises:
+        FencedError: A driver of a later epoch was here.
+    """
+    anchored = stream.anchor.newest
+    for target in stream.targets.values():
+        newest = target.newest
+        if target is not stream.anchor and newest and newest.known_to(anchored) != newest:
+            target.claim_again(
+                stream.epoch, lambda before: before.claimed(stream.epoch, stream.generation).known_to(anchored)
+            )
 
 
 def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:
