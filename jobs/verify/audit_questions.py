@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.decide import restart_positions, target_positions
+from jobs.commit.decide import of_known_topics, restart_positions, target_positions
 from jobs.commit.errors import TopicLostError
 from jobs.commit.history import history, history_of, stamps_along_main
 from jobs.commit.offsets import Positions, describe, pointwise_max
@@ -129,7 +129,8 @@ def _of_kafka(spec: StreamSpec, kafka: KafkaLog, tables: Callable[[], Tables]) -
 
 def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
     anchor = spec.table.name
-    stamps = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    newest = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    stamps = of_known_topics(newest, anchor)
     anchored = stamps.get(anchor)
     if anchored is None:
         return

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.start import LogState
+from jobs.commit.target import Target
 from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError
 from jobs.runtime.open_stream import stream_folder
 from jobs.supervise.heartbeat import FILE, Heartbeat, LastError, write_heartbeat
@@ -198,6 +199,19 @@ def test_kafka_is_asked_whether_the_stream_can_go_on(stream: RealStream, log: Lo
     result = audited(stream, kafka=lambda: cast(KafkaLog, log))
     assert [each.kind for each in result.problems] == ([] if said is None else ["stopped"])
     assert said is None or said in result.problems[0].sentence
+
+
+def test_dead_letters_that_still_stand_in_a_retired_topic_do_not_stop_the_stream(stream: RealStream) -> None:
+    gone = TopicPartition("gone", 0)
+    source = stream.spec.source.model_copy(update={"topics": (TOPIC, gone.topic)})
+    stream.spec = stream.spec.model_copy(update={"source": source})
+    dead = Target(stream.catalog(), DEAD, "payments")
+    newest = dead.read()
+    assert newest is not None
+    still = replace(newest.claimed(1), start={**newest.start, gone: 50}, position={**newest.position, gone: 60})
+    dead.restamp(still)
+    result = audited(stream, kafka=lambda: cast(KafkaLog, Log({TOPIC: "id"})))
+    assert (result.problems, result.notes) == ([], [])
 
 
 def test_a_stream_that_moves_is_not_stopped(stream: RealStream) -> None:
