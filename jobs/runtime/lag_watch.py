@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from jobs.commit.offsets import TopicPartition
@@ -21,6 +23,23 @@ log = logging.getLogger(__name__)
 _LAG_SECONDS = 10.0
 
 
+@dataclass
+class _Query:
+    """What a query knows, and what was seen since it began.
+
+    Attributes:
+        reads: The topics that it reads.
+        under: The leader epochs under which it began.
+        there: Topics that there are.
+        leaders: The leader epochs of now.
+    """
+
+    reads: frozenset[str] = frozenset()
+    under: Mapping[TopicPartition, int] = field(default_factory=dict)
+    there: frozenset[str] = frozenset()
+    leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
 class LagWatch:
     """Asks Kafka every ten seconds, in a thread of its own, so that a Kafka that is slow delays nothing.
 
@@ -35,10 +54,7 @@ class LagWatch:
         self, spec: StreamSpec, settings: Settings, beater: Beater, hanging_seconds: float = HANGING_SECONDS
     ) -> None:
         self._spec: StreamSpec = spec
-        self._reads: frozenset[str] = frozenset()
-        self._under: dict[TopicPartition, int] = {}
-        self._there: frozenset[str] = frozenset()
-        self._leaders: dict[TopicPartition, int] = {}
+        self._query: _Query = _Query()
         self._bootstrap: str = settings.kafka.require_bootstrap()
         self._kafka: KafkaLog = KafkaLog(settings.kafka)
         self._beater: Beater = beater
@@ -49,8 +65,7 @@ class LagWatch:
 
     def follow(self, reads: LogState) -> None:
         """A query begins, on the topics as they are now."""
-        self._reads, self._under = frozenset(reads.topics), dict(reads.leader_epochs)
-        self._there, self._leaders = frozenset(), {}
+        self._query = _Query(frozenset(reads.topics), dict(reads.leader_epochs))
 
     @property
     def outdated(self) -> bool:
@@ -59,8 +74,9 @@ class LagWatch:
         A topic that the spec names and the query does not read has appeared; or a partition has another leader, who
         may lack what was read, also where there is nothing new to read.
         """
-        moved = any(self._under.get(p, epoch) != epoch for p, epoch in self._leaders.items())
-        return moved or bool(self._there - self._reads)
+        query = self._query
+        moved = any(query.under.get(p, epoch) != epoch for p, epoch in query.leaders.items())
+        return moved or bool(query.there - query.reads)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -84,12 +100,13 @@ class LagWatch:
                 return
 
     def _look(self) -> None:
-        source = self._spec.source
-        if source.topics is None or not self._reads.issuperset(source.topics):
-            self._there = frozenset(self._kafka.topics(source))
+        # A query that begins meanwhile may know more than this look finds: it is told to the query of now only.
+        source, query = self._spec.source, self._query
+        if source.topics is None or not query.reads.issuperset(source.topics):
+            query.there = frozenset(self._kafka.topics(source))
         now = time.time()
         ends = self._kafka.ends(self._beater.work.position())
-        self._leaders = ends.leader_epochs
+        query.leaders = ends.leader_epochs
         self._open.look(ends, now)
         if not self._stop.is_set():
             self._beater.work.lag(ends.latest, now, ends.undecided(), self._open.oldest())
