@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 from jobs.commit.decide import NewestStamps, restart_positions, target_positions
 from jobs.commit.history import History
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
+from jobs.commit.retired import returned
 from jobs.commit.stamp_parts import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import NOWHERE, unread
@@ -20,6 +22,7 @@ from jobs.commit.topic_ids import another_topic, has_id
 from jobs.errors import FrazilError
 
 NewStamps = dict[str, Stamp]
+NO_TOPICS: Mapping[str, str] = MappingProxyType({})
 
 
 class NothingToAcceptError(FrazilError):
@@ -66,8 +69,16 @@ def rollback(
     return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
 
 
-def lost_offsets(stamps: NewestStamps, anchor: str, earliest: Positions) -> NewStamps:
-    """Answer to retention that removed unread records: go on behind them."""
+def lost_offsets(
+    stamps: NewestStamps, anchor: str, earliest: Positions, topics: Mapping[str, str] = NO_TOPICS
+) -> NewStamps:
+    """Answer to retention that removed unread records: go on behind them.
+
+    Args:
+        earliest: What the logs still keep.
+        topics: Kafka's ids of the topics that are there; one that was retired and is back can have lost records too.
+    """
+    stamps = _with_returned(stamps, anchor, topics)
     stamp = _anchored(stamps, anchor)
     # Where the stream would begin, which may be before the anchor's position if another target stands behind it.
     positions = target_positions(stamps, anchor)
@@ -145,11 +156,13 @@ def recreated_topic(
     A topic that is still the same one, and whose log was cut, is read on from where it departs from what was read, or
     where that is not known from its end: what it holds before has landed. A topic without an id may be another one,
     whatever the epochs say of where it departs, so it is read from its beginning: that loses nothing.
+    A topic that was retired and is back is the one that it was.
 
     Args:
         latest: The ends of the logs.
         departures: Where they depart from what was read, no less than what they keep.
     """
+    stamps = _with_returned(stamps, anchor, {topic: identity})
     before = _anchored(stamps, anchor)
     there = {p: at for p, at in before.position.items() if p.topic == topic}
     wrong = any(p in departures or latest.get(p, at) < at for p, at in there.items())
@@ -260,6 +273,23 @@ def _position_kept(past: History) -> Positions:
         else kept.get(partition, 0)
         for partition, at in stood.items()
     }
+
+
+def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str]) -> NewestStamps:
+    """The stamps where the anchor's knows retired topics that are back again, as a start of the stream does."""
+    stamp = stamps.get(anchor)
+    if stamp is None or not (back := returned(stamp.retired, topics)):
+        return stamps
+    # Of a topic that the stamp knows all the same, what it says is newer.
+    names = {partition.topic for partition in back}
+    known = replace(
+        stamp,
+        start={**back, **stamp.start},
+        position={**back, **stamp.position},
+        topics={**{topic: topics[topic] for topic in names}, **stamp.topics},
+        retired={topic: each for topic, each in stamp.retired.items() if topic not in names},
+    )
+    return {**stamps, anchor: known}
 
 
 def _anchored(stamps: NewestStamps, anchor: str) -> Stamp:

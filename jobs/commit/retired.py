@@ -59,6 +59,9 @@ def remembered(
 def returned(before: Mapping[str, Retired], topics: Mapping[str, str]) -> dict[TopicPartition, int]:
     """Where retired topics go on that are back.
 
+    However long they were gone: an id is given to one topic only, so what was landed of it is landed. A stream that
+    commits nothing for more than `KEPT_MS` still has them in its newest stamp, and lands nothing twice.
+
     Args:
         before: What the newest stamp keeps.
         topics: The ids of the topics that are there.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 
 from jobs.commit import accept
+from jobs.commit.decide import of_known_topics
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.history import History
 from jobs.commit.stamp_parts import Decision
@@ -105,7 +106,7 @@ def _decision(
     histories: dict[str, History],
 ) -> accept.NewStamps:
     anchor = spec.table.name
-    stamps = {name: past.newest for name, past in histories.items()}
+    stamps = of_known_topics({name: past.newest for name, past in histories.items()}, anchor)
     if answer.rollback == "keep" or answer.rollback == "reland":
         return accept.rollback(histories, anchor, answer.rollback, spec.config_hash)
     if answer.recreated_table:
@@ -125,7 +126,8 @@ def _decision(
         log, newest = kafka.state(spec.source), stamps.get(anchor)
         departures = {p: max(at, log.earliest[p]) for p, at in departed(newest, log, kafka).items()}
         return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, log.latest, departures)
-    return accept.lost_offsets(stamps, anchor, kafka.state(spec.source).earliest)
+    log = kafka.state(spec.source)
+    return accept.lost_offsets(stamps, anchor, log.earliest, log.topics)
 
 
 def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str, str], *, waits: bool) -> None:

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit import retired as module
-from jobs.commit.errors import OffsetsLostError
-from jobs.commit.offsets import TopicPartition
+from jobs.commit.accept import NothingToAcceptError, lost_offsets, recreated_topic
+from jobs.commit.decide import half_committed, restart_positions, target_positions
+from jobs.commit.errors import OffsetsLostError, TopicRecreatedError
+from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired import KEPT_MS, Retired, remembered, returned
+from jobs.commit.stamp_parts import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, starting_point
 
@@ -29,6 +32,13 @@ def test_the_same_topic_goes_on_where_it_stood() -> None:
     assert begin(log) == {A0: 10, A1: 20, B0: 3}
     more = replace(log, earliest={**log.earliest, TopicPartition("a", 2): 4})
     assert begin(more)[TopicPartition("a", 2)] == 4, "a partition that was added meanwhile, from its first record"
+
+
+def test_it_goes_on_there_also_after_a_week_without_a_batch() -> None:
+    now = 1_001 + KEPT_MS
+    log = LogState({"a": "id-a", "b": "id-b"}, {A0: 0, A1: 0, B0: 0}, {A0: 15, A1: 20, B0: 3}, seen_ms=now)
+    assert remembered(ANCHOR.retired, {}, (), now) == {}, "a batch would have forgotten it"
+    assert begin(log) == {A0: 10, A1: 20, B0: 3}
 
 
 def test_another_topic_of_its_name_is_new() -> None:
@@ -59,6 +69,51 @@ def test_a_topic_that_is_there_or_was_gone_for_a_week_is_forgotten() -> None:
     assert remembered(before, {}, (), 1_001 + KEPT_MS) == {}
     later = Retired("id-a", 5_000, {0: 30})
     assert remembered(before, {"a": later}, (), 5_000) == {"a": later}
+
+
+def dead_letters(anchor: Stamp) -> dict[str, Stamp | None]:
+    """The stamps of both tables; the dead letters have never heard of the topic that is back."""
+    return {"sink": anchor, "dead": replace(anchor, retired={}, topics={})}
+
+
+def test_lost_records_of_a_topic_that_is_back_can_be_passed() -> None:
+    log = LogState({"a": "id-a", "b": "id-b"}, {A0: 12, A1: 0, B0: 0}, {A0: 15, A1: 20, B0: 3})
+    with pytest.raises(NothingToAcceptError):
+        lost_offsets(dead_letters(ANCHOR), "sink", log.earliest, {"a": "other", "b": "id-b"})
+    new = lost_offsets(dead_letters(ANCHOR), "sink", log.earliest, log.topics)
+    assert new.keys() == {"sink"}
+    anchor = new["sink"]
+    assert anchor.decision == Decision("lost_offsets", passed={A0: OffsetRange(10, 12)})
+    assert (anchor.topics, anchor.retired) == (log.topics, {})
+    assert anchor.position == {A0: 12, A1: 20, B0: 3}
+    after = {**dead_letters(ANCHOR), **new}
+    assert half_committed(after, "sink") is None
+    assert target_positions(after, "sink")["dead"] == anchor.position
+    assert begin(log, anchor) == {A0: 12, A1: 20, B0: 3}
+
+
+def test_a_topic_that_is_back_with_a_log_that_was_cut_goes_on_at_its_end() -> None:
+    log = LogState({"a": "id-a", "b": "id-b"}, {A0: 0, A1: 0, B0: 0}, {A0: 4, A1: 20, B0: 3})
+    with pytest.raises(TopicRecreatedError, match="--recreated-topic a"):
+        begin(log)
+    new = recreated_topic(dead_letters(ANCHOR), "sink", "a", "id-a", log.latest)
+    anchor = new["sink"]
+    assert anchor.decision == Decision("cut_topic", again={A0: OffsetRange(4, 10)})
+    assert (anchor.topics, anchor.retired) == (log.topics, {})
+    after = {**dead_letters(ANCHOR), **new}
+    assert half_committed(after, "sink") is None
+    assert restart_positions(target_positions(after, "sink")) == {A0: 4, A1: 20, B0: 3}
+    assert begin(log, anchor) == {A0: 4, A1: 20, B0: 3}
+    # One that goes on where it stood is no question.
+    whole = replace(log, latest={A0: 10, A1: 20, B0: 3})
+    with pytest.raises(NothingToAcceptError):
+        recreated_topic(dead_letters(ANCHOR), "sink", "a", "id-a", whole.latest)
+
+
+def test_an_answer_about_another_topic_leaves_what_is_remembered() -> None:
+    new = recreated_topic(dead_letters(ANCHOR), "sink", "b", "other", {B0: 3})
+    assert new["sink"].retired == {"a": GONE}
+    assert new["sink"].topics == {"b": "other"}
 
 
 topics = st.text("abc", min_size=1, max_size=2)
