@@ -86,8 +86,12 @@ def _comes_before(ancestor: Snapshot, recorded: Stamp) -> bool:
 
 
 def _on_line(metadata: TableMetadata, recorded: Stamp) -> bool:
-    line, must = line_of(metadata.properties), recorded.last_move or recorded.sequence
-    return line is not None and line.covers(must) and stands_on(metadata, line.snapshot_id)
+    line = line_of(metadata.properties)
+    if line is None or not stands_on(metadata, line.snapshot_id):
+        return False
+    # Where the line began after the last move, as it does with the first claim over a stamp of an earlier version, that
+    # claim tells as much: it was made on a head that had been read, and found to hold the move.
+    return line.covers(recorded.last_move or recorded.sequence) or line.covers(recorded.sequence)
 
 
 def _compared(

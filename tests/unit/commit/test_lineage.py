@@ -356,6 +356,51 @@ def test_stamps_of_the_release_before_are_read_and_go_on(catalog: SqlCatalog, ta
     assert target.newest is not None and target.newest.moved == target.newest.sequence
 
 
+def upgraded_and_resting(catalog: SqlCatalog, target: Target) -> Target:
+    """The stream claims a table that the release before stamped, moves nothing there, and another one goes on."""
+    land(target, 1, 0, 3)
+    without_what_this_release_adds(catalog)
+    foreign(catalog)
+    claimed = target.claim(2, first(2))
+    line = line_of(catalog.load_table(NAME).properties)
+    assert line is not None and claimed.position == {P0: 3}
+    assert target.newest is not None and (target.newest.moved or 0) < line.since == target.newest.sequence
+    busy = Target(catalog, NAME, "s~replay")
+    busy.claim(1, lambda newest: Stamp("s~replay", "claim", -1, 1, "c", start={P0: 0}, position={P0: 0}))
+    return busy
+
+
+@expiries
+def test_a_claim_on_the_line_vouches_for_what_the_release_before_stamped(
+    catalog: SqlCatalog, target: Target, expire_: Expire
+) -> None:
+    busy = upgraded_and_resting(catalog, target)
+    for epoch in range(2, 4):
+        busy.claim(epoch, lambda newest, epoch=epoch: newest.claimed(epoch) if newest else first(epoch)(None))
+        all_but_head(catalog, expire_)
+        forget_versions(catalog)
+    past = told(catalog)
+    assert (past.rolled_back, past.doubt, position(past.newest)) == (False, False, 3)
+    assert target.read() is not None
+
+
+@expiries
+def test_a_claim_that_was_rolled_back_with_what_it_stood_on_vouches_for_nothing(
+    catalog: SqlCatalog, target: Target, expire_: Expire
+) -> None:
+    before = head(target)
+    busy = upgraded_and_resting(catalog, target)
+    roll_back(catalog, before)
+    for epoch in range(2, 4):
+        busy.claim(epoch, lambda newest, epoch=epoch: newest.claimed(epoch) if newest else first(epoch)(None))
+        all_but_head(catalog, expire_)
+        forget_versions(catalog)
+    past = told(catalog)
+    assert (past.rolled_back, past.doubt) == (True, True)
+    with pytest.raises(RolledBackError):
+        target.read()
+
+
 def test_a_rollback_is_seen_over_stamps_of_the_release_before(catalog: SqlCatalog, target: Target) -> None:
     land(target, 1, 0, 3)
     kept = head(target)
