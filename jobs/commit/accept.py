@@ -6,7 +6,7 @@ Each function gives the new stamps, the anchor's last; nothing is committed here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
@@ -35,7 +35,7 @@ def rollback(
     """Answer to a table that was rolled back: leave the removed records out, or land them again.
 
     Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own
-    positions, so they receive nothing twice.
+    positions, so they receive nothing twice. Until they are in, the stream is as complete as the kept stamps say.
 
     Args:
         config: The present configuration, under which the records are landed again.
@@ -43,6 +43,7 @@ def rollback(
     rolled = {name for name, past in histories.items() if past.rolled_back}
     if not rolled:
         raise NothingToAcceptError("no table of the stream was rolled back", fix="frazil status")
+    through = _kept_through(histories, anchor, rolled)
     new: NewStamps = {}
     for name, past in histories.items():
         stamp = past.newest
@@ -64,7 +65,14 @@ def rollback(
                 # A target with rows to come is not taken for complete where the anchor stands.
                 rows |= dict.fromkeys(rolled - {anchor}, 1)
             decision = _after_rollback(past, position, answer) if name in rolled else Decision("rollback_reland")
-            new[name] = replace(stamp.decided(decision), start=start, position=position, rows=rows, config=config)
+            new[name] = replace(
+                stamp.decided(decision),
+                start=start,
+                position=position,
+                rows=rows,
+                config=config,
+                valid_through_ms=through,
+            )
     # A table that was rolled back comes after the others, so that the stop stands until the last of them is stamped.
     return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
 
@@ -290,6 +298,22 @@ def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str])
         retired={topic: each for topic, each in stamp.retired.items() if topic not in names},
     )
     return {**stamps, anchor: known}
+
+
+def _kept_through(histories: Mapping[str, History], anchor: str, rolled: Collection[str]) -> int | None:
+    """What the stream is complete through where the tables that were rolled back stand; milliseconds since 1970.
+
+    The least that the anchor and they say; None where one of them stands before the stamp that would say it.
+    """
+    newest = histories[anchor].newest if anchor in histories and anchor not in rolled else None
+    said = [newest.valid_through_ms] if newest else []
+    for name in rolled:
+        kept, stands = histories[name].stamped_ancestor, _position_kept(histories[name])
+        if kept is None or any(stands.get(partition, at) < at for partition, at in kept.position.items()):
+            return None
+        said.append(kept.valid_through_ms)
+    known = [each for each in said if each is not None]
+    return min(known) if len(known) == len(said) else None
 
 
 def _anchored(stamps: NewestStamps, anchor: str) -> Stamp:

@@ -46,6 +46,42 @@ def test_landing_again_begins_where_the_rolled_back_table_stands(
     assert half is None or half.config == "c2", "the stream is not stopped again"
 
 
+@pytest.mark.parametrize(
+    ("sink", "dead", "answered"),
+    [
+        (30, None, 30),
+        (None, 20, 20),
+        (None, 90, 70),
+        (30, 20, 20),
+        (20, 30, 20),
+        ("silent", None, None),
+        (30, "silent", None),
+        ("none left", None, None),
+        (30, "none left", None),
+        ("stands before it", None, None),
+    ],
+)
+def test_until_it_is_landed_again_the_stream_is_as_complete_as_the_kept_stamps_say(
+    sink: int | str | None, dead: int | str | None, answered: int | None
+) -> None:
+    def past(kept: int | str | None) -> History:
+        if kept is None:
+            return replace(WHOLE, newest=replace(NEWEST, valid_through_ms=70))
+        said = kept if isinstance(kept, int) else None if kept == "silent" else 30
+        ancestor = replace(NEWEST, position={P0: 20, P1: 5}, valid_through_ms=said)
+        start = 10 if kept == "stands before it" else 20
+        newest = replace(NEWEST, valid_through_ms=70)
+        left = None if kept == "none left" else ancestor
+        return History(newest, left, {P0: OffsetRange(start, 50)}, rolled_back=True)
+
+    histories = {T: past(sink), D: past(dead)}
+    again = rollback(histories, T, "reland", "c2")[T]
+    assert again.valid_through_ms == answered
+    assert again.claimed(9).valid_through_ms == answered
+    for name, stamp in rollback(histories, T, "keep", "c2").items():
+        assert stamp.valid_through_ms == 70, f"what stays out of {name} is none of the stream's"
+
+
 def test_keeping_leaves_everything_where_it_was() -> None:
     new = rollback({T: rolled_to({P0: 20, P1: 5}), D: WHOLE}, T, "keep", "c2")
     assert restart_positions(target_positions({T: new[T], D: NEWEST}, T)) == NEWEST.position
