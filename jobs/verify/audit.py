@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.audit_facts import Decision, Problem, Reading, Unit
-from jobs.verify.ledger_row import WHOLE, LedgerRow, standing
+from jobs.verify.ledger_row import RETURNED, WHOLE, LedgerRow, standing
 
 # The answer after which a partition is as one that was never seen: the new topic may begin anywhere.
 _NEW_TOPIC = "recreated_topic"
@@ -93,6 +93,10 @@ class _Track:
         self.ended: int = 0
 
     def follow(self, row: LedgerRow) -> None:
+        if row.answer == RETURNED:
+            # It is the same topic all the same, and goes on where it ended.
+            self.cursor = row.range.end
+            return
         if row.kind == "noted":
             # The topic was retired: a later one of its name begins anew.
             self.ended, self.cursor = max(row.range.end, self.ended), None

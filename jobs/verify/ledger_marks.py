@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from jobs.commit.long_properties import whole
 from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.retired import pack_retired, unpack_retired
 from jobs.commit.stamp_parts import Counts
 from jobs.verify.ledger_reading import Known
 
@@ -42,20 +44,27 @@ class AuditMark:
 
 
 def known_text(known: Mapping[str, Known]) -> str:
-    """The property of what was filled in, by table uuid."""
+    """The property of what was filled in, by table uuid.
+
+    Retired topics stand beside the tables, where earlier versions pass over them.
+    """
+    gone = {uuid: packed for uuid, each in known.items() if (packed := pack_retired(each.retired))}
     return _text(
         {
             uuid: [each.sequence, each.snapshot_id, list(msgspec.structs.astuple(each.totals)), _packed(each.positions)]
             for uuid, each in known.items()
-        }
+        },
+        {"retired": gone} if gone else {},
     )
 
 
 def known_of(properties: Mapping[str, str], stream: str) -> dict[str, Known]:
     """The inverse of `known_text`; empty without the property."""
+    document = _document(properties, FILLED_PREFIX + stream)
+    gone = document.get("retired", {})
     return {
-        uuid: Known(sequence, snapshot_id, _unpacked(positions), Counts(*totals))
-        for uuid, (sequence, snapshot_id, totals, positions) in _document(properties, FILLED_PREFIX + stream).items()
+        uuid: Known(sequence, snapshot_id, _unpacked(positions), Counts(*totals), unpack_retired(gone.get(uuid, {})))
+        for uuid, (sequence, snapshot_id, totals, positions) in document.get("tables", {}).items()
     }
 
 
@@ -73,14 +82,14 @@ def marks_of(properties: Mapping[str, str], stream: str) -> dict[str, AuditMark]
     """The inverse of `marks_text`; empty without the property."""
     return {
         uuid: AuditMark(sequence, snapshot_id, datetime.fromtimestamp(at, UTC), complete, _unpacked(positions))
-        for uuid, (sequence, snapshot_id, at, complete, positions) in _document(
-            properties, AUDITED_PREFIX + stream
-        ).items()
+        for uuid, (sequence, snapshot_id, at, complete, positions) in _document(properties, AUDITED_PREFIX + stream)
+        .get("tables", {})
+        .items()
     }
 
 
-def _text(tables: dict[str, Any]) -> str:
-    return msgspec.json.encode({"v": _FORMAT, "tables": tables}).decode()
+def _text(tables: dict[str, Any], beside: Mapping[str, Any] = MappingProxyType({})) -> str:
+    return msgspec.json.encode({"v": _FORMAT, "tables": tables, **beside}).decode()
 
 
 def _document(properties: Mapping[str, str], key: str) -> dict[str, Any]:
@@ -90,7 +99,7 @@ def _document(properties: Mapping[str, str], key: str) -> dict[str, Any]:
     document = msgspec.json.decode(text)
     if document["v"] != _FORMAT:
         raise ValueError(f"{key} has format {document['v']!r}, not {_FORMAT}: it was written by another version")
-    return document["tables"]
+    return document
 
 
 def _packed(positions: Positions) -> dict[str, dict[str, int]]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.retired import Retired, returned
 from jobs.commit.stamp_parts import Counts, Decision
 from jobs.commit.stamps import Stamp
-from jobs.verify.ledger_row import NOWHERE, WHOLE, Kind, LedgerRow
+from jobs.verify.ledger_row import NOWHERE, RETIRED, RETURNED, WHOLE, Kind, LedgerRow
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -35,12 +36,17 @@ class LedgerTable:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the last stamp said that the ledger has of a stream on a table."""
+    """What the last stamp said that the ledger has of a stream on a table.
+
+    Attributes:
+        retired: Topics that are gone, in case they come back; of the anchor only.
+    """
 
     sequence: int
     snapshot_id: int
     positions: Positions = field(default_factory=dict)
     totals: Counts = field(default_factory=Counts)
+    retired: Mapping[str, Retired] = field(default_factory=dict)
 
 
 def rows_of(stamped: Stamped, known: Known | None, table: LedgerTable) -> tuple[list[LedgerRow], Known]:
@@ -66,15 +72,21 @@ def rows_of(stamped: Stamped, known: Known | None, table: LedgerTable) -> tuple[
         stamp.config,
         stamp.generation,
     )
-    rows = _unknown(stamp, known, blank)
+    rows: list[LedgerRow] = []
+    if table.anchor and stamp.kind == "batch" and known:
+        back = {p: at for p, at in returned(known.retired, stamp.topics).items() if p in stamp.position}
+        back = {p: at for p, at in back.items() if p not in known.positions}
+        rows = _of_kind(replace(blank, answer=RETURNED), "noted", {p: OffsetRange(0, at) for p, at in back.items()})
+        known = replace(known, positions={**known.positions, **back})
+    rows += _unknown(stamp, known, blank)
     if table.anchor and stamp.kind == "batch" and known:
         gone = {p: OffsetRange(0, at) for p, at in known.positions.items() if p not in stamp.position}
-        rows += _of_kind(replace(blank, answer="retired"), "noted", gone)
+        rows += _of_kind(replace(blank, answer=RETIRED), "noted", gone)
     if stamp.kind == "batch":
         rows += _batch(stamp, known, blank)
     elif stamp.kind == "accept":
         rows += _answer(stamp, known, blank)
-    return rows, Known(stamped.sequence, stamped.snapshot_id, dict(stamp.position), stamp.totals)
+    return rows, Known(stamped.sequence, stamped.snapshot_id, dict(stamp.position), stamp.totals, stamp.retired)
 
 
 def _batch(stamp: Stamp, known: Known | None, blank: LedgerRow) -> list[LedgerRow]:

@@ -12,11 +12,12 @@ How to read the rows of one stream on one table (`table_uuid`), in the order tha
      brought stay, so that what is read a second time stands in the table twice, and is meant to.
    - `unknown` [a, b): the stamps that said what became of it had expired before they were filled in. If a > where the
      table stood, records may have landed; if b is where it stood, it had been moved back to a. `counts` is None.
-   - `noted`: an operator's answer that concerns no range of this table; or a topic that was retired.
+   - `noted`: an operator's answer that concerns no range of this table; or a topic that was retired, or returned.
 
    So where the table stands after a row is where the next one of the partition has to begin; otherwise records were
    lost or doubled. Free to begin anywhere: the first row of a partition, and the next one after an `again` of
-   `recreated_topic`, whose range is of the former topic, or after a `noted` of `retired`. Else a topic just ends.
+   `recreated_topic`, whose range is of the former topic, or after a `noted` of `retired`, unless one of `returned`
+   follows, before all else of its commit: it is the same topic, and stands where it did. Else a topic just ends.
 3. The **dead letters** are stamped only when rows come, so their ranges leave gaps, in which there are none. Only
    `batch` rows bring rows: `counts.dead`, which is `counts.read` too.
 
@@ -32,6 +33,7 @@ recreated_table      `noted` on the table that is still there. The new one has a
 rollback_keep        `removed`, then `passed`: the rows are gone and do not come again.
 rollback_reland      `removed`, then `again`: the rows are gone and come once more. `noted` on the other tables.
 retired              `noted` [0, b) on the anchor, and nobody's answer: the topic was gone, and read whole up to b.
+returned             `noted` [0, b) on the anchor, nobody's answer either: the retired topic is back, with the same id.
 reset                `passed` where it skipped, `again` where it went back. On the dead letters only `again`, which
                      comes before the anchor's and is in force only with that.
 ==================== =================================================================================================
@@ -54,6 +56,9 @@ from jobs.commit.stamp_parts import Counts
 Kind = Literal["unknown", "noted", "removed", "passed", "again", "batch"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+# What is noted of topics that are gone, and back.
+RETIRED, RETURNED = "retired", "returned"
+
 # The partition of rows that concern the whole table.
 WHOLE = TopicPartition("", -1)
 NOWHERE = OffsetRange(0, 0)
@@ -73,7 +78,7 @@ class LedgerRow:
         sequence: Iceberg's sequence number of the commit: rows of one table are in its order.
         range: Next offsets: from where this target stood to where it stands.
         counts: With `batch`, of the records in the range; None if not known for this partition alone.
-        answer: What an operator decided, or `retired`; None if that was stamped by a version that did not say.
+        answer: What an operator decided, `retired` or `returned`; None if the stamp is of a version that did not say.
         note: Who decided it, and why.
         since: With `removed`: see the module.
     """
@@ -100,7 +105,8 @@ class LedgerRow:
     @property
     def place(self) -> tuple[object, ...]:
         """What rows are sorted by."""
-        return (self.stream, self.table, self.table_uuid, self.sequence, KINDS.index(self.kind), *self.partition)
+        effect = -1 if self.answer == RETURNED else KINDS.index(self.kind)
+        return (self.stream, self.table, self.table_uuid, self.sequence, effect, *self.partition)
 
 
 def standing(rows: Iterable[LedgerRow]) -> list[LedgerRow]:

@@ -16,6 +16,7 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from jobs.commit.history import greatest_epoch, history
 from jobs.commit.long_properties import HIVE_LIMIT, PART_PREFIX, in_parts, limit_of, whole
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.retired import Retired
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Outcome, Target
@@ -123,7 +124,7 @@ def test_a_stamp_that_becomes_short_again_and_one_of_the_release_before(hive: Hi
 
 
 def test_the_ledgers_marks_are_cut_as_well() -> None:
-    known = {"uuid": Known(7, 8, positions(400, 10), Counts(1, 1))}
+    known = {"uuid": Known(7, 8, positions(400, 10), Counts(1, 1), {"gone": Retired("id", 5, {0: 3, 7: 1})})}
     cut = in_parts({FILLED_PREFIX + "s": known_text(known)}, HIVE_LIMIT)
     assert len(cut) > 1
     assert known_of(cut, "s") == known

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 
 from jobs.commit import accept
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.retired import Retired
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -42,6 +43,8 @@ class RealStream:
     totals: dict[str, Counts] = field(default_factory=dict)
     position: dict[TopicPartition, int] = field(default_factory=dict)
     batch: int = 0
+    identity: str | None = None
+    retired: dict[str, Retired] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.spec: StreamSpec = self._written()
@@ -83,7 +86,14 @@ class RealStream:
 
     def retire(self, partition: int) -> None:
         """Its topic is gone, all of it read: stamps say nothing of it from the next one on."""
-        del self.position[TopicPartition(TOPIC, partition)]
+        stood = self.position.pop(TopicPartition(TOPIC, partition))
+        if self.identity:
+            self.retired = {TOPIC: Retired(self.identity, 0, {partition: stood})}
+
+    def come_back(self, partition: int, at: int) -> None:
+        """Its topic is there again, and read from here on."""
+        self.retired = {}
+        self.position[TopicPartition(TOPIC, partition)] = at
 
     def land(self, fates: Sequence[str], partition: int = 0, *, dead_too: bool = True) -> None:
         """Commit a batch of one partition, whose records have these fates, on both tables or on the sink alone."""
@@ -159,6 +169,8 @@ class RealStream:
         if rows.num_rows:
             files = list(_dataframe_to_data_files(target.table.metadata, rows, target.table.io, uuid.uuid4()))
         parts = {at: Part(range_.start, counts)}
+        if name == self.sink and self.identity:
+            stamp = replace(stamp, topics={TOPIC: self.identity}, retired=self.retired)
         target._append(replace(stamp, parts=parts, counts=counts, totals=self.totals[name]), files)
 
 

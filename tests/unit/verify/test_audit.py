@@ -166,6 +166,26 @@ def test_a_topic_that_was_retired_and_came_back_begins_anywhere(start: int, end:
     assert not found.behind
 
 
+@pytest.mark.parametrize("since", [None, {P0: 10}])
+@pytest.mark.parametrize(
+    ("start", "end", "kinds"),
+    [(10, 14, []), (12, 14, [("gap", (10, 12))]), (6, 14, [("overlap", (6, 10))]), (0, 4, [("overlap", (0, 4))])],
+)
+def test_a_topic_that_was_retired_and_is_the_same_one_goes_on_where_it_ended(start, end, kinds, since):
+    back = ledger_row(SINK, "noted", P0, OffsetRange(0, 10), 3, answer="returned")
+    rows = [batch(0, 10, 1), retired(10, 2), back, batch(start, end, 3)]
+    found = expected(SINK, rows if since is None else rows[2:], anchor=True, begin=since)
+    assert [(each.kind, each.range) for each in found.problems] == kinds
+    assert found.positions == {P0: max(end, 10)}
+
+
+def test_the_same_topic_goes_on_where_it_ended_whatever_a_former_one_of_the_name_reached():
+    back = ledger_row(SINK, "noted", P0, OffsetRange(0, 4), 5, answer="returned")
+    rows = [batch(0, 10, 1), retired(10, 2), batch(0, 4, 3), retired(4, 4), back, batch(4, 6, 5), batch(7, 8, 6)]
+    found = expected(SINK, rows, anchor=True)
+    assert [(each.kind, each.range) for each in found.problems] == [("gap", (6, 7))]
+
+
 def test_a_range_that_nobody_recorded_is_not_looked_at_offset_by_offset():
     range_ = OffsetRange(0, 10**8)
     found = Found(Unit(P0, range_, (Reading(range_, None, Counts(), 1, 1, told=False),)))

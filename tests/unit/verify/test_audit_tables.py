@@ -369,6 +369,26 @@ def test_dead_letters_of_a_topic_that_came_back(stream):
     assert (result.problems, result.pending, result.verdict) == ([], [], "complete")
 
 
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("identity", ["another", "same"])
+@pytest.mark.parametrize(("offset", "hole"), [(0, None), (3, (9, 12)), (-4, (5, 9))])
+def test_a_topic_that_came_back_is_held_to_where_it_ended_if_it_is_the_same(stream, between, identity, offset, hole):
+    stream.identity = "same"
+    stream.land([ROW], partition=1)
+    ended = stream.position[P0]
+    assert ended == 9
+    stream.retire(0)
+    stream.land([ROW], partition=1)
+    if between:
+        audited(stream)
+    stream.identity = identity
+    stream.come_back(0, ended + offset)
+    stream.land([ROW] * 6)
+    result = audited(stream)
+    held = hole if identity == "same" else None
+    assert [(p, tuple(r)) for p, r in result.tables[0].unknown] == ([(P0, held)] if held else [])
+
+
 def test_a_topic_that_came_back_after_an_audit_begins_anywhere(stream):
     stream.retire(0)
     stream.land([ROW], partition=1)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from jobs.commit.accept import rollback, signed
 from jobs.commit.history import History
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.retired import Retired
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
+from jobs.verify.ledger_marks import known_of, known_text
 from jobs.verify.ledger_reading import Known, LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow, standing
 
@@ -230,6 +233,59 @@ def test_a_topic_that_left_the_stamps_is_noted_once_on_the_anchor() -> None:
     assert "noted" not in {row.kind for row in rows}
     rows, _ = rows_of(stamped(left, 5), known, DEAD)
     assert "noted" not in {row.kind for row in rows}, "their stamps come seldom, and say nothing of it"
+
+
+G0 = TopicPartition("gone", 0)
+GONE = Known(5, 5, {P1: 5}, Counts(14, 14), {"gone": Retired("id", 0, {0: 9})})
+
+
+def back_at(start: int, end: int, identity: str = "id") -> Stamp:
+    """The batch in which topic `gone` is there again, from `start` on."""
+    counts = Counts(end - start, end - start)
+    stamp = replace(OLD, start={G0: start, P1: 5}, position={G0: end, P1: 5}, parts={G0: Part(start, counts)})
+    return replace(stamp, counts=counts, totals=GONE.totals + counts, topics={"gone": identity, "t": "other"})
+
+
+@pytest.mark.parametrize(
+    ("known", "identity", "noted"),
+    [
+        (GONE, "id", True),
+        (known_of({"frazil.ledger.s": known_text({"uuid": GONE})}, "s")["uuid"], "id", True),
+        (GONE, "another", False),
+        (replace(GONE, retired={}), "id", False),
+        (replace(GONE, positions={P1: 5, G0: 9}), "id", False),
+    ],
+    ids=["same", "same, after the ledger was written", "another of the name", "earlier version", "never retired"],
+)
+def test_a_topic_that_is_back_with_the_same_id_is_noted_on_the_anchor(known: Known, identity: str, noted: bool) -> None:
+    rows, after = rows_of(stamped(back_at(9, 12, identity), 6), known, ANCHOR)
+    expected = [("noted", G0, OffsetRange(0, 9), "returned")] if noted else []
+    assert [(row.kind, row.partition, row.range, row.answer) for row in rows] == [
+        *expected,
+        ("batch", G0, OffsetRange(9, 12), None),
+    ]
+    assert (after.positions, after.retired) == ({G0: 12, P1: 5}, {})
+    rows, _ = rows_of(stamped(replace(back_at(9, 12), targets={}), 6), known, DEAD)
+    assert "returned" not in {row.answer for row in rows}
+
+
+@pytest.mark.parametrize(("start", "hole"), [(11, (9, 11)), (4, (4, 9))])
+def test_a_topic_that_is_back_elsewhere_is_no_less_unknown_than_any_other(start: int, hole: tuple[int, int]) -> None:
+    rows, _ = rows_of(stamped(back_at(start, 12), 6), GONE, ANCHOR)
+    assert [(row.kind, row.range) for row in sorted(rows, key=lambda row: row.place)] == [
+        ("noted", (0, 9)),
+        ("unknown", hole),
+        ("batch", (start, 12)),
+    ]
+
+
+def test_what_an_earlier_version_filled_in_is_read_and_reads_on() -> None:
+    text = known_text({"uuid": GONE})
+    assert known_of({"frazil.ledger.s": text}, "s") == {"uuid": GONE}
+    before = '{"v":1,"tables":{"uuid":[5,5,[14,14,0,0,0],{"t":{"1":5}}]}}'
+    assert known_of({"frazil.ledger.s": before}, "s") == {"uuid": replace(GONE, retired={})}
+    assert known_text({"uuid": replace(GONE, retired={})}) == before
+    assert msgspec.json.decode(text)["tables"] == msgspec.json.decode(before)["tables"], "all that one looks at"
 
 
 def test_rows_of_a_table_that_was_renamed_stand_in_the_order_of_its_commits() -> None:
