@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
 
 import dagster as dg
 import pytest
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
+from dagster._core.storage.defs_state import base
 from dagster._core.storage.defs_state.base import DefsStateStorage
 
 from tests.helpers.dagster_state import own_dagster_state
@@ -27,11 +30,30 @@ def leave(instance: dg.DagsterInstance) -> None:
     instance.__exit__(None, None, None)
 
 
-def test_module_state_breaks_a_load_where_contexts_do_not_end_in_order(tmp_path: Path) -> None:
+def test_module_state_breaks_a_load_where_contexts_do_not_end_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_current_storage", ContextVar("_current_storage", default=None))
     leave(leave_one_late(tmp_path))
     assert DefsStateStorage.get() is not None
     with pytest.raises(dg.DagsterInvariantViolationError, match="undefined DagsterInstance weakref"):
         DefinitionsLoadContext.get()
+
+
+def test_the_same_test_goes_on_after_it(tmp_path: Path) -> None:
+    with dg.instance_for_test() as mine:
+        leave(leave_one_late(tmp_path))
+        assert DefsStateStorage.get() is mine.defs_state_storage
+        DefinitionsLoadContext.get()
+    assert DefsStateStorage.get() is None
+
+
+def test_an_instance_is_entered_in_its_thread_and_left_in_any(tmp_path: Path) -> None:
+    with own_dagster_state(), ThreadPoolExecutor(1) as other, dg.DagsterInstance.local_temp(str(tmp_path)) as mine:
+        assert other.submit(DefsStateStorage.get).result() is None
+        assert DefsStateStorage.get() is mine.defs_state_storage
+        other.submit(mine.__exit__, None, None, None).result()
+        assert DefsStateStorage.get() is None
 
 
 def test_the_next_test_finds_none_of_it(tmp_path: Path) -> None:
