@@ -61,6 +61,9 @@ def rollback(
             }
             position = _position_kept(past) if name in rolled else stamp.position
             rows = dict(stamp.rows)
+            retired = stamp.retired
+            if name in rolled:
+                retired = {topic: each.landed_by(past.stamped_ancestor, topic) for topic, each in retired.items()}
             if name == anchor:
                 # A target with rows to come is not taken for complete where the anchor stands.
                 rows |= dict.fromkeys(rolled - {anchor}, 1)
@@ -72,6 +75,7 @@ def rollback(
                 rows=rows,
                 config=config,
                 valid_through_ms=through,
+                retired=retired,
             )
     # A table that was rolled back comes after the others, so that the stop stands until the last of them is stamped.
     return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
@@ -254,8 +258,7 @@ def _after_rollback(past: History, position: Positions, answer: Literal["keep", 
     """
     if past.doubt and answer == "keep" and past.newest:
         return Decision("rollback_keep", since=past.newest.sequence)
-    ancestor = past.stamped_ancestor
-    kept = ancestor.position if ancestor else {}
+    ancestor, kept = past.stamped_ancestor, past.kept
     before = past.newest.position if past.newest else {}
     return Decision(
         "rollback_keep" if answer == "keep" else "rollback_reland",
@@ -273,7 +276,7 @@ def _after_rollback(past: History, position: Positions, answer: Literal["keep", 
 def _position_kept(past: History) -> Positions:
     """Where a rolled back table stands. Of partitions that it does not name, at 0: named nowhere, they would be taken
     to stand where the other targets do. Where it stood as far before, and was moved back in between, there."""
-    kept = past.stamped_ancestor.position if past.stamped_ancestor else {}
+    kept = past.kept
     stood = past.newest.position if past.newest else {}
     return {
         partition: min(kept.get(partition, 0), past.removed[partition].start)
@@ -309,7 +312,7 @@ def _kept_through(histories: Mapping[str, History], anchor: str, rolled: Collect
     said = [newest.valid_through_ms] if newest else []
     for name in rolled:
         kept, stands = histories[name].stamped_ancestor, _position_kept(histories[name])
-        if kept is None or any(stands.get(partition, at) < at for partition, at in kept.position.items()):
+        if kept is None or any(stands.get(partition, at) < at for partition, at in histories[name].kept.items()):
             return None
         said.append(kept.valid_through_ms)
     known = [each for each in said if each is not None]

@@ -12,7 +12,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
 from jobs.commit.long_properties import whole
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.retired import returned
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 
 
@@ -33,6 +34,11 @@ class History:
     removed: dict[TopicPartition, OffsetRange]
     rolled_back: bool
     doubt: bool = False
+
+    @property
+    def kept(self) -> Positions:
+        """Where the table stands by what the branch still has; `newest` says where it stood."""
+        return _stands_by(self.stamped_ancestor, self.newest)
 
 
 def history_of(table: Table, stream: str) -> History:
@@ -98,7 +104,7 @@ def _compared(
     metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp | None, along: list[Snapshot]
 ) -> History:
     """What became of the records between the newest stamp that is an ancestor and the one that should be."""
-    kept = found.position if found else {}
+    kept = _stands_by(found, recorded)
     # Both are written by the same commit, so they differ only when the branch was moved since.
     removed = {
         partition: OffsetRange(kept.get(partition, 0), offset)
@@ -122,6 +128,13 @@ def _compared(
             back = dict.fromkeys((p for p, at in stands.items() if at), 0)
         removed |= {p: OffsetRange(at, stands[p]) for p, at in back.items()}
     return History(recorded, found, removed, rolled_back=bool(removed) or lost)
+
+
+def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartition, int]:
+    """Where `found` says that the table stands, also of topics that were retired then and that `recorded` has again."""
+    if found is None:
+        return {}
+    return {**(returned(found.retired, recorded.topics) if recorded else {}), **found.position}
 
 
 def _lowest(

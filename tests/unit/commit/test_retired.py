@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
 from jobs.commit import retired as module
-from jobs.commit.accept import NothingToAcceptError, lost_offsets, recreated_topic
+from jobs.commit.accept import NothingToAcceptError, lost_offsets, recreated_topic, rollback
 from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.errors import OffsetsLostError, TopicRecreatedError
+from jobs.commit.history import _compared
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired import KEPT_MS, Retired, remembered, returned
 from jobs.commit.stamp_parts import Decision
@@ -21,6 +27,8 @@ from jobs.commit.start import LogState, starting_point
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 GONE = Retired("id-a", 1_000, {0: 10, 1: 20})
 ANCHOR = Stamp("s", "batch", 0, 1, "c", start={B0: 0}, position={B0: 3}, topics={"b": "id-b"}, retired={"a": GONE})
+
+EMPTY = new_table_metadata(Schema(), UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t")
 
 
 def begin(log: LogState, anchor: Stamp = ANCHOR) -> dict[TopicPartition, int]:
@@ -114,6 +122,42 @@ def test_an_answer_about_another_topic_leaves_what_is_remembered() -> None:
     new = recreated_topic(dead_letters(ANCHOR), "sink", "b", "other", {B0: 3})
     assert new["sink"].retired == {"a": GONE}
     assert new["sink"].topics == {"b": "other"}
+
+
+def rolled_back(ancestor: Stamp | None, newest: Stamp) -> Stamp:
+    """The anchor's stamp after `--rollback reland`, as the table's history is read."""
+    before = replace(ancestor, sequence=2) if ancestor else None
+    past = _compared(EMPTY, "s", replace(newest, sequence=5, moved=5), before, [])
+    assert past.rolled_back
+    return rollback({"sink": past}, "sink", "reland", "c")["sink"]
+
+
+def test_a_rollback_to_where_a_topic_was_gone_that_is_back_lands_nothing_of_it_twice() -> None:
+    topics = {"a": "id-a", "b": "id-b"}
+    stood, reached = {A0: 10, A1: 20, B0: 3}, {A0: 15, A1: 20, B0: 7}
+    newest = replace(ANCHOR, start=stood, position=reached, topics=topics, retired={})
+    again = rolled_back(ANCHOR, newest)
+    assert again.position == stood
+    assert again.decision is not None
+    assert again.decision.removed == {A0: OffsetRange(10, 15), B0: OffsetRange(3, 7)}
+    other = rolled_back(ANCHOR, replace(newest, topics={"a": "other", "b": "id-b"}))
+    assert other.position == {A0: 0, A1: 0, B0: 3}, "what was landed of the topic before it is not this one's"
+
+
+@pytest.mark.parametrize(
+    ("ancestor", "goes_on"),
+    [
+        (replace(ANCHOR, position={A0: 4, B0: 3}, topics={"a": "id-a", "b": "id-b"}, retired={}), {A0: 4, A1: 0}),
+        (replace(ANCHOR, position={A0: 4, B0: 3}, topics={"a": "other", "b": "id-b"}, retired={}), {A0: 0, A1: 0}),
+        (ANCHOR, {A0: 10, A1: 20}),
+        (None, {A0: 0, A1: 0}),
+    ],
+)
+def test_a_rollback_to_before_a_topic_was_gone_lands_it_again_if_it_comes_back(
+    ancestor: Stamp | None, goes_on: dict[TopicPartition, int]
+) -> None:
+    again = rolled_back(ancestor, replace(ANCHOR, position={B0: 7}))
+    assert returned(again.retired, {"a": "id-a", "b": "id-b"}) == goes_on
 
 
 topics = st.text("abc", min_size=1, max_size=2)
