@@ -63,6 +63,11 @@ class Launching:
         reap()
         return is_alive(self.pid, self.started)
 
+    def died_silently(self) -> bool:
+        """Whether it is gone, and its last heartbeat does not say why."""
+        beat = self.beat()
+        return not self.lives() and beat is not None and beat.attempt == self.attempt and not beat.final
+
     def beat(self) -> Heartbeat | None:
         """Its newest heartbeat; None before the first."""
         beat = read_heartbeat(self.folder)

@@ -160,7 +160,13 @@ class Lifecycle:
                     return Done(f"{self._stream} runs already: {driver.name}.{ended}", driver.beat)
             if driver is None or not now.ending:
                 step("before_first_beat")
-                beat = self._await_ready(now, launching)
+                try:
+                    beat = self._await_ready(now, launching)
+                except FrazilError:
+                    if driver is None or not launching.died_silently():
+                        raise
+                    # It was about to die when it was found, as by SIGKILL; that is what the stream is looked after for.
+                    return self.bring_up(None, reason, count_failures=count_failures, resumed=resumed)
                 already = driver is not None and replaced is None and not resumed
                 if now.control.wish == "running" and beat.state == "paused":
                     beat = self._await_resumed(launching, beat)

@@ -94,7 +94,7 @@ def test_the_file_says_how_many_may_wait(spec: StreamSpec) -> None:
 
 
 def test_a_report_is_a_materialization_and_a_check(spec: StreamSpec) -> None:
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         for event in letter_events(spec, KEY, LETTERS, 100_000, 941, {"run_id": "x"}):
             instance.report_runless_asset_event(event)
         told = instance.get_latest_materialization_event(KEY)

@@ -48,7 +48,7 @@ def run(world: World, instance: dg.DagsterInstance, checks: tuple[str, ...] = ()
 
 
 def test_to_materialize_is_to_see_to_it_that_the_stream_runs(running: World) -> None:
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         before = run(running, instance, ("driver_alive",))
         first = run(running, instance)
         second = run(running, instance)
@@ -80,7 +80,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
     letters = {"dead_letters_waiting": 7, "letters": dg.MetadataValue.md("| reason |"), "epoch": 3}
     job = build_definitions(home).resolve_implicit_global_asset_job_def()
     checks = {key for key in job.asset_layer.asset_graph.asset_check_keys if key.asset_key in (TABLE, dead)}
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         instance.report_runless_asset_event(dg.AssetMaterialization(dead, metadata=letters))
         for key, name, passed in ((TABLE, "exactly_once", False), (TABLE, "table_health", True)):
             found = dg.AssetCheckEvaluation(
@@ -115,7 +115,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
 def test_a_stopped_stream_is_not_started_by_materializing_it(running: World) -> None:
     folder = stream_folder(Deployment.at(running.home).settings(), "payments").root
     write_control(folder, Control("stopped", by="jo"))
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         result = run(running, instance)
     assert not result.success
     assert read_heartbeat(folder) is None

@@ -62,7 +62,7 @@ def test_checks_can_be_executed_one_by_one(tmp_path: Path) -> None:
     )
     job = defs.resolve_implicit_global_asset_job_def()
     for name in DESCRIPTIONS:
-        with dg.instance_for_test() as instance:
+        with dg.DagsterInstance.ephemeral() as instance:
             checks = job.get_subset(asset_selection=set(), asset_check_selection={dg.AssetCheckKey(key, name)})
             result = checks.execute_in_process(instance=instance)
         (found,) = result.get_asset_check_evaluations()

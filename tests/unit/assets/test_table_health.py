@@ -102,7 +102,7 @@ def test_executed_from_the_ui(deployment: Deployment) -> None:
     )
     job = defs.resolve_implicit_global_asset_job_def()
     checks = {dg.AssetCheckKey(key, TABLE_HEALTH) for key in (KEY, DEAD)}
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         subset = job.get_subset(asset_selection=set(), asset_check_selection=checks)
         result = subset.execute_in_process(instance=instance)
     found = {each.asset_key: each for each in result.get_asset_check_evaluations()}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.producer import append_once
+from jobs.commit.refusals import Pauses
 from jobs.deadletter import retention
 from jobs.deadletter.retention import EXPIRED_BEFORE, Expired, expire_letters
 from jobs.deadletter.table import dead_letter_rows
@@ -129,6 +131,7 @@ def test_a_table_that_never_rests_is_told(table: Table, monkeypatch: pytest.Monk
 
     land(table, 45, 2)
     monkeypatch.setattr(retention, "overwrite_once", moved)
+    monkeypatch.setattr(retention, "Pauses", partial(Pauses, sleep=lambda _: None))
     with pytest.raises(CommitRefusedError, match="Nothing was deleted"):
         expire(table)
     assert len(read(table)) == 2

@@ -179,7 +179,7 @@ def strictly(convert: Any) -> Any:
         raise Bad(str(error)) from error
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(blocks)
 def test_every_record_means_what_its_text_says(block: tuple[StructType, list[bytes | None]]) -> None:
     schema, values = block
@@ -202,7 +202,7 @@ def test_every_record_means_what_its_text_says(block: tuple[StructType, list[byt
     assert decoded.unknown_fields == counts
 
 
-@settings(max_examples=100)
+@settings(max_examples=70)
 @given(blocks)
 def test_a_block_is_its_records_each_alone(block: tuple[StructType, list[bytes | None]]) -> None:
     schema, values = block
@@ -225,7 +225,7 @@ def test_a_block_is_its_records_each_alone(block: tuple[StructType, list[bytes |
     assert whole_block.unknown_fields == unknown
 
 
-@settings(max_examples=100)
+@settings(max_examples=70)
 @given(structs(kinds))
 def test_a_schema_is_its_own_text(schema: StructType) -> None:
     assert parse_schema(schema.text).text == schema.text

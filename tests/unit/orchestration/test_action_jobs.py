@@ -83,7 +83,7 @@ def execute(world: World, action: StreamAction, instance: dg.DagsterInstance, **
 def test_each_action_is_done_and_kept(running: World) -> None:
     folder = stream_folder(Deployment.at(running.home).settings(), "payments").root
     wishes = {"start": "running", "pause": "paused", "resume": "running", "restart": "running", "stop": "stopped"}
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         for action in ACTIONS:
             result = execute(running, action, instance, streams=["payments"], reason="month end")
             assert result.success
@@ -97,7 +97,7 @@ def test_each_action_is_done_and_kept(running: World) -> None:
 
 
 def test_no_stream_is_an_error_that_names_the_field(running: World) -> None:
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         result = execute(running, StreamAction.stop, instance, streams=[])
     assert not result.success
     (event,) = result.get_step_failure_events()
@@ -113,7 +113,7 @@ def test_one_streams_trouble_keeps_no_other_from_its_turn(tmp_path: Path) -> Non
     (broken / "control.json").write_text("{")
     job = build_definitions(Deployment.at(home)).resolve_job_def("frazil_stop")
     config = {"ops": {"stop": {"config": {"streams": ["orders", "refunds"]}}}}
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         result = job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
     assert not result.success
     assert read_control(stream_folder(settings, "refunds").root).wish == "stopped"

@@ -195,7 +195,8 @@ def test_a_local_broker_that_was_killed_is_started_again_by_a_command_and_not_by
     address.parent.mkdir(parents=True)
     address.write_text("127.0.0.1:1")
     for command in (["run", "payments"], ["validate"], ["status", "payments"]):
-        output = frazil(home, *command).output
-        assert "Kafka at 127.0.0.1:1: " in output
-        assert "frazil.yaml" not in output
-    assert "Next: frazil up\n" in frazil(home, "run", "payments").stderr
+        result = frazil(home, *command)
+        assert "Kafka at 127.0.0.1:1: " in result.output
+        assert "frazil.yaml" not in result.output
+        if command[0] == "run":
+            assert "Next: frazil up\n" in result.stderr

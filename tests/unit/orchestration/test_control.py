@@ -63,7 +63,7 @@ def in_process(world: World, instance: dg.DagsterInstance, **config: object) -> 
 
 
 def test_the_job_reports_the_driver_and_tags_a_run_that_has_no_tags(world: World) -> None:
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         result = in_process(world, instance, action=StreamAction.start, reason="first light")
         assert result.success
         run = instance.get_run_by_id(result.run_id)
@@ -88,7 +88,7 @@ def test_a_run_that_cannot_be_tagged_acts_all_the_same(world: World, monkeypatch
     def refuse(*_: object) -> None:
         raise OSError("the storage is full")
 
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         monkeypatch.setattr(type(instance), "add_run_tags", refuse)
         assert in_process(world, instance, action=StreamAction.start).success
     assert world.living() == [world.beat().pid]
@@ -96,7 +96,7 @@ def test_a_run_that_cannot_be_tagged_acts_all_the_same(world: World, monkeypatch
 
 def test_a_failed_action_says_why_and_what_next_and_is_not_tried_again(world: World) -> None:
     world.write("payments", "trigger: available_now\n")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         result = in_process(world, instance, action=StreamAction.restart)
         assert not result.success
         (failed,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]

@@ -50,7 +50,7 @@ def test_a_command_that_is_killed_before_its_step_holds_nothing_up(
 def test_the_supervisor_lets_a_driver_go_and_leaves_the_wish(world: World) -> None:
     world.control().start(*WHY)
     config = ControlConfig(stream="payments", action=StreamAction.let_go, by="supervisor")
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         result = control_job.execute_in_process(
             run_config=control_run_config(config),
             instance=instance,

@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[LettersWorld]:
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test() as made:
+    with dg.DagsterInstance.ephemeral() as made:
         yield made
 
 

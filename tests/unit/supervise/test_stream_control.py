@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +14,9 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.runtime.lease import Lease
 from jobs.runtime.locks import exclusive
+from jobs.runtime.processes import is_alive, wait_until_dead
 from jobs.spec.problems import SpecError
+from jobs.supervise import lifecycle
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import Done
@@ -251,6 +255,25 @@ def test_restarts_at_once_leave_one_driver(world: World) -> None:
     assert all("came while its driver started" in each.message for each in came if isinstance(each, FrazilError))
     beat = world.beat()
     assert (beat.state, world.living()) == ("running", [beat.pid])
+
+
+@pytest.mark.parametrize("action", ["start", "ensure_running"])
+def test_a_driver_that_dies_as_it_is_found_is_replaced(
+    world: World, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.control().start(*WHY)
+    first = world.beat()
+
+    def killed(name: str) -> None:
+        if name == "before_first_beat" and is_alive(first.pid, first.started):
+            os.kill(first.pid, signal.SIGKILL)
+            assert wait_until_dead(first.pid, first.started, 10)
+
+    monkeypatch.setattr(lifecycle, "step", killed)
+    done = getattr(world.control(), action)(*WHY)
+    assert done.heartbeat is not None
+    assert (done.heartbeat.state, done.heartbeat.attempt) == ("running", 2)
+    assert world.living() == [done.heartbeat.pid]
 
 
 def test_a_stop_wins_over_a_start_that_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

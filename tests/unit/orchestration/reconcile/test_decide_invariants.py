@@ -73,7 +73,7 @@ desireds = st.builds(
 )
 
 
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 @given(desireds, actuals, instants)
 def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float) -> None:
     decision = decide(wanted, there, now)

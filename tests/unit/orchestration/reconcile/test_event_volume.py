@@ -14,8 +14,9 @@ from orchestration.reconcile.observe import SUPERVISOR_SECONDS, most_events_a_da
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, events, make_table, work
 
-TICKS = 360
-HOURS = 24
+# Half an hour, which a day has this many times.
+TICKS = 180
+HALF_HOURS = 48
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "quiet"])
@@ -58,22 +59,22 @@ def test_a_day_of_one_stream_writes_a_bounded_amount(
         grown = _bytes(home) - before
     files = [path for path in orders.settings.state.rglob("*") if path.is_file()]
     state = sum(path.stat().st_size for path in files)
-    day = {kind: count * HOURS for kind, count in counts.items()}
+    day = {kind: count * HALF_HOURS for kind, count in counts.items()}
     ticks = 8640 * (cursor + sentence) / 1e6
     told = ", ".join(f"{count} {kind.__name__}" for kind, count in day.items())
     print(f"\n{'busy' if busy else 'quiet'}, {freshness.strip() or 'no freshness'}: a day: {told}, in all ", end="")
-    print(f"{sum(day.values())} events, {grown * HOURS / 1e6:.1f} MB of event log; ", end="")
+    print(f"{sum(day.values())} events, {grown * HALF_HOURS / 1e6:.1f} MB of event log; ", end="")
     print(f"cursor {cursor} bytes, {ticks:.1f} MB of cursor and text; state {state} bytes")
 
     most = most_events_a_day(orders.deployment.stream("orders"))
     supervisor = 86_400 // SUPERVISOR_SECONDS
     # What a stream reports at once when it is first seen.
-    first = HOURS
+    first = HALF_HOURS
     assert day[dg.AssetMaterialization] <= most["table"] + (most["dead_letters"] if busy else 0) + supervisor + first
     assert day[dg.AssetObservation] <= (most["lag"] if busy else 0) + first
     assert day[dg.AssetCheckEvaluation] <= most["checks"] + 6 * first
     # SQLite keeps a runless event twice, and the evaluation of a check three times, some 1 to 4 kB each.
-    assert grown * HOURS < most_mb * 1e6
+    assert grown * HALF_HOURS < most_mb * 1e6
     assert cursor < 400
     assert len(files) == 5, "launch, its configuration, lease, heartbeat and the supervisor's note"
     assert state < 10_000

@@ -173,7 +173,7 @@ def test_dagster_takes_what_was_reported_for_evaluated(orders: World) -> None:
 
     snapshot = make_table(orders, Counts())
     names = [*DESCRIPTIONS, ADDS_UP]
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         orders.drive("orders", now=NOW, work=work(snapshot_id=snapshot))
         report(orders.tick(NOW))
         assert [name for name in names if asyncio.run(is_current(name))] == names
