@@ -109,7 +109,7 @@ def _total(table: Table) -> int:
     return int(head.summary["total-records"] or 0) if head and head.summary else 0
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.lists(VALUES, min_size=1, max_size=12))
 def test_any_bytes(world: SliceWorld, values: list[bytes | None]) -> None:
     check(world, values)

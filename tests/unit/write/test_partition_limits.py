@@ -125,7 +125,7 @@ def manifest_holds(path: Path, schema: Schema, spec: PartitionSpec, record: Reco
 
 
 @pytest.mark.parametrize(("name", "expression"), CASES, ids=[f"{name}-{expression}" for name, expression in CASES])
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_every_row_has_a_partition_or_is_refused(
     name: str, expression: PartitionExpr, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec, partition_record_value
 from pyiceberg.schema import Schema
@@ -65,6 +65,7 @@ def values_of(record: Record) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_partition_values_are_pyicebergs(text: str, data: st.DataObject) -> None:
     expression = parse_partition_expr(text)
