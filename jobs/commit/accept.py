@@ -168,7 +168,8 @@ def recreated_topic(
     A topic that is still the same one, and whose log was cut, is read on from where it departs from what was read, or
     where that is not known from its end: what it holds before has landed. A topic without an id may be another one,
     whatever the epochs say of where it departs, so it is read from its beginning: that loses nothing.
-    A topic that was retired and is back is the one that it was.
+    A topic that was retired and is back is the one that it was. Through when the stream is complete is not known until
+    its next batch: the other log may hold records of any time.
 
     Args:
         latest: The ends of the logs.
@@ -197,6 +198,7 @@ def recreated_topic(
             start=without(stamp.start),
             position=without(stamp.position),
             ends=without(stamp.ends),
+            valid_through_ms=None,
         )
     new[anchor] = replace(new[anchor], topics={**new[anchor].topics, topic: identity})
     return _anchor_last(new, anchor)
@@ -226,6 +228,7 @@ def _cut_topic(
             stamp.decided(Decision("cut_topic", again=again)),
             start=lowered(stamp.start),
             position=lowered(stamp.position),
+            valid_through_ms=None,
             marks={partition: mark for partition, mark in stamp.marks.items() if partition not in cut},
         )
     return _anchor_last(new, anchor)

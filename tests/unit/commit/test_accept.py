@@ -117,6 +117,7 @@ def test_a_topic_that_is_the_same_is_not_landed_again() -> None:
     assert {name: stamp.position for name, stamp in cut.items()} == {D: {P0: 30, P1: 5}, T: {P0: 30, P1: 5}}
     assert cut[T].marks == {P1: Mark(5, 5, 2)}
     anew = recreated_topic({T: anchor, D: NEWEST}, T, "t", "other", {P0: 30, P1: 9})
+    assert {stamp.valid_through_ms for stamp in anew.values()} == {None}
     assert anew[T].position == {} and anew[T].topics == {"t": "other"}
 
 
@@ -141,7 +142,8 @@ def test_a_log_that_was_cut_is_read_from_where_it_departs(
     latest: int, departs: int, stands: int, again: OffsetRange | None
 ) -> None:
     marks = {P0: Mark(50, 48, 2), P1: Mark(5, 5, 2)}
-    both: dict[str, Stamp | None] = {T: replace(NEWEST, topics={"t": "id"}, marks=marks), D: NEWEST}
+    whole = replace(NEWEST, valid_through_ms=70)
+    both: dict[str, Stamp | None] = {T: replace(whole, topics={"t": "id"}, marks=marks), D: whole}
     cut = recreated_topic(both, T, "t", "id", {P0: latest, P1: 9}, {P0: departs})
     assert list(cut) == [D, T], "the anchor's last"
     for name, stamp in cut.items():
@@ -149,6 +151,7 @@ def test_a_log_that_was_cut_is_read_from_where_it_departs(
             {P0: stands, P1: 5},
             Decision("cut_topic", again={P0: again} if again else {}),
         ), name
+        assert stamp.valid_through_ms is None, "the log may hold records of any time"
     assert restart_positions(target_positions({**both, **cut}, T)) == {P0: stands, P1: 5}
     assert Stamp.from_json(cut[T].to_json()).marks == {P1: Mark(5, 5, 2)}, "or it would stop for ever"
 
