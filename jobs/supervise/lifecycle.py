@@ -108,9 +108,19 @@ class Lifecycle:
                 ) from None
             yield self.look()
 
-    def wish(self, now: Situation, action: str, reason: str, by: str, *, wish: Wish, end: Driver | None = None) -> None:
-        """Write down what is wanted from here on, and whether a driver is to end after its batch."""
-        ended = max(now.control.end_attempt, end.attempt if end is not None else 0)
+    def wish(
+        self,
+        now: Situation,
+        action: str,
+        reason: str,
+        by: str,
+        *,
+        wish: Wish,
+        end: Driver | None = None,
+        ends: int = 0,
+    ) -> None:
+        """Write down what is wanted from here on, and what is to end after its batch: `end`, or all up to `ends`."""
+        ended = max(now.control.end_attempt, end.attempt if end is not None else 0, ends)
         write_control(now.folder, Control(wish, ended, action, reason, by, time.time()))
         step("after_wish")
 

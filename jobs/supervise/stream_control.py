@@ -175,9 +175,10 @@ class StreamControl:
     def let_go(self, reason: str, by: str) -> Done:
         """End the driver after its batch, and leave what is wished: whoever supervises next starts another."""
         with self._life.section() as now:
+            # Also without a driver: its keeper may be about to start the next one.
+            self._life.wish(now, "let_go", reason, by, wish=now.control.wish, ends=now.last_attempt)
             if now.driver is None:
                 return Done(f"{self._stream} has no driver.", now.beat)
-            self._life.wish(now, "let_go", reason, by, wish=now.control.wish, end=now.driver)
         how = self._life.end(now, now.driver)
         return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
 

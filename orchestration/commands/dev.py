@@ -14,6 +14,7 @@ from jobs.runtime.open_stream import stream_folder
 from jobs.runtime.preflight import preflight
 from jobs.spec.settings import Settings
 from jobs.supervise.driver_process import find_driver
+from jobs.supervise.keeper_note import read_keeper
 from jobs.supervise.stream_control import StreamControl
 from orchestration.commands.broker import local_broker
 from orchestration.dagster_services import DagsterServices
@@ -58,7 +59,7 @@ def local_services(
         interrupts.ignore()
         services.stop()
         if end_streams:
-            for stream in living_drivers(settings):
+            for stream in attended(settings):
                 if stream not in ran_before:
                     let_go(deployment, stream)
         left = living_drivers(settings)
@@ -79,6 +80,13 @@ def living_drivers(settings: Settings) -> list[str]:
     streams = sorted(folder.name for folder in folders.iterdir()) if folders.is_dir() else []
     drivers = {stream: find_driver(stream_folder(settings, stream).root, stream, ttl) for stream in streams}
     return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
+
+
+def attended(settings: Settings) -> list[str]:
+    """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
+    folders = settings.state / "streams"
+    notes = {folder.name: read_keeper(folder) for folder in folders.iterdir()} if folders.is_dir() else {}
+    return sorted({*living_drivers(settings), *(name for name, note in notes.items() if note and note.lives())})
 
 
 def let_go(deployment: Deployment, stream: str) -> None:

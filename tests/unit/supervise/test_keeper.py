@@ -18,11 +18,13 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.runtime.locks import exclusive
 from jobs.runtime.processes import session_members, start_time
+from jobs.spec.settings import load_settings
 from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import MARK
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_note import KeeperNote, find_keeper, read_keeper
 from jobs.supervise.launches import Launch, read_launch, write_launch
+from orchestration.commands.dev import attended, living_drivers
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import WHY, World
 
@@ -142,6 +144,28 @@ def test_a_driver_that_was_asked_to_end_stays_ended(kept: World, wish: str) -> N
     getattr(kept.control(), wish)(*WHY)
     ends(keeper)
     nobody_starts_another(kept)
+
+
+def test_a_keeper_that_pauses_is_told_that_its_stream_is_let_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("payments", "restart: {max_restarts: 2, first_delay: 30s, longest_delay: 30s}\n")
+    monkeypatch.setenv("STANDIN", "kept")
+    world.control().start(*WHY)
+    keeper = keeper_of(world)
+    kill(world)
+    runs(world, 2)
+    keeper_of(world, 2)
+    kill(world)
+    wait_for(lambda: (note := read_keeper(world.folder())) is not None and note.pause == 30.0, "the pause to be told")
+    settings = load_settings(None, home=world.home)
+    assert (living_drivers(settings), attended(settings)) == ([], ["payments"])
+    assert world.control().let_go(*WHY).sentence == "payments has no driver."
+    ends(keeper)
+    nobody_starts_another(world, 2)
+    assert attended(settings) == []
+    monkeypatch.delenv("STANDIN")
+    done = world.control().ensure_running("wanted as before", "supervisor")
+    assert done.heartbeat is not None
+    assert done.heartbeat.attempt == 3
 
 
 def test_a_driver_that_does_not_listen_and_is_killed_for_it_stays_ended(
