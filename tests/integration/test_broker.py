@@ -60,56 +60,48 @@ def broker(tmp_path: Path) -> Iterator[LocalBroker]:
     broker.stop()
 
 
-def test_start_adopt_stop_and_start_again_with_the_same_records(broker: LocalBroker) -> None:
-    address = broker.start()
-    conf = {"bootstrap.servers": address}
+def test_the_life_of_a_broker(broker: LocalBroker) -> None:
+    # Two starts at once make one broker.
+    others = [LocalBroker(broker.folder), LocalBroker(broker.folder)]
+    with ThreadPoolExecutor(2) as pool:
+        addresses = {future.result() for future in [pool.submit(each.start) for each in others]}
     first = broker.status()
     assert first.running
-    assert (first.address, first.secure_address) == (address, None)
-    assert (broker.folder / "address").read_text() == address
+    assert first.pid is not None
+    assert addresses == {first.address}
+    address = first.address or ""
+    assert (first.secure_address, (broker.folder / "address").read_text()) == (None, address)
+    conf = {"bootstrap.servers": address}
     create_topic(conf, "payments")
     produce(conf, "payments", [b"1", b"2"])
     assert open_to_others(broker.folder) == [], "records, keys and users are nobody else's"
 
-    other = LocalBroker(broker.folder)
-    assert other.start() == address
-    assert other.status() == first
+    # Whoever starts it again adopts it.
+    assert broker.start() == address
+    assert broker.status() == first
 
-    assert other.stop()
-    assert first.pid is not None
+    # Anybody stops it, once.
+    assert others[0].stop()
     assert start_time(first.pid) is None
     stopped = broker.status()
     assert (stopped.running, stopped.address, stopped.pid) == (False, None, None)
     assert stopped.cluster_id == first.cluster_id
     assert not (broker.folder / "address").exists()
-    assert not broker.stop()
+    assert not any(each.stop() for each in (broker, *others))
 
+    # Started again it has the same address and the same records.
     assert broker.start() == address
-    assert broker.status().cluster_id == first.cluster_id
+    again = broker.status()
+    assert again.cluster_id == first.cluster_id
     assert consume(conf, "payments", 2) == [b"1", b"2"]
 
-
-def test_two_starts_at_once_make_one_broker(broker: LocalBroker) -> None:
-    others = [LocalBroker(broker.folder), LocalBroker(broker.folder)]
-    with ThreadPoolExecutor(2) as pool:
-        addresses = {future.result() for future in [pool.submit(each.start) for each in others]}
-    assert addresses == {broker.status().address}
-    assert broker.stop()
-    assert not any(each.stop() for each in others)
-
-
-def test_after_a_kill_it_comes_back_on_another_port_if_its_own_is_taken(broker: LocalBroker) -> None:
-    address = broker.start()
-    before = broker.status()
-    create_topic({"bootstrap.servers": address}, "payments")
-    produce({"bootstrap.servers": address}, "payments", [b"1"])
-    assert before.pid is not None
-    started = start_time(before.pid)
-    os.kill(before.pid, signal.SIGKILL)
-    assert wait_until_dead(before.pid, started, 10)
+    # After a kill it comes back on another port if its own is taken.
+    assert again.pid is not None
+    started = start_time(again.pid)
+    os.kill(again.pid, signal.SIGKILL)
+    assert wait_until_dead(again.pid, started, 10)
     assert not broker.status().running
     assert broker.status().address is None
-
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", int(address.rpartition(":")[2])))
@@ -117,24 +109,8 @@ def test_after_a_kill_it_comes_back_on_another_port_if_its_own_is_taken(broker: 
         moved = broker.start()
         assert moved != address
         assert (broker.folder / "address").read_text() == moved
-        assert broker.status().cluster_id == before.cluster_id
-        assert consume({"bootstrap.servers": moved}, "payments", 1) == [b"1"]
-
-
-def test_another_brokers_answer_is_not_taken_for_ours(broker: LocalBroker, tmp_path: Path) -> None:
-    address = broker.start()
-    with LocalBroker(tmp_path / "second") as second:
-        assert second.status().address != address
-        # The second folder now says that it lives where the first one answers.
-        settings = second.folder / "server.properties"
-        second_port = (second.status().address or "").rpartition(":")[2]
-        settings.write_text(settings.read_text().replace(second_port, address.rpartition(":")[2]))
-        with pytest.raises(BrokerError) as caught:
-            second.start()
-        message = caught.value.message
-        assert message.startswith(
-            f"Another Kafka cluster ({broker.status().cluster_id}) answers on {address}, not the one"
-        )
+        assert broker.status().cluster_id == first.cluster_id
+        assert consume({"bootstrap.servers": moved}, "payments", 2) == [b"1", b"2"]
 
 
 def test_a_broker_that_dies_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
@@ -159,7 +135,9 @@ def test_settings_that_the_format_tool_refuses_are_told(tmp_path: Path) -> None:
     assert "\tat " not in caught.value.message
 
 
-def test_a_detached_broker_outlives_the_process_that_started_it(tmp_path: Path) -> None:
+def test_a_detached_broker_outlives_its_starter_and_takes_no_other_one_for_itself(
+    secure_broker: tuple[LocalBroker, Tls], tmp_path: Path
+) -> None:
     code = (
         "from pathlib import Path; from jobs.runtime.broker import LocalBroker;"
         f"print(LocalBroker(Path({str(tmp_path)!r}), detached=True).start())"
@@ -174,24 +152,32 @@ def test_a_detached_broker_outlives_the_process_that_started_it(tmp_path: Path) 
         assert answer.stderr == ""
         assert status.pid is not None
         assert os.getsid(status.pid) == status.pid
+        # Now its folder says that it lives where another one answers.
+        other = secure_broker[0].status()
+        settings = tmp_path / "server.properties"
+        ports = [(each or "").rpartition(":")[2] for each in (status.address, other.address)]
+        settings.write_text(settings.read_text().replace(*ports))
+        with pytest.raises(BrokerError) as caught:
+            broker.start()
+        assert caught.value.message.startswith(
+            f"Another Kafka cluster ({other.cluster_id}) answers on {other.address}, not the one"
+        )
     finally:
         assert broker.stop()
     assert not is_alive(status.pid, start_time(status.pid))
 
 
 @pytest.fixture(scope="module")
-def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Tls]]:
+def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, Tls]]:
     folder = tmp_path_factory.mktemp("secure")
     tls = make_tls(folder / "tls")
     with LocalBroker(folder / "broker", secure=SecureListener(tls.keystore, {"ann": PASSWORD})) as broker:
-        address = broker.status().secure_address
-        assert address is not None
-        yield address, tls
+        yield broker, tls
 
 
-def secure_conf(address: str, tls: Tls, password: str) -> dict[str, Any]:
+def secure_conf(broker: LocalBroker, tls: Tls, password: str) -> dict[str, Any]:
     return {
-        "bootstrap.servers": address,
+        "bootstrap.servers": broker.status().secure_address,
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "ann",
@@ -202,18 +188,16 @@ def secure_conf(address: str, tls: Tls, password: str) -> dict[str, Any]:
     }
 
 
-def test_a_secure_listener_serves_those_with_the_password(secure_broker: tuple[str, Tls]) -> None:
-    address, tls = secure_broker
-    conf = secure_conf(address, tls, PASSWORD)
+def test_a_secure_listener_serves_those_with_the_password(secure_broker: tuple[LocalBroker, Tls]) -> None:
+    conf = secure_conf(*secure_broker, PASSWORD)
     create_topic(conf, "secret")
     produce(conf, "secret", [b"1"])
     assert consume(conf, "secret", 1) == [b"1"]
 
 
-def test_a_secure_listener_refuses_a_wrong_password(secure_broker: tuple[str, Tls]) -> None:
-    address, tls = secure_broker
+def test_a_secure_listener_refuses_a_wrong_password(secure_broker: tuple[LocalBroker, Tls]) -> None:
     heard: list[str] = []
-    conf = {**QUIET, **secure_conf(address, tls, "wrong"), "error_cb": lambda error: heard.append(error.name())}
+    conf = {**QUIET, **secure_conf(*secure_broker, "wrong"), "error_cb": lambda error: heard.append(error.name())}
     client = AdminClient(conf)
     with pytest.raises(KafkaException):
         client.list_topics(timeout=5)

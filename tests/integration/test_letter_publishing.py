@@ -22,7 +22,7 @@ from jobs.runtime.letter_publishing import LetterPublishing, LettersState, publi
 from jobs.runtime.opening import connect_catalog, opened
 from jobs.spec.security import librdkafka_options
 from orchestration.letter_topic_check import check_letter_topic
-from tests.helpers.tls import make_tls
+from tests.helpers.tls import Tls, make_tls
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
@@ -35,16 +35,21 @@ pytestmark = pytest.mark.integration
 PASSWORD = "p'a\\ss=w;rd"
 
 
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[LocalBroker]:
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return make_tls(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tls: Tls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """Another cluster, with a listener that asks who one is."""
-    tls = make_tls(tmp_path / "tls")
-    with LocalBroker(tmp_path / "elsewhere", secure=SecureListener(tls.keystore, {"letters": PASSWORD})) as broker:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    with LocalBroker(folder, secure=SecureListener(tls.keystore, {"letters": PASSWORD})) as broker:
         yield broker
 
 
 def test_another_cluster_with_security_of_its_own(
-    broker: str, elsewhere: LocalBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: str, elsewhere: LocalBroker, tls: Tls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = elsewhere.status().secure_address
     security = {
@@ -52,7 +57,7 @@ def test_another_cluster_with_security_of_its_own(
         "mechanism": "SCRAM-SHA-512",
         "user": "letters",
         "password": "${env:LETTERS_PASSWORD}",
-        "ca": str(tmp_path / "tls" / "ca.pem"),
+        "ca": str(tls.ca),
     }
     one = Letters(
         tmp_path / "letters",
