@@ -1,4 +1,7 @@
-"""A stream under Dagster's supervision, while everything that can die is killed with SIGKILL, one after the other."""
+"""A stream under `frazil dev`, while everything that can die is killed with SIGKILL, one after the other.
+
+One test, as a start of Dagster's services is ten seconds of CPU: what is killed here is killed in one deployment.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,14 @@ from urllib.parse import urlsplit
 import pytest
 from confluent_kafka import Producer
 
+from jobs.errors import FrazilError
 from jobs.runtime.broker import LocalBroker
 from jobs.runtime.processes import session_members
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_note import find_keeper
 from jobs.supervise.launches import Launch, read_launch
-from orchestration.dagster_services import DagsterServices
-from resources.deployment import Deployment
+from orchestration.graphql import Dagster
+from orchestration.services_claim import Claim, read_claim
 from tests.helpers.listening import Listening, listening
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
@@ -32,6 +36,8 @@ TICKS = 2
 TICK_SECONDS = 10
 # Two ticks, a run's start, and a driver's.
 SOON = TICKS * TICK_SECONDS + 100
+# Longer than the lease.
+AWAY_SECONDS = 15
 CHECK = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {
   ... on AssetChecks { checks { name executionForLatestMaterialization { status evaluation { success
     metadataEntries { label ... on IntMetadataEntry { intValue } } } } } } } } } }"""
@@ -40,7 +46,7 @@ RUNS = """query { runsOrError(filter: {pipelineName: "frazil_control"}) { ... on
 
 
 class World:
-    """A deployment with a broker, Dagster's services and a payments producer of its own."""
+    """A deployment with a broker and a payments producer of its own."""
 
     def __init__(self, home: Path) -> None:
         self.broker: LocalBroker = LocalBroker(home / ".frazil" / "broker", detached=True)
@@ -49,7 +55,6 @@ class World:
         (home / "frazil.yaml").write_text("spark:\n  driver_memory: 600m\nlease_ttl: 10s\n")
         self.stream.write_spec(trigger={"every": "1s"})
         self.stream.create_topic()
-        self.services: DagsterServices = DagsterServices(Deployment.at(home), port=None)
         self._produced: int = 0
         self._enough: threading.Event = threading.Event()
         self._producer: threading.Thread = threading.Thread(target=self._produce, daemon=True)
@@ -71,6 +76,32 @@ class World:
             producer.produce(self.stream.stream, key=b"k", value=value, partition=self._produced % 2)
             producer.poll(0)
         producer.flush(60)
+
+    def claim(self) -> Claim | None:
+        """Who runs the services, and which."""
+        return read_claim(self.stream.home / ".frazil" / "dagster")
+
+    def service(self, name: str) -> int:
+        noted = self.claim()
+        assert noted is not None
+        return noted.services[name].pid
+
+    @property
+    def api(self) -> Dagster:
+        noted = self.claim()
+        assert noted is not None
+        return Dagster(noted.url)
+
+    def up(self, dev: Marked) -> bool:
+        """Whether the services of this `frazil dev` answer, both noted; none come any more once it has ended."""
+        assert not dev.ended(), dev.finish(5)
+        noted = self.claim()
+        if noted is None or noted.pid != dev.process.pid or set(noted.services) != {"webserver", "daemon"}:
+            return False
+        try:
+            return bool(self.api.ask("query { version }", 5.0))
+        except (OSError, FrazilError):
+            return False
 
     def beat(self) -> Heartbeat | None:
         return read_heartbeat(self.stream.folder().root)
@@ -96,7 +127,7 @@ class World:
     def ui_says_alive(self, attempt: int) -> bool:
         """Whether the newest evaluation of `driver_alive` in Dagster speaks of this attempt, and well."""
         key = {"path": ["frazil", *self.stream.table_name.split(".")]}
-        node = self.services.api.ask(CHECK, key=key)["assetNodeOrError"]
+        node = self.api.ask(CHECK, key=key)["assetNodeOrError"]
         for check in node.get("assetChecksOrError", {}).get("checks", ()):
             if check["name"] != "driver_alive":
                 continue
@@ -107,7 +138,7 @@ class World:
         return False
 
     def control_runs(self) -> list[dict[str, Any]]:
-        return self.services.api.ask(RUNS)["runsOrError"]["results"]
+        return self.api.ask(RUNS)["runsOrError"]["results"]
 
 
 @pytest.fixture
@@ -118,80 +149,98 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield made
     finally:
         made._enough.set()
-        made.services.stop()
         made.stream.control().stop("the test ends", "tester")
         made.broker.stop()
     assert drivers(made.stream) == []
 
 
 def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World) -> None:
-    # `frazil dev` starts the stream; when it ends the stream runs on, and the next one finds it.
+    # `frazil dev` starts the stream, and is the only one in its deployment.
     with Marked(world.stream.home, ["dev"]) as dev:
         first = world.works(attempt=1)
+        wait_for(lambda: world.up(dev), "the services", SOON)
         assert_only_loopback(world, dev, first)
-        dev.interrupt()
-        status, _, errors = dev.finish(60)
-    assert status == 130
-    assert "Running on: watched." in errors
-    assert len(dev.living("jobs.runtime.driver")) == 1
-    assert dev.living("dagster") == []
-    world.services.start()
-    wait_for(lambda: ticked_after(world), "a tick of the next", SOON)
-    wait_for(lambda: answers(world), "its webserver", SOON)
-    assert world.works(attempt=1).pid == first.pid
-    wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
+        assert_another_is_refused(world, dev)
+        wait_for(lambda: world.ui_says_alive(1), "the UI to tell of attempt 1", SOON)
 
-    # The driver: its keeper starts another, and Dagster is told, not asked.
-    runs = len(world.control_runs())
-    os.killpg(first.pid, signal.SIGKILL)
-    second = world.works(attempt=2)
-    assert session_members(first.pid) == []
-    wait_for(lambda: world.ui_says_alive(2), "the UI to tell of attempt 2", SOON)
-    assert len(world.control_runs()) == runs
-    assert [each.why for each in newest(world).kept_newest] == [
-        f"attempt 1 (process {first.pid}) ended without a last word"
-    ]
-
-    # The webserver, then the daemon, with its code server: the stream does not notice, and they find it again.
-    for name in ("webserver", "daemon"):
+        # The driver: its keeper starts another, and Dagster is told, not asked.
         runs = len(world.control_runs())
-        os.kill(world.services._serving[name].pid, signal.SIGKILL)
-        (world.services.start_daemon if name == "daemon" else world.services.start_webserver)()
-        wait_for(lambda: ticked_after(world), f"a tick after the end of the {name}", SOON)
-        wait_for(lambda: answers(world), f"the webserver after the end of the {name}", SOON)
+        os.killpg(first.pid, signal.SIGKILL)
+        second = world.works(attempt=2)
+        assert session_members(first.pid) == []
+        wait_for(lambda: world.ui_says_alive(2), "the UI to tell of attempt 2", SOON)
+        assert len(world.control_runs()) == runs
+        assert [each.why for each in newest(world).kept_newest] == [
+            f"attempt 1 (process {first.pid}) ended without a last word"
+        ]
+
+        # The webserver, then the daemon, with its code server: each is started again. The stream does not notice, and
+        # they find it again.
+        url = getattr(world.claim(), "url", None)
+        for name in ("webserver", "daemon"):
+            before = world.service(name)
+            os.kill(before, signal.SIGKILL)
+            wait_for(lambda name=name, before=before: world.service(name) != before, f"another {name}")
+            wait_for(lambda: world.up(dev), f"the services after the end of the {name}", SOON)
+        wait_for(lambda: ticked_after(world), "a tick after the end of the daemon", SOON)
+        assert getattr(world.claim(), "url", None) == url
         assert len(world.control_runs()) == runs
         assert world.works(attempt=2).pid == second.pid
 
-    # The code servers, of which the daemon gets itself others in its own time, and the broker for half a minute.
-    for pid in code_servers(world):
-        os.kill(pid, signal.SIGKILL)
-    status = world.broker.status()
-    assert status.pid is not None
-    os.kill(status.pid, signal.SIGKILL)
-    back = threading.Timer(30, world.broker.start)
-    back.start()
-    assert not ticked_after(world)
-    back.join()
-    assert world.works(attempt=2).pid == second.pid
-    wait_for(lambda: ticked_after(world), "a tick after the end of the code servers", SOON)
+        # `frazil dev` itself: the services and the stream run on.
+        left = {world.service(name) for name in ("webserver", "daemon")}
+        os.kill(dev.process.pid, signal.SIGKILL)
+        _, _, errors = dev.finish(30)
+        for name in ("webserver", "daemon"):
+            assert errors.count(f"Dagster's {name} was ended by SIGKILL; it is started again in 1 s") == 1
 
-    # The driver and its keeper; then the worker of the control run that has just launched a driver, before that one's
-    # first beat.
-    keeper = find_keeper(world.stream.folder().root, 2)
-    assert keeper is not None
-    os.kill(keeper.pid, signal.SIGKILL)
-    os.killpg(second.pid, signal.SIGKILL)
-    wait_for(lambda: launched(world) == 3, "attempt 3 to be launched", SOON)
-    for pid in run_workers(world):
-        os.kill(pid, signal.SIGKILL)
-    third = world.wait("a driver to run", lambda beat: beat.attempt >= 3 and beat.state == "running", SOON)
-    world.works(third.attempt)
+    # The next one ends what is left of the services, has some of its own, and finds the stream.
+    with Marked(world.stream.home, ["dev"]) as dev_again:
+        wait_for(lambda: world.up(dev_again), "the next one's services", SOON)
+        assert not left & set(dev.processes())
+        assert world.works(attempt=2).pid == second.pid
 
-    world.stop_producing()
-    world.stream.wait_until_landed()
-    world.stream.assert_exactly_once()
-    unfinished = [run for run in world.control_runs() if run["status"] not in ("SUCCESS", "FAILURE", "CANCELED")]
-    assert unfinished == []
+        # The code servers, of which the daemon gets itself others in its own time, and the broker for some time.
+        for pid in dev_again.processes("api grpc"):
+            os.kill(pid, signal.SIGKILL)
+        status = world.broker.status()
+        assert status.pid is not None
+        os.kill(status.pid, signal.SIGKILL)
+        back = threading.Timer(AWAY_SECONDS, world.broker.start)
+        back.start()
+        assert not ticked_after(world)
+        back.join()
+        assert world.works(attempt=2).pid == second.pid
+        wait_for(lambda: ticked_after(world), "a tick after the end of the code servers", SOON)
+
+        # The driver and its keeper; then the worker of the control run that has just launched a driver, before that
+        # one's first beat.
+        keeper = find_keeper(world.stream.folder().root, 2)
+        assert keeper is not None
+        os.kill(keeper.pid, signal.SIGKILL)
+        os.killpg(second.pid, signal.SIGKILL)
+        wait_for(lambda: newest(world).attempt == 3, "attempt 3 to be launched", SOON)
+        workers = dev_again.processes("multiprocessing.spawn")
+        assert workers, "nobody launched it"
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        third = world.wait("a driver to run", lambda beat: beat.attempt >= 3 and beat.state == "running", SOON)
+        world.works(third.attempt)
+
+        world.stop_producing()
+        world.stream.wait_until_landed()
+        world.stream.assert_exactly_once()
+        wait_for(lambda: unfinished(world) == [], "the end of the control runs", SOON)
+
+        # When it ends, the stream runs on.
+        dev_again.interrupt()
+        status, _, errors = dev_again.finish(60)
+    assert status == 130
+    assert "Ended what a killed `frazil dev` had left running: " in errors
+    assert "Running on: watched." in errors
+    assert drivers(world.stream) == [third.pid]
+    assert dev_again.living("dagster") == []
+    wait_for(lambda: dev.living("dagster") == [], "the end of what the killed one had started")
 
 
 def assert_only_loopback(world: World, dev: Marked, beat: Heartbeat) -> None:
@@ -205,6 +254,17 @@ def assert_only_loopback(world: World, dev: Marked, beat: Heartbeat) -> None:
     assert [each for each in found if each.exposed] == []
     told = [beat.ui_url, beat.metrics_url, f"//{world.stream.address}"]
     assert {urlsplit(url or "").port for url in told} <= {each.port for each in found}
+
+
+def assert_another_is_refused(world: World, dev: Marked) -> None:
+    """A second `frazil dev` says who runs the services, and ends nothing."""
+    status, output, errors = Marked(world.stream.home, ["dev"]).finish()
+    assert (status, output) == (1, "")
+    assert f"Error: This deployment's services run already: process {dev.process.pid}, since " in errors
+    noted = world.claim()
+    assert noted is not None
+    assert f"Dagster at {noted.url}." in errors
+    assert world.up(dev), "the refused one ends nothing"
 
 
 def ticked_after(world: World) -> bool:
@@ -221,15 +281,9 @@ def ticked_after(world: World) -> bool:
     return False
 
 
-def answers(world: World) -> bool:
-    try:
-        return bool(world.services.api.ask("query { version }", 5.0))
-    except OSError:
-        return False
-
-
-def launched(world: World) -> int:
-    return newest(world).attempt
+def unfinished(world: World) -> list[str]:
+    ended = ("SUCCESS", "FAILURE", "CANCELED")
+    return [f"{run['runId']}: {run['status']}" for run in world.control_runs() if run["status"] not in ended]
 
 
 def newest(world: World) -> Launch:
@@ -242,16 +296,6 @@ def drivers(stream: Pipeline) -> list[int]:
     """The living driver processes of a stream; another run of this test beside this one has another home."""
     mine = f"--home {stream.home} --stream {stream.stream} "
     return [pid for pid, command in processes() if "jobs.runtime.driver" in command and mine in command]
-
-
-def code_servers(world: World) -> list[int]:
-    mine = {pid for child in world.services._children for pid in child.members()}
-    return [pid for pid, command in processes() if "grpc" in command and pid in mine]
-
-
-def run_workers(world: World) -> list[int]:
-    mine = {pid for child in world.services._children for pid in child.members()}
-    return [pid for pid, command in processes() if "execute_run" in command and pid in mine]
 
 
 def processes() -> list[tuple[int, str]]:
