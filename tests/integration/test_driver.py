@@ -9,7 +9,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -22,6 +22,9 @@ from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
 from tests.integration.topics import create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
 FAST = {"every": "1s"}
@@ -151,7 +154,9 @@ def group_positions(group: Consumer, topic: str) -> dict[int, int]:
 
 
 @pytest.mark.timeout(240)
-def test_a_driver_that_slept_past_its_lease_commits_nothing_more(pipeline: Callable[..., Pipeline]) -> None:
+def test_a_driver_that_slept_past_its_lease_commits_nothing_more(
+    pipeline: Callable[..., Pipeline], spark: SparkSession
+) -> None:
     made = pipeline(lease_ttl="3s")
     made.write_spec(trigger=FAST)
     made.produce({GOOD: 10})
@@ -168,7 +173,7 @@ def test_a_driver_that_slept_past_its_lease_commits_nothing_more(pipeline: Calla
     reaches(made, "the sleeper to notice", lambda beat: beat.state == "fenced")
     wait_for(lambda: session_members(sleeper.pid) == [], "the end of the driver")
     assert len(made.table().metadata.snapshots) == snapshots
-    made.run()
+    made.drain(spark)
     made.assert_exactly_once()
 
 
@@ -180,25 +185,9 @@ def sleeper_lease_expired(made: Pipeline) -> bool:
 
 
 @pytest.mark.timeout(240)
-def test_a_stop_of_the_stream_is_the_driver_s_last_word(pipeline: Callable[..., Pipeline]) -> None:
-    made = pipeline()
-    made.write_spec(trigger=FAST, errors={"tolerance": "none"})
-    made.control().start("the test begins", "tester")
-    made.produce({GOOD: 5, TRUNCATED: 1})
-    reaches(made, "the stop", lambda beat: beat.final)
-    word = made.beat()
-    assert word.state == "failed"
-    assert word.error is not None
-    assert word.error.kind == "operator"
-    assert f"stream {made.stream} tolerates no failed record" in word.error.message
-    wait_for(lambda: members(made) == [], "the end of the driver")
-    assert made.landed().total() == 0
-
-
-@pytest.mark.timeout(200)
-def test_a_topic_that_comes_later_is_waited_for(pipeline: Callable[..., Pipeline]) -> None:
+def test_a_topic_that_comes_later_is_waited_for_and_a_stop_is_the_last_word(pipeline: Callable[..., Pipeline]) -> None:
     made = pipeline(topic=False)
-    made.write_spec(trigger=FAST)
+    made.write_spec(trigger=FAST, errors={"tolerance": "none"})
     done = made.control().start("the test begins", "tester")
     try:
         assert done.heartbeat is not None
@@ -210,5 +199,16 @@ def test_a_topic_that_comes_later_is_waited_for(pipeline: Callable[..., Pipeline
         reaches(made, "the beat that tells", lambda beat: beat.work.landed == 20)
         assert (made.beat().state, made.beat().error, made.beat().attempt) == ("running", None, 1)
         made.assert_exactly_once()
+
+        # A record that its file does not tolerate stops the stream, which is the driver's last word.
+        made.produce({TRUNCATED: 1, GOOD: 5}, partition=0)
+        reaches(made, "the stop", lambda beat: beat.final)
+        word = made.beat()
+        assert (word.attempt, word.state) == (1, "failed")
+        assert word.error is not None
+        assert word.error.kind == "operator"
+        assert f"stream {made.stream} tolerates no failed record" in word.error.message
+        wait_for(lambda: members(made) == [], "the end of the driver")
+        assert made.landed().total() == 20
     finally:
         made.control().stop("the test ends", "tester")
