@@ -155,8 +155,8 @@ def test_a_detached_broker_outlives_its_starter_and_takes_no_other_one_for_itsel
         # Now its folder says that it lives where another one answers.
         other = secure_broker[0].status()
         settings = tmp_path / "server.properties"
-        ports = [(each or "").rpartition(":")[2] for each in (status.address, other.address)]
-        settings.write_text(settings.read_text().replace(*ports))
+        mine, others = ((each or "").rpartition(":")[2] for each in (status.address, other.address))
+        settings.write_text(settings.read_text().replace(mine, others))
         with pytest.raises(BrokerError) as caught:
             broker.start()
         assert caught.value.message.startswith(

@@ -104,36 +104,37 @@ def certifying(broker: str, tmp_path: Path) -> Iterator[Certifying]:
 
 def test_a_short_certificate(certifying: Certifying) -> None:
     before = certifying.topics()
-    steps = ("after_tasks", "before_commit", "after_anchor_commit", "after_recovery_commit")
+    steps = ("after_tasks", "after_anchor_commit", "after_recovery_commit")
     status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "11", "--records", "300")
     assert status == 0, certifying.said()
     assert facts["passed"] is True
     assert facts["problems"] == []
     assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
-    assert facts["kills"] == 4
+    assert facts["kills"] == 3
     records = facts["records"]
     assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
     assert min(records["landed"], records["dead"], records["tombstones"]) > 0
     by_step = {trial["step"]: trial for trial in facts["trials"]}
     assert by_step["after_tasks"]["replayed"] > 0, "what the tasks had read was read again"
     assert not by_step["after_tasks"]["from_record"]
-    for step in ("before_commit", "after_anchor_commit"):
-        assert by_step[step]["from_record"]
-        assert by_step[step]["replayed"] == 0, "what was noted was committed, and not read again"
-    assert 0 < facts["recovery_seconds"]["median"] <= facts["recovery_seconds"]["worst"] < 60
+    noted = by_step["after_anchor_commit"]
+    assert noted["from_record"]
+    assert noted["replayed"] == 0, "what was noted was committed, and not read again"
+    assert 0 < facts["recovery_seconds"]["median"] <= facts["recovery_seconds"]["worst"] < 120
     reports = sorted(path.name for path in (certifying.home / ".frazil" / "certificates").iterdir())
     assert [name.rpartition(".")[2] for name in reports] == ["json", "md"]
-    assert "trial 1 of 4" in certifying.said()
+    assert "trial 1 of 3" in certifying.said()
     wait_for(lambda: certifying.topics() == before, "the topic's end")
     certifying.assert_nothing_left()
 
 
 def test_keepers_die_where_they_would_start_a_driver(certifying: Certifying) -> None:
-    steps = ("keeper_saw_death", "keeper_before_launch", "keeper_after_launch", "kept")
-    status, facts = certifying.run("--steps", "keeper,kept", "--runs", "1", "--seed", "14", "--records", "200")
+    # The other two steps, before a keeper's launch, are killed at with small drivers.
+    steps = ("keeper_after_launch", "kept")
+    status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "14", "--records", "200")
     assert status == 0, certifying.said()
     assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
-    assert facts["recovery_seconds"]["measured"] == 4
+    assert facts["recovery_seconds"]["measured"] == 2
     certifying.assert_nothing_left()
 
 
@@ -159,7 +160,7 @@ def test_a_doubled_row_fails_the_certificate(certifying: Certifying) -> None:
     doubling = threading.Thread(target=double)
     doubling.start()
     try:
-        status, facts = certifying.run("--steps", "before_claim", "--runs", "1", "--seed", "12", "--records", "200")
+        status, facts = certifying.run("--steps", "before_commit", "--runs", "1", "--seed", "12", "--records", "200")
     finally:
         enough.set()
         doubling.join(30)
@@ -169,7 +170,7 @@ def test_a_doubled_row_fails_the_certificate(certifying: Certifying) -> None:
     assert any("1 records more than once in the table: partition" in problem for problem in facts["problems"])
     said = certifying.said()
     assert f"Left as it is: topic {doubled[0]}, namespace {doubled[0]}" in said
-    assert "frazil certify --seed 12 --steps before_claim" in said
+    assert "frazil certify --seed 12 --steps before_commit" in said
     # What failed can be looked at; only the processes are gone.
     assert certifying.processes() == []
     assert doubled[0] in certifying.topics()
