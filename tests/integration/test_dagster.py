@@ -93,8 +93,24 @@ def materializations(api: Dagster, run: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_materializing_the_table_drains_the_topic(services: DagsterServices, landing: Pipeline) -> None:
+def test_terminating_a_run_ends_its_jvm_and_the_next_one_drains_the_topic(
+    services: DagsterServices, landing: Pipeline
+) -> None:
     landing.produce({GOOD: 480, TRUNCATED: 15, TOMBSTONE: 5})
+    run = launch(services.api, landing)
+
+    def spark() -> list[int]:
+        members = [pid for child in services._children for pid in child.members()]
+        return [pid for pid in members if b"SparkSubmit" in _command(pid)]
+
+    wait_for(lambda: bool(spark()), "the run's JVM")
+    # Whose code server it is not has no say.
+    services.api.terminate_runs(1, {"/tmp/another-s-code-server"}, since=time.time())
+    assert services.api.status(run) not in FINISHED
+    services.api.terminate_runs(30, services._sockets(), since=time.time())
+    assert finished(services.api, run) == "CANCELED"
+    wait_for(lambda: not spark(), "the end of the run's JVM", 20)
+
     run = launch(services.api, landing)
     assert finished(services.api, run) == "SUCCESS", services.api.why_failed(run)
     landing.assert_exactly_once()
@@ -145,26 +161,6 @@ def test_a_stop_is_told_as_a_sentence(services: DagsterServices, landing: Pipeli
         "stream no_topic: topic no_topic does not exist.\n"
         "  Next: create the topic, or correct source.topics in streams/no_topic.yaml"
     )
-
-
-def test_terminating_a_run_ends_its_jvm_and_loses_nothing(services: DagsterServices, landing: Pipeline) -> None:
-    landing.produce({GOOD: 2000})
-    run = launch(services.api, landing)
-
-    def spark() -> list[int]:
-        members = [pid for child in services._children for pid in child.members()]
-        return [pid for pid in members if b"SparkSubmit" in _command(pid)]
-
-    wait_for(lambda: bool(spark()), "the run's JVM")
-    # Whose code server it is not has no say.
-    services.api.terminate_runs(1, {"/tmp/another-s-code-server"}, since=time.time())
-    assert services.api.status(run) not in FINISHED
-    services.api.terminate_runs(30, services._sockets(), since=time.time())
-    assert finished(services.api, run) == "CANCELED"
-    wait_for(lambda: not spark(), "the end of the run's JVM", 20)
-    again = launch(services.api, landing)
-    assert finished(services.api, again) == "SUCCESS", services.api.why_failed(again)
-    landing.assert_exactly_once()
 
 
 def _command(pid: int) -> bytes:
