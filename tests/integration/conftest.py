@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.runtime.broker import LocalBroker
+from jobs.runtime.locks import exclusive
 from tests.integration.pipeline import SPARK_CONF, Pipeline
 
 if TYPE_CHECKING:
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
 
 
 # The suite takes as long as the process that ends last, so the files that take longest begin; but the three that start
-# Dagster, of which every start is half a minute of CPU, do not begin together.
+# Dagster, of which every start is half a minute of CPU, do not begin together. Whoever has a file of one test gets the
+# next file as well, so no long one stands where that would be.
 LONGEST = tuple(
     f"test_{name}.py"
     for name in (
-        *("supervision", "certify", "faults_world", "broker", "demo", "driver", "faults_state", "dagster", "cli"),
-        *("stops", "faults_tables", "letter_publishing", "faults_topics", "kill", "replay", "outbox"),
+        *("supervision", "certify", "keeper", "broker", "faults_world", "demo", "driver", "faults_state", "dagster"),
+        *("cli", "stops", "faults_tables", "letter_publishing", "faults_topics", "kill", "replay", "outbox"),
     )
 )
 
@@ -36,11 +39,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker of this test run's own."""
-    with LocalBroker(tmp_path_factory.mktemp("broker")) as running:
-        address = running.status().address
-        assert address is not None
-        yield address
+    """The address of the broker that all processes of this test run share; the last one stops it."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    users = root / "broker_users"
+    users.mkdir(exist_ok=True)
+    mine = users / str(os.getpid())
+    shared = LocalBroker(root / "broker", detached=True)
+    # Nobody comes while the last one goes.
+    with exclusive(root / "broker.lock", deadline_seconds=120):
+        mine.touch()
+        address = shared.start()
+    yield address
+    with exclusive(root / "broker.lock", deadline_seconds=120):
+        mine.unlink()
+        if not any(users.iterdir()):
+            shared.stop()
 
 
 @pytest.fixture
