@@ -80,7 +80,7 @@ def test_a_zombie_whose_threads_live_is_alive_to_everybody() -> None:
 
 
 def test_stop_ends_it_with_sigterm(sleeper: subprocess.Popen[bytes]) -> None:
-    assert stop_process(sleeper.pid, start_time(sleeper.pid), 5)
+    assert stop_process(sleeper.pid, start_time(sleeper.pid), 60)
     assert sleeper.wait() == -signal.SIGTERM
 
 
