@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,11 @@ settings.load_profile("frazil")
 
 # What `make test` asks for with -m, and the folder that holds none of it.
 WITHOUT = {"integration": "unit", "not integration": "integration"}
+
+# A script's `&` lets Ctrl-C be ignored by whatever is started in it. Dagster takes SIGTERM for Ctrl-C, and would let it
+# be ignored as well, by whatever a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

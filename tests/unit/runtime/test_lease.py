@@ -18,6 +18,7 @@ from jobs.commit.errors import FencedError, LeaseLostError
 from jobs.errors import FrazilError
 from jobs.runtime import observed
 from jobs.runtime.boot import boot_clock
+from jobs.runtime.durable import replace_whole
 from jobs.runtime.lease import Lease, LeaseHeldError
 from jobs.runtime.lease_record import LeaseRecord
 from jobs.runtime.processes import start_time
@@ -276,7 +277,7 @@ def test_a_lease_of_a_clock_that_was_ahead_is_watched_and_taken_when_nobody_rene
 def test_a_lease_of_a_clock_that_is_ahead_is_left_to_a_holder_that_renews_it(tmp_path: Path, lease: Lease) -> None:
     written_ahead(tmp_path)
     content = msgspec.structs.replace(record(tmp_path), boot="another kernel", renewed_wall=time.time() + 7_200)
-    told = threading.Timer(TTL_SECONDS / 3, lease_file(tmp_path).write_bytes, [msgspec.json.encode(content)])
+    told = threading.Timer(TTL_SECONDS / 3, replace_whole, [lease_file(tmp_path), msgspec.json.encode(content)])
     told.start()
     with pytest.raises(LeaseHeldError, match="is run by process"):
         lease.acquire(above=0)
