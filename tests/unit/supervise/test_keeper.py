@@ -196,6 +196,8 @@ def test_a_last_word_is_the_last(world: World, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("STANDIN", "kept,fail")
     with pytest.raises(FrazilError, match="made of cheese"):
         world.control().start(*WHY)
+    # It may come up after its driver's end.
+    wait_for(lambda: read_keeper(world.folder()) is not None, "the keeper's word", SOON)
     keeper = read_keeper(world.folder())
     assert keeper is not None
     ends(keeper)
