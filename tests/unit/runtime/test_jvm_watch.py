@@ -44,10 +44,10 @@ def test_a_question_that_is_not_answered_is_told_with_its_time_until_it_is(monke
     watch = JvmWatch(work, ask, local=False, every_seconds=0.02).start()
     assert asked.wait(10)
     assert work.work(time.time()).unanswered_since is None
-    wait_for(lambda: work.work(time.time()).unanswered_since is not None, "the silence to be told", 10)
+    wait_for(lambda: work.work(time.time()).unanswered_since is not None, "the silence to be told")
     since = work.work(time.time()).unanswered_since
     assert since is not None
-    assert 0 < time.time() - since < 10
+    assert 0 < time.time() - since < 60
     assert work.work(time.time()).got_on_at is None, "tasks on other hosts are not seen"
     go.set()
     wait_for(lambda: work.work(time.time()).unanswered_since is None, "the answer", 10)

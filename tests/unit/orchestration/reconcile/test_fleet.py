@@ -133,7 +133,7 @@ def test_three_hundred_streams_fit() -> None:
         )
         for number in range(300)
     ]
-    began = time.perf_counter()
+    began = time.process_time()
     told = fleet_metadata(rows, NOW)
     assert len(told["all_streams"].records) == 300
     assert len(dg.serialize_value(told["all_streams"])) < 80_000
@@ -142,5 +142,5 @@ def test_three_hundred_streams_fit() -> None:
     shown = len(in_need.splitlines()) - 3
     assert shown >= 5
     assert in_need.endswith(f"| … {300 - shown} more | | | | |")
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
     assert fleet_code(rows) == fleet_code(list(reversed(rows)))
