@@ -43,7 +43,7 @@ def local_services(
     services.claim()
     broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
     ours = broker is not None and not broker.status().running
-    ran_before = living_drivers(settings)
+    ran_before = attended(settings)
     if broker is not None:
         # Here Ctrl-C may interrupt, while below it waits.
         resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
@@ -58,11 +58,12 @@ def local_services(
     finally:
         interrupts.ignore()
         services.stop()
-        if end_streams:
-            for stream in attended(settings):
-                if stream not in ran_before:
-                    let_go(deployment, stream)
-        left = living_drivers(settings)
+        ended = [stream for stream in attended(settings) if stream not in ran_before] if end_streams else []
+        for stream in ended:
+            let_go(deployment, stream)
+        # The keeper of a stream that was let go takes a moment to end.
+        living = living_drivers(settings)
+        left = [stream for stream in attended(settings) if stream in living or stream not in ended]
         if broker is not None and ours and not left:
             broker.stop()
         if left:

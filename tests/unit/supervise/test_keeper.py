@@ -118,16 +118,22 @@ def test_what_a_killed_driver_left_behind_is_ended_first(kept: World, monkeypatc
     assert session_members(first) == []
 
 
-def test_without_a_commit_the_pauses_grow_and_an_end_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.write("payments", "restart: {max_restarts: 2, first_delay: 2s, longest_delay: 3s}\n")
-    monkeypatch.setenv("STANDIN", "kept")
+def pausing_keeper(world: World, pause: float) -> KeeperNote:
+    """The keeper of a stream that was killed twice without a commit, while it waits so many seconds."""
     world.control().start(*WHY)
     keeper = keeper_of(world)
     kill(world)
     runs(world, 2)
     keeper_of(world, 2)
     kill(world)
-    wait_for(lambda: (note := read_keeper(world.folder())) is not None and note.pause == 2.0, "the pause to be told")
+    wait_for(lambda: (note := read_keeper(world.folder())) is not None and note.pause == pause, "the pause to be told")
+    return keeper
+
+
+def test_without_a_commit_the_pauses_grow_and_an_end_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("payments", "restart: {max_restarts: 2, first_delay: 2s, longest_delay: 3s}\n")
+    monkeypatch.setenv("STANDIN", "kept")
+    keeper = pausing_keeper(world, 2.0)
     died = time.monotonic()
     runs(world, 3)
     assert time.monotonic() - died > 1.0
@@ -149,13 +155,7 @@ def test_a_driver_that_was_asked_to_end_stays_ended(kept: World, wish: str) -> N
 def test_a_keeper_that_pauses_is_told_that_its_stream_is_let_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("payments", "restart: {max_restarts: 2, first_delay: 30s, longest_delay: 30s}\n")
     monkeypatch.setenv("STANDIN", "kept")
-    world.control().start(*WHY)
-    keeper = keeper_of(world)
-    kill(world)
-    runs(world, 2)
-    keeper_of(world, 2)
-    kill(world)
-    wait_for(lambda: (note := read_keeper(world.folder())) is not None and note.pause == 30.0, "the pause to be told")
+    keeper = pausing_keeper(world, 30.0)
     settings = load_settings(None, home=world.home)
     assert (living_drivers(settings), attended(settings)) == ([], ["payments"])
     assert world.control().let_go(*WHY).sentence == "payments has no driver."
