@@ -28,7 +28,7 @@ class DagsterServices:
 
     Args:
         deployment: Whose streams they show.
-        port: Of the web UI; None for 3000, or a free one if that is taken.
+        port: Of the web UI; None for 3000, or the next free one if that is taken.
     """
 
     def __init__(self, deployment: Deployment, port: int | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import time
 import urllib.error
@@ -60,7 +61,7 @@ class Dagster:
 
         Raises:
             TimeoutError: It does not answer within `seconds`.
-            OSError: Nobody answers.
+            OSError: Nobody answers, or somebody who is not Dagster.
             FrazilError: The query is refused.
         """
         request = urllib.request.Request(
@@ -75,6 +76,8 @@ class Dagster:
             raise FrazilError(f"Dagster refused a question: {problem.read()[:500].decode(errors='replace')}") from None
         except urllib.error.URLError as problem:
             raise (problem.reason if isinstance(problem.reason, OSError) else problem) from None
+        except (http.client.HTTPException, ValueError):
+            raise ConnectionError(f"What answers at {self._endpoint} is not Dagster") from None
         if answer.get("errors"):
             raise FrazilError(f"Dagster refused a question: {answer['errors'][0]['message']}")
         return answer["data"]

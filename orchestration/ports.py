@@ -11,6 +11,9 @@ from pathlib import Path
 from jobs.errors import FrazilError
 
 PORT = 3000
+# Below the ports that systems give to whoever asks for any (from 32768 on Linux): between the moment one of those is
+# found free and the webserver's bind some seconds later, it may be given to somebody else.
+_NEAR = 100
 
 
 class PortClaim:
@@ -20,7 +23,7 @@ class PortClaim:
     same one, and the loser would talk to the winner's Dagster and take it for its own.
 
     Args:
-        wanted: The port; None for 3000, or a free one if that is taken.
+        wanted: The port; None for 3000, or the next free one if that is taken.
 
     Raises:
         FrazilError: The port that is wanted is taken.
@@ -28,13 +31,13 @@ class PortClaim:
 
     def __init__(self, wanted: int | None = None) -> None:
         self._lock: int | None = None
-        for port in (PORT if wanted is None else wanted, 0):
+        for port in (*range(PORT, PORT + _NEAR), 0) if wanted is None else (wanted,):
             found = _free(port)
             if found is not None and self._claimed(found):
                 self.port: int = found
                 return
-            if wanted is not None:
-                raise FrazilError(f"Port {wanted} is taken.", fix="name another one with --port")
+        if wanted is not None:
+            raise FrazilError(f"Port {wanted} is taken.", fix="name another one with --port")
         raise FrazilError("No port is free on 127.0.0.1.")
 
     def _claimed(self, port: int) -> bool:

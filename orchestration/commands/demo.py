@@ -37,7 +37,7 @@ _NOTHING_LANDS_SECONDS = 120.0
 @click.command()
 @click.option("--once", is_flag=True, help="End when all is landed; exit status 0 only if the sums are right.")
 @click.option("--payments", type=click.IntRange(1), default=200_000, show_default=True, help="How many to produce.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or a free one]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
 @click.pass_obj
 def demo(deployment: Deployment, once: bool, payments: int, port: int | None) -> None:
     """Show it all: produce payments, some of them bad, land them through Dagster, and add them up.

@@ -18,7 +18,7 @@ from jobs.supervise.beater import Beater
 from jobs.supervise.wishes import Wishes
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline
-from tests.integration.test_spark_reads import use_catalog
+from tests.integration.test_spark_reads import with_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,8 +71,7 @@ def once(action: Callable[[], object]) -> Callable[[object], None]:
 
 def compact(one: Pipeline, spark: SparkSession) -> int:
     """Let Spark rewrite all data files of the stream's table into one, and give their number before."""
-    session = spark.newSession()
-    use_catalog(session, one)
+    session, _ = with_catalog(spark, one)
     options = "map('rewrite-all', 'true')"
     call = f"CALL frazil.system.rewrite_data_files(table => '{one.table_name}', options => {options})"
     return int(session.sql(call).collect()[0]["rewritten_data_files_count"])

@@ -43,7 +43,7 @@ def landing(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 @pytest.fixture(scope="module")
 def services(landing: Pipeline) -> Iterator[DagsterServices]:
-    running = DagsterServices(Deployment.at(landing.home), port=_free_port())
+    running = DagsterServices(Deployment.at(landing.home))
     running.start()
     pids = [child.pid for child in running._children]
     try:
@@ -52,14 +52,6 @@ def services(landing: Pipeline) -> Iterator[DagsterServices]:
     finally:
         running.stop()
     assert [pid for session in pids for pid in session_members(session)] == []
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def table_key(made: Pipeline) -> list[str]:

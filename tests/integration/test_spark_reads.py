@@ -42,19 +42,23 @@ def record(number: int) -> dict[str, Any]:
     }
 
 
-def use_catalog(spark: SparkSession, pipeline: Pipeline) -> str:
-    """Make the deployment's catalog known to Spark under a name of its own, and return the table's full name."""
+def with_catalog(spark: SparkSession, pipeline: Pipeline) -> tuple[SparkSession, str]:
+    """A session that knows the deployment's catalog, and the table's full name there.
+
+    The session is new: one that has used a catalog keeps it under its name, whatever the configuration says later.
+    """
+    session = spark.newSession()
     properties = pipeline.settings().catalog.revealed()
     # Spark's JDBC catalog finds tables under the catalog's name, so it has to be the same as PyIceberg's.
     name = pipeline.settings().catalog.name
     conf = f"spark.sql.catalog.{name}"
-    spark.conf.set(conf, "org.apache.iceberg.spark.SparkCatalog")
-    spark.conf.set(f"{conf}.type", "jdbc")
-    spark.conf.set(f"{conf}.uri", properties["uri"].replace("sqlite:///", "jdbc:sqlite:"))
-    spark.conf.set(f"{conf}.warehouse", properties["warehouse"])
-    spark.conf.set(f"{conf}.jdbc.schema-version", "V1")
-    spark.conf.set(f"{conf}.cache-enabled", "false")
-    return f"{name}.{pipeline.table_name}"
+    session.conf.set(conf, "org.apache.iceberg.spark.SparkCatalog")
+    session.conf.set(f"{conf}.type", "jdbc")
+    session.conf.set(f"{conf}.uri", properties["uri"].replace("sqlite:///", "jdbc:sqlite:"))
+    session.conf.set(f"{conf}.warehouse", properties["warehouse"])
+    session.conf.set(f"{conf}.jdbc.schema-version", "V1")
+    session.conf.set(f"{conf}.cache-enabled", "false")
+    return session, f"{name}.{pipeline.table_name}"
 
 
 def test_spark_and_pyiceberg_agree_and_prune(pipeline: Callable[..., Pipeline], spark: SparkSession) -> None:
@@ -65,10 +69,10 @@ def test_spark_and_pyiceberg_agree_and_prune(pipeline: Callable[..., Pipeline], 
         producer.produce(one.stream, json.dumps(record(number)).encode())
     assert producer.flush(30) == 0
     assert one.drain(spark).counts.landed == 200
-    name = use_catalog(spark, one)
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    session, name = with_catalog(spark, one)
+    session.conf.set("spark.sql.adaptive.enabled", "false")
 
-    by_spark = {row.id: row for row in spark.table(name).collect()}
+    by_spark = {row.id: row for row in session.table(name).collect()}
     by_pyiceberg = {row["id"]: row for row in one.table().scan().to_arrow().to_pylist()}
     assert by_spark.keys() == by_pyiceberg.keys() == set(range(200))
     row = by_spark[3]
@@ -86,9 +90,9 @@ def test_spark_and_pyiceberg_agree_and_prune(pipeline: Callable[..., Pipeline], 
     assert len(list(one.table().scan("at >= '2026-11-04T00:00:00+00:00'").plan_files())) == 2
     # Statistics: no file holds this amount, so neither engine opens one.
     assert list(one.table().scan("amount > 100000").plan_files()) == []
-    assert scanned_files(spark, f"SELECT * FROM {name} WHERE amount > 100000") == 0
-    assert scanned_files(spark, f"SELECT * FROM {name} WHERE at >= TIMESTAMP '2026-11-04 00:00:00 UTC'") == 2
-    assert scanned_files(spark, f"SELECT * FROM {name}") == 8
+    assert scanned_files(session, f"SELECT * FROM {name} WHERE amount > 100000") == 0
+    assert scanned_files(session, f"SELECT * FROM {name} WHERE at >= TIMESTAMP '2026-11-04 00:00:00 UTC'") == 2
+    assert scanned_files(session, f"SELECT * FROM {name}") == 8
 
 
 def scanned_files(spark: SparkSession, query: str) -> int:

@@ -24,7 +24,7 @@ from jobs.commit.history import history
 from jobs.errors import FrazilError
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline
-from tests.integration.test_spark_reads import use_catalog
+from tests.integration.test_spark_reads import with_catalog
 from tests.integration.topics import delete_topic, read_topic
 
 if TYPE_CHECKING:
@@ -277,8 +277,8 @@ def test_a_first_mistake_in_the_schema_costs_nothing(pipeline: Make, spark: Spar
     assert (table.metadata.table_uuid, str(table.schema().find_type("amount"))) == (uuid, "decimal(12, 2)")
     assert table.spec().is_unpartitioned()
     assert set(one.landed().values()) == {1} and sum(one.landed().values()) == 10
-    name = use_catalog(spark, one)
-    assert spark.table(name).where("amount >= 0").count() == 10
+    session, name = with_catalog(spark, one)
+    assert session.table(name).where("amount >= 0").count() == 10
     # It has rows now: what is declared no longer changes it.
     one.write_spec(wrong)
     with pytest.raises(FrazilError, match="cannot hold what the spec declares: Column amount"):

@@ -23,6 +23,8 @@ def test_whoever_comes_second_gets_another_one_though_nobody_listens_yet(monkeyp
     monkeypatch.setattr(ports, "PORT", usual.port)
     first, second = PortClaim(), PortClaim()
     assert first.port == usual.port != second.port
+    # The next one, and not any that the system gives: it gives those to others too, before the webserver listens.
+    assert first.port < second.port < first.port + 100
     with pytest.raises(FrazilError, match=f"Port {first.port} is taken"):
         PortClaim(first.port)
     port = first.port
