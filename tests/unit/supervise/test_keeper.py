@@ -281,7 +281,9 @@ def test_a_supervisor_that_is_quicker_wins(kept: World, monkeypatch: pytest.Monk
 def test_keeper_and_supervisor_at_once_make_one_driver(kept: World) -> None:
     for attempt in range(2, 5):
         keeper_of(kept, attempt - 1)
-        kill(kept)
+        dead = kill(kept)
+        # A kill is over when the kernel says so; until then a supervisor that looks finds a driver that runs.
+        wait_for(lambda dead=dead: start_time(dead) is None, "the driver's end")
         # Under the lock either sees what the other one has launched.
         done = kept.control().ensure_running("it died", "supervisor")
         assert done.heartbeat is not None
