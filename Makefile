@@ -37,7 +37,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	  echo "error: frazil needs Python 3.11 to 3.13; none of these is one: $(PYTHON_CANDIDATES)" >&2; \
 	  echo "  Next: install one, or make setup PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
-	"$$found" -m jobs.runtime.preflight; \
+	"$$found" -m jobs.install.preflight; \
 	if ! "$(BIN)/python" $(NEW_ENOUGH); then \
 	  echo "making $(VENV) with $$found"; rm -rf $(VENV); "$$found" -m venv $(VENV) || { \
 	    echo "error: $$found cannot make a virtual environment" >&2; \
@@ -54,8 +54,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 # Cheap when they are there: it looks at each file's size and time.
 jars: $(INSTALLED)
-	@$(BIN)/python -m jobs.runtime.artifacts --quiet
-	@$(BIN)/python -m jobs.runtime.class_archive
+	@$(BIN)/python -m jobs.install.artifacts --quiet
+	@$(BIN)/python -m jobs.spark.class_archive
 
 demo: setup ## run the whole way on this machine: broker, payments, Dagster, table (ONCE=1 ends by itself)
 	@$(BIN)/frazil demo $(if $(ONCE),--once)

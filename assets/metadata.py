@@ -17,7 +17,7 @@ from jobs.spec.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
-    from jobs.runtime.drain import Drained
+    from jobs.stream.drain import Drained
 
 # The columns that frazil adds to every table, unless table.kafka_columns is false.
 _MEANINGS = {

@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 
 from assets.metadata import counts_table, driver_metadata, table_metadata
 from jobs.errors import FrazilError
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
 from jobs.supervise.control import read_control
 from jobs.supervise.heartbeat import Heartbeat
 from resources.catalog import CatalogResource

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
-    from jobs.runtime.drain import Drained, Progress
-    from jobs.runtime.open_stream import OpenStream
+    from jobs.stream.drain import Drained, Progress
+    from jobs.stream.session import OpenStream
 
 
 _DRAINS = "Materialize to land everything its topics hold, once."
@@ -205,7 +205,7 @@ def _drained(
     context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, spark: SparkResource
 ) -> "Drained":
     # Imported here: PySpark and what else it brings would double the time to load this code location.
-    from jobs.runtime.drain import drain
+    from jobs.stream.drain import drain
 
     def opened(stream: "OpenStream", total: int) -> None:
         context.log.info(f"{total:,} records wait; epoch {stream.epoch}")

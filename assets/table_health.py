@@ -15,7 +15,7 @@ from assets.health_tables import histogram_markdown, left_markdown, partitions_m
 from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
 from jobs.errors import FrazilError
 from jobs.maintain.facts import TableFacts
-from jobs.maintain.maintained import read_maintained, table_folder
+from jobs.maintain.history import read_maintained, table_folder
 from jobs.maintain.score import WEIGHTS, Score, score
 from jobs.spec.maintenance import maintained_table
 from jobs.spec.models import StreamSpec
@@ -150,7 +150,7 @@ def health_checks(spec: StreamSpec, table_key: dg.AssetKey, dead_key: dg.AssetKe
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
-        from jobs.runtime.translate import told_as_sentences
+        from jobs.translate import told_as_sentences
 
         selected = {check.asset_key for check in context.selected_asset_check_keys}
         if only_sees_to_the_driver(context, spec, table_key):

@@ -25,10 +25,10 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from bench.letters import bad
 from bench.versus.records import Size, payments, schema_text
-from jobs.decode.decoder import ValueDecoder
-from jobs.decode.json_block import JsonBlockDecoder
-from jobs.decode.json_reference import JsonReferenceDecoder
-from jobs.decode.json_struct import struct_class
+from jobs.formats.decoder import ValueDecoder
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.struct import struct_class
 from jobs.schema.declared import StructType, parse_schema
 from jobs.schema.table_schema import arrow_schema
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from jobs.runtime.broker import LocalBroker
-from orchestration.demo_producer import PaymentProducer, ensure_topic
+from jobs.local_broker.broker import LocalBroker
+from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 
@@ -68,7 +68,7 @@ def drain(folder: Path, address: str, batch: int, run: int) -> dict[str, Any]:
     spec = yaml.safe_load(SPEC.read_text())
     spec["source"]["max_records_per_batch"] = batch
     (home / "streams" / "payments.yaml").write_text(yaml.safe_dump(spec))
-    command = [sys.executable, "-m", "orchestration.cli", "--home", str(home), "run", "payments", "--json"]
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), "run", "payments", "--json"]
     facts = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     if not facts["adds_up"]:
         raise SystemExit(f"run {run} does not add up: {facts['records']}")

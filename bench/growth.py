@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from bench.growth_points import BATCHES, CURVES, Point, made_topics, opened_deployment
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.cpu import tree_cpu_seconds
-from jobs.runtime.drain import drain
-from jobs.runtime.session import start_session
-from jobs.runtime.signals import deferred_signals
-from jobs.runtime.spark_end import end_spark
+from jobs.local_broker.broker import LocalBroker
+from jobs.spark.end import end_spark
+from jobs.spark.session import start_session
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings, load_settings
-from orchestration.run_report import Meter, Speed
+from jobs.stream.drain import drain
+from jobs.system.cpu import tree_cpu_seconds
+from jobs.system.signals import deferred_signals
+from orchestration.cli.run.report import Meter, Speed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ from pyiceberg.typedef import Record
 from bench.tables import TimedTarget, payments_spec
 from jobs.commit.producer import head_alone
 from jobs.commit.target import Outcome
-from jobs.runtime.opening import ensure_tables
+from jobs.stream.opening import ensure_tables
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROW_BYTES = 40

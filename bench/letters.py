@@ -23,9 +23,9 @@ from typing import Any
 import yaml
 from confluent_kafka import Producer
 
-from jobs.runtime.broker import LocalBroker
-from orchestration.demo_payments import payment
-from orchestration.demo_producer import ensure_topic
+from jobs.local_broker.broker import LocalBroker
+from orchestration.cli.demo.payments import payment
+from orchestration.cli.demo.producer import ensure_topic
 
 SPEC = Path(__file__).resolve().parents[1] / "streams" / "payments.yaml"
 SHARES = {"clean": 0, "1 %": 100, "10 %": 10}
@@ -125,7 +125,7 @@ def drain(home: Path, address: str, topic: str, batch: int, tolerance: str) -> d
     spec["source"] |= {"topics": [topic], "max_records_per_batch": batch}
     spec["errors"] = {"tolerance": tolerance, "dead_letters": {"table": "orders.payments_dead"}}
     (home / "streams" / "payments.yaml").write_text(yaml.safe_dump(spec))
-    command = [sys.executable, "-m", "orchestration.cli", "--home", str(home), "run", "payments", "--json"]
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), "run", "payments", "--json"]
     facts = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     if not facts["adds_up"]:
         raise SystemExit(f"a run does not add up: {facts['records']}")

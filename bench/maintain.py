@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any
 from bench.checksum import checksum
 from bench.payments import Payments, Stream
 from bench.tables import TimedTarget, payments_spec
+from jobs.catalog import connect_catalog
 from jobs.maintain.results import Progress, TableResult
 from jobs.maintain.run import maintain_table
-from jobs.runtime.opening import connect_catalog, ensure_tables
-from jobs.runtime.session import start_session
-from jobs.runtime.signals import deferred_signals
-from jobs.runtime.spark_end import end_spark
+from jobs.spark.end import end_spark
+from jobs.spark.session import start_session
 from jobs.spec.maintenance import maintained_table
 from jobs.spec.settings import Settings
+from jobs.stream.opening import ensure_tables
+from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

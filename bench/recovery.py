@@ -26,15 +26,15 @@ from pathlib import Path
 import yaml
 
 from bench.drain import SPEC
+from jobs.catalog import connect_catalog
 from jobs.commit.history import stamped_snapshots
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.opening import connect_catalog
+from jobs.local_broker.broker import LocalBroker
 from jobs.spec.settings import Settings, load_settings
+from jobs.state.paths import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl
-from orchestration.demo_producer import PaymentProducer, ensure_topic
+from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
 
 STREAM = "payments"
 TABLE = "orders.payments"
@@ -95,7 +95,7 @@ def deployment(home: Path, every: str) -> Settings:
 @contextlib.contextmanager
 def developing(home: Path) -> Iterator[None]:
     """`frazil dev`, ended with the block, and the local broker with it."""
-    command = [sys.executable, "-m", "orchestration.cli", "--home", str(home), "dev"]
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), "dev"]
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     with (home / "dev.log").open("wb") as log:

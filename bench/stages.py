@@ -37,19 +37,19 @@ from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.load import loaded
 from bench.versus.records import Size, schema_text
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.decode.json_block import JsonBlockDecoder
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.kafka_log import KafkaLog
-from jobs.runtime.opening import ensure_tables
-from jobs.runtime.records import Block
-from jobs.runtime.slice_client import reader_options
-from jobs.runtime.slice_plan import SlicePlan, TargetPlan, task_metadata
-from jobs.runtime.slice_reader import MOST_RECORDS, read_slice
-from jobs.runtime.slice_stages import Stages
-from jobs.runtime.slice_task import run_slice
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.kafka.client import reader_options
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.range_reader import MOST_RECORDS, read_slice
+from jobs.kafka.records import Block
+from jobs.local_broker.broker import LocalBroker
+from jobs.pipeline.stages import Stages
 from jobs.schema.declared import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings
+from jobs.stream.opening import ensure_tables
+from jobs.task.plan import SlicePlan, TargetPlan, task_metadata
+from jobs.task.run import run_slice
 from jobs.write.projection import Projection
 
 _PATIENCE = 30.0

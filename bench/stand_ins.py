@@ -19,8 +19,8 @@ from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, Set
 
 from bench.lapse import Lapse
 from jobs.commit.producer import append_once, overwrite_once
+from jobs.maintain.history import Maintained
 from jobs.maintain.keeping import cut
-from jobs.maintain.maintained import Maintained
 from jobs.maintain.measure import measure
 from jobs.maintain.plan import Plan, Step, plan
 from jobs.maintain.plan_parts import files_written

@@ -1,7 +1,7 @@
 """What a driver's start costs on this machine, with Spark's classes prepared and without: `python -m bench.start`.
 
 Starts a broker of its own in a temporary folder, produces a few of the demo's payments, and runs the command that users
-run on them, in turn with the archive that `make setup` made (jobs/runtime/class_archive.py) and without it. What it
+run on them, in turn with the archive that `make setup` made (jobs/spark/class_archive.py) and without it. What it
 prints is what docs/architecture.md quotes.
 """
 
@@ -21,8 +21,8 @@ import yaml
 
 from bench.drain import SPEC, produce
 from bench.versus.watch import Watch
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.class_archive import VARIABLE, make_archive
+from jobs.local_broker.broker import LocalBroker
+from jobs.spark.class_archive import VARIABLE, make_archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def start(home: Path, address: str, java: str, variable: str) -> Cost:
     (home / "frazil.yaml").write_text(yaml.safe_dump(settings))
     (home / "streams" / "payments.yaml").write_text(SPEC.read_text())
     began = time.monotonic()
-    command = [sys.executable, "-m", "orchestration.cli", "--home", str(home), "run", "payments"]
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), "run", "payments"]
     environment = {**os.environ, VARIABLE: variable}
     # Nobody waits for the Python workers that Spark ends, so what the system counts of ended children lacks them.
     with (

@@ -19,21 +19,21 @@ from assets.supervisor import supervisor_asset
 from assets.table_health import health_checks
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from orchestration.action_jobs import action_jobs, opened_with
-from orchestration.audit_jobs import audit_job, audit_schedules, ledger_job
-from orchestration.control_jobs import control_job
-from orchestration.expire_job import expire_letters_job, expire_schedule
-from orchestration.maintain_job import maintain_job
-from orchestration.maintain_schedule import maintenance_schedule
+from orchestration.jobs.actions import action_jobs, opened_with
+from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
+from orchestration.jobs.control import control_job
+from orchestration.jobs.expire_letters import expire_letters_job, expire_schedule
+from orchestration.jobs.maintain import maintain_job
+from orchestration.jobs.maintain_schedule import maintenance_schedule
+from orchestration.jobs.replay import OP as REPLAY_OP
+from orchestration.jobs.replay import replay_job
+from orchestration.jobs.reset import OP as RESET_OP
+from orchestration.jobs.reset import reset_offsets_job
 from orchestration.reconcile.look import judge
-from orchestration.reconcile.sensor import reconcile_sensor
 from orchestration.reconcile.shown import as_launched
-from orchestration.replay_job import OP as REPLAY_OP
-from orchestration.replay_job import replay_job
-from orchestration.replay_sensor import replay_sensor
-from orchestration.replays import judge_letters
-from orchestration.reset_job import OP as RESET_OP
-from orchestration.reset_job import reset_offsets_job
+from orchestration.sensors.reconcile import reconcile_sensor
+from orchestration.sensors.replays import replay_sensor
+from orchestration.sensors.replays_tick import judge_letters
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource

@@ -19,7 +19,7 @@ class CatalogResource(dg.ConfigurableResource):
             FrazilError: It cannot be reached, or a secret is not set.
         """
         # Imported here: it brings half of what a driver needs, which a code location should not wait for.
-        from jobs.runtime.opening import connect_catalog
+        from jobs.catalog import connect_catalog
 
         return connect_catalog(self.deployment.settings())
 

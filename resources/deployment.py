@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.runtime.private import keep_private, private_folder
-from jobs.spec.loading import load_streams_tolerant
+from jobs.spec.loading import load_stream, load_streams_tolerant
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, load_settings
+from jobs.system.private import keep_private, private_folder
 
 STREAMS_FOLDER = "streams"
 HOME_VARIABLE = "FRAZIL_HOME"
@@ -95,6 +96,18 @@ class Deployment:
             + (f"; it has {', '.join(sorted(known))}." if known else ", which is empty."),
             fix=f"did you mean {close[0]}?" if close else "frazil status",
         )
+
+    def file_of(self, stream: str) -> Path:
+        """The file that a stream is in.
+
+        Raises:
+            FrazilError: It is in none.
+        """
+        for path in sorted(self.streams_folder.iterdir()):
+            with contextlib.suppress(SpecError):
+                if path.suffix in (".yaml", ".yml") and load_stream(path).stream == stream:
+                    return path
+        raise FrazilError(f"the file of stream {stream} is gone.", fix="frazil status")
 
     def prepared_settings(self) -> Settings:
         """The settings, with the folder of the embedded catalog made, which SQLite does not make by itself."""

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from jobs.runtime.kafka_log import KafkaLog
+from jobs.kafka.metadata import KafkaLog
 from resources.deployment_resource import DeploymentResource
 
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from jobs.runtime.preflight import preflight
-from jobs.runtime.session import Work, apply_secrets, prepare_environment, spark_conf
-from jobs.runtime.signals import deferred_signals
-from jobs.runtime.spark_end import end_spark, jvm_is_gone
+from jobs.install.preflight import preflight
+from jobs.spark.end import end_spark, jvm_is_gone
+from jobs.spark.session import Work, apply_secrets, prepare_environment, spark_conf
+from jobs.system.signals import deferred_signals
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:

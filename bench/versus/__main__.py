@@ -28,8 +28,8 @@ from bench.versus.settings import FAVOURS, settings_of
 from bench.versus.sides import Contest, Say
 from bench.versus.sink import Sink
 from jobs.errors import FrazilError
-from jobs.runtime.artifacts import resolve_jars
-from jobs.runtime.broker import LocalBroker
+from jobs.install.artifacts import resolve_jars
+from jobs.local_broker.broker import LocalBroker
 
 COUNTS = {"small": 10_000_000, "1k": 2_000_000}
 QUICK_COUNTS = {"small": 1_000_000, "1k": 200_000}

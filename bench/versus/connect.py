@@ -21,10 +21,10 @@ from confluent_kafka.cimpl import NewTopic
 from bench.versus.home import Home
 from bench.versus.sink import Sink, sink_properties, worker_properties
 from jobs.errors import FrazilError
-from jobs.runtime.artifacts import OnProgress, resolve_jars
-from jobs.runtime.broker_config import HOST, free_ports
-from jobs.runtime.preflight import check_java
-from jobs.runtime.processes import start_time, stop_process
+from jobs.install.artifacts import OnProgress, resolve_jars
+from jobs.install.preflight import check_java
+from jobs.local_broker.config import HOST, free_ports
+from jobs.system.processes import start_time, stop_process
 
 HEAP = "2g"
 # The collector with the most throughput on few cores; frazil's JVM has it, too.

@@ -11,8 +11,9 @@ from pyiceberg.table import Table
 
 from bench.versus.load import Load
 from bench.versus.records import Size, schema_text
-from jobs.runtime.opening import connect_catalog, ensure_tables
+from jobs.catalog import connect_catalog
 from jobs.spec.models import StreamSpec
+from jobs.stream.opening import ensure_tables
 from resources.deployment import Deployment
 
 STREAM = "payments"

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.versus.records import Size, payments
 from jobs.errors import FrazilError
-from jobs.runtime.durable import write_durably
-from orchestration.demo_producer import PARTITIONS, ensure_topic
+from jobs.state.files import write_durably
+from orchestration.cli.demo.producer import PARTITIONS, ensure_topic
 
 _FLUSH_SECONDS = 120.0
 _PATIENCE_SECONDS = 20.0

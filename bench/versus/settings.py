@@ -11,10 +11,10 @@ from bench.versus.connect import JVM
 from bench.versus.home import Home
 from bench.versus.load import PRODUCER, Load
 from bench.versus.sink import CONSUMER, Sink
-from jobs.runtime.coordinates import BROKER, CONNECT, SPARK, Coordinate
-from jobs.runtime.preflight import check_java
+from jobs.install.coordinates import BROKER, CONNECT, SPARK, Coordinate
+from jobs.install.preflight import check_java
 from jobs.write.table_creation import create_table_properties
-from orchestration.demo_producer import PARTITIONS
+from orchestration.cli.demo.producer import PARTITIONS
 
 FAVOURS: Mapping[str, Sequence[str]] = {
     "frazil": (

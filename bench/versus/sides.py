@@ -22,8 +22,8 @@ from bench.versus.measure import Commit, Run, Side
 from bench.versus.sink import Sink
 from bench.versus.watch import Watch
 from jobs.errors import FrazilError
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.processes import start_time, stop_process
+from jobs.local_broker.broker import LocalBroker
+from jobs.system.processes import start_time, stop_process
 
 Say = Callable[[str], None]
 
@@ -73,7 +73,7 @@ class Contest:
         Raises:
             FrazilError: It fails, or not all records have landed in the end.
         """
-        command = [sys.executable, "-m", "orchestration.cli", "--home", str(home.path), "run", STREAM, "--json"]
+        command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(home.path), "run", STREAM, "--json"]
         with (home.path / "run.json").open("wb") as output, (home.path / "run.log").open("wb") as log:
             began = time.time()
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=log, process_group=0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.versus.home import TABLE
-from jobs.maintain.spark_catalog import catalog_conf
+from jobs.spark.catalog_conf import catalog_conf
 from jobs.spec.settings import CatalogSettings
 
 CONSUMER = {

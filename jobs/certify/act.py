@@ -45,8 +45,8 @@ def reset_to(folder: Path, to: str) -> None:
     Raises:
         FrazilError: It cannot be done.
     """
-    from jobs.runtime.reset_request import reset_request
-    from jobs.runtime.resetting import reset
+    from jobs.operator.reset import reset
+    from jobs.operator.reset_request import reset_request
 
     spec = load_stream(folder / "streams" / f"{STREAM}.yaml")
     reset(spec, load_settings(None, home=folder), reset_request(to), BY, REASON)
@@ -54,9 +54,9 @@ def reset_to(folder: Path, to: str) -> None:
 
 def _drain(folder: Path) -> None:
     """Take the stream over without asking whoever drives it, as another host would, and land what waits."""
-    from jobs.runtime.drain import drain
-    from jobs.runtime.session import start_session
-    from jobs.runtime.spark_end import end_spark
+    from jobs.spark.end import end_spark
+    from jobs.spark.session import start_session
+    from jobs.stream.drain import drain
 
     spec = load_stream(folder / "streams" / f"{STREAM}.yaml")
     settings = load_settings(None, home=folder)

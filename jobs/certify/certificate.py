@@ -19,7 +19,7 @@ from jobs.certify.plan import Trial
 from jobs.certify.results import Outcome, Result
 from jobs.certify.stage import COMMIT_SECONDS, Stage, TrialFailedError
 from jobs.errors import FrazilError
-from jobs.runtime.redaction import redacted
+from jobs.redaction import redacted
 from jobs.verify.audit_words import problem_sentence, verdict_sentence
 
 log = logging.getLogger(__name__)

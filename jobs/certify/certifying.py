@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from jobs.catalog import connect_catalog
 from jobs.certify.certificate import carry_out
 from jobs.certify.load import Load
 from jobs.certify.plan import Trial
@@ -17,7 +18,6 @@ from jobs.certify.sight import Looking
 from jobs.certify.stage import OnProgress, Stage
 from jobs.certify.things import create, remove
 from jobs.certify.workspace import PARTITIONS, Workspace, prepare
-from jobs.runtime.opening import connect_catalog
 from jobs.spec.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
-from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.processes import is_alive, session_members, was_given
 from jobs.spec.models import Restart
+from jobs.state.paths import stream_folder
 from jobs.supervise.driver_process import ProcessNote, read_note
 from jobs.supervise.ending import MARK, mark_of
 from jobs.supervise.keeper import SWITCH, keeper_command, policy_of
 from jobs.supervise.launcher import COMMAND_VARIABLE, OUTPUT, driver_command
 from jobs.supervise.stream_control import Action, StreamControl
+from jobs.system.processes import is_alive, session_members, was_given
 
 _POLL_SECONDS = 0.01
 _JOIN_SECONDS = 5.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.certify.plan import EXTRA, STEPS
 from jobs.certify.results import Outcome, StepRow
-from jobs.runtime.durable import write_durably
+from jobs.state.files import write_durably
 
 _PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")
 

@@ -21,8 +21,8 @@ from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
-from jobs.runtime.lease import Lease
-from jobs.runtime.open_stream import StreamFolder, stream_folder
+from jobs.state.lease import Lease
+from jobs.state.paths import StreamFolder, stream_folder
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_run import audit
 

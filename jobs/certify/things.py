@@ -21,7 +21,7 @@ from pyiceberg.types import NestedField, StringType
 
 from jobs.certify.workspace import PARTITIONS, Workspace
 from jobs.errors import FrazilError, first_line
-from jobs.runtime.redaction import redacted
+from jobs.redaction import redacted
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import Settings
 from jobs.write.locations import local_folder

@@ -12,7 +12,7 @@ from jobs.certify.results import Result
 from jobs.certify.stage import ACTION_SECONDS, DEATH_SECONDS, END_SECONDS, Stage, TrialFailedError, last_line
 from jobs.certify.workspace import STREAM
 from jobs.commit.offsets import TopicPartition
-from jobs.runtime.lease import Lease
+from jobs.state.lease import Lease
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.keeper_note import find_keeper
 

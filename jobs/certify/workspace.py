@@ -11,11 +11,11 @@ import yaml
 
 from jobs.certify.records import SCHEMA
 from jobs.errors import FrazilError
-from jobs.runtime.durable import write_durably
 from jobs.spec.durations import format_duration
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings
+from jobs.state.files import write_durably
 
 STREAM = "certify"
 PREFIX = "frazil_certify_"

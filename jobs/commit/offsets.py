@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 
 class TopicPartition(NamedTuple):
@@ -33,6 +33,9 @@ class OffsetRange(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.start}, {self.end})"
+
+
+Piece: TypeAlias = tuple[TopicPartition, OffsetRange]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobs.decode.problems import (
+from jobs.formats.problems import (
     BAD_BINARY,
     BAD_DATE,
     BAD_TIMESTAMP,

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from jobs.decode.json_keys import without_repeated
-from jobs.decode.outcome import Failure
+from jobs.formats.json.keys import without_repeated
+from jobs.formats.outcome import Failure
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.spec.mask import Mask, path_parts
 

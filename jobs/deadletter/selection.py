@@ -29,11 +29,11 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.deadletter.connect_letters import NO_COORDINATES
 from jobs.deadletter.table import STATES
 from jobs.errors import FrazilError
 
 REPLAYABLE = ("new", "failed_again")
+NO_COORDINATES = "no_coordinates"
 ONLY_NAMED = (NO_COORDINATES,)
 """Reasons whose letters are replayed only where they are asked for: their rows may stand elsewhere already."""
 _OFFSETS = re.compile(r"(?P<topic>[^:\s]+)(:(?P<partition>\d+)(:(?P<first>\d*)-(?P<last>\d*))?)?")

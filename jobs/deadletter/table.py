@@ -19,7 +19,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.decode.outcome import Failure
+from jobs.formats.outcome import Failure
 from jobs.spec.partitioning import PartitionExpr
 
 STATES = ("new", "replayed", "failed_again", "parked", "dismissed")

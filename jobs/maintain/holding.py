@@ -13,11 +13,11 @@ from jobs.commit.history import stamps_along_main
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.keeping import CEILING, Hold, readers, streams_of, time_of
 from jobs.maintain.pending_notes import pending_notes
-from jobs.runtime.lease import Lease
-from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.redaction import redacted
+from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.state.lease import Lease
+from jobs.state.paths import stream_folder
 from jobs.verify import ledger
 from jobs.verify.ledger_marks import known_of
 from jobs.verify.ledger_table import existing

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import first_line
-from jobs.runtime.redaction import redacted
+from jobs.redaction import redacted
 from jobs.spec.settings import Settings
 from jobs.spec.sorting import SortExpr
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from jobs.maintain.compacting import LOST
-from jobs.maintain.maintained import Maintained, read_maintained, table_folder, write_maintained
+from jobs.maintain.compact import LOST
+from jobs.maintain.history import Maintained, read_maintained, table_folder, write_maintained
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work
 

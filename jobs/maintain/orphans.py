@@ -29,7 +29,7 @@ from jobs.maintain.pending_notes import PendingNote, files_of, pending_notes
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work, refuse_without_gc
-from jobs.runtime.open_stream import stream_folder
+from jobs.state.paths import stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.write.locations import state_in_the_way, state_under
 

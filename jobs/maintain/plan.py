@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from jobs.maintain.batching import batches, commits_of
 from jobs.maintain.facts import TableFacts
+from jobs.maintain.history import Maintained
 from jobs.maintain.keeping import Cut
-from jobs.maintain.maintained import Maintained
 from jobs.maintain.plan_compact import Candidate, compactions
 from jobs.maintain.plan_expire import expiry, expiry_warnings
 from jobs.maintain.plan_parts import ACTIONS, Action, Moment, Plan, Skip, Step, duration_text, files_written, plan_json

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from jobs.maintain.facts import PartitionFacts, TableFacts
-from jobs.maintain.maintained import MAX_ENTRIES
+from jobs.maintain.history import MAX_ENTRIES
 from jobs.maintain.plan_parts import UNDERSIZED_SHARE, Moment, Skip, Step, duration_text, files_written, ours
 from jobs.maintain.score import size_text
 

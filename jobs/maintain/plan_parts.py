@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from jobs.maintain.facts import PartitionFacts, TableFacts
-from jobs.maintain.maintained import Done, Maintained
+from jobs.maintain.history import Done, Maintained
 from jobs.maintain.score import Score
 
 Action = Literal["compact", "position_deletes", "manifests", "expire", "orphans", "metadata"]

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from jobs.maintain.facts import PartitionFacts, TableFacts
-from jobs.maintain.maintained import Maintained
+from jobs.maintain.history import Maintained
 from jobs.maintain.plan_compact import is_cold
 from jobs.maintain.plan_expire import garbage_collection
 from jobs.maintain.plan_parts import Moment, Skip, Step, duration_text, ours

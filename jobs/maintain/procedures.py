@@ -21,11 +21,11 @@ from jobs.maintain.java import (
     with_options,
 )
 from jobs.maintain.java_filter import of_partitions
-from jobs.maintain.spark_catalog import use_catalog
-from jobs.runtime.jvm_calls import interruptible
-from jobs.runtime.signals import deferred_signals
+from jobs.spark.calls import interruptible
+from jobs.spark.catalog_conf import use_catalog
 from jobs.spec.settings import Settings
 from jobs.spec.sorting import SortExpr
+from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,11 +17,12 @@ from pyiceberg.table import Table
 from jobs import steps
 from jobs.errors import FrazilError
 from jobs.maintain.batching import batches
-from jobs.maintain.compacting import compact, manifests, metadata, position_deletes
-from jobs.maintain.expiring import expire, room
+from jobs.maintain.compact import compact, manifests, metadata, position_deletes
+from jobs.maintain.expire import expire, room
 from jobs.maintain.facts import PartitionFacts, TableFacts
+from jobs.maintain.history import read_maintained, table_folder
 from jobs.maintain.java import said
-from jobs.maintain.maintained import read_maintained, table_folder
+from jobs.maintain.lock import TableBusyError, TableLock, table_lock
 from jobs.maintain.measure import measure
 from jobs.maintain.noting import note
 from jobs.maintain.orphans import remove_orphans
@@ -30,10 +31,9 @@ from jobs.maintain.plan_expire import may_be_due
 from jobs.maintain.plan_parts import Moment
 from jobs.maintain.plan_table import birth
 from jobs.maintain.results import OnProgress, Progress, StepResult, TableResult, no_progress
-from jobs.maintain.table_lock import TableBusyError, TableLock, table_lock
 from jobs.maintain.work import Work, utc_now
-from jobs.runtime.redaction import redacted
-from jobs.runtime.spark_end import jvm_is_gone
+from jobs.redaction import redacted
+from jobs.spark.end import jvm_is_gone
 from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from jobs.maintain.facts import TableFacts, delete_ratio
 
 if TYPE_CHECKING:
-    from jobs.maintain.maintained import Maintained
+    from jobs.maintain.history import Maintained
     from jobs.spec.policy import Policy
 
 WEIGHTS = {"small_files": 40, "deletes": 30, "snapshots": 20, "manifests": 10}

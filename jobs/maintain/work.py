@@ -13,12 +13,12 @@ from pyiceberg.table import Table
 
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.procedures import Procedures
-from jobs.runtime.deadline import DeadlineError, within
-from jobs.runtime.redaction import redacted
-from jobs.runtime.spark_end import jvm_is_gone
+from jobs.redaction import redacted
+from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings
+from jobs.system.deadline import DeadlineError, within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

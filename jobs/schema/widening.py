@@ -1,7 +1,7 @@
 """Which wider column keeps every value of a type: the one rule of `frazil validate`, of a start and of writing.
 
 It is about rows that are still to be written. What a reader may make of files that are written already is Iceberg's own
-type promotion (`commit/schema_fit`), which knows no other scale of a decimal.
+type promotion (`schema/compatibility`), which knows no other scale of a decimal.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.runtime.durable import write_durably
-from jobs.runtime.private import private_folder
+from jobs.state.files import write_durably
+from jobs.system.private import private_folder
 
 FILE = "control.json"
 # Held for writing what control actions write; made if needed, and stays.

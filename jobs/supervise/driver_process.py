@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.runtime.boot import boot_id
-from jobs.runtime.durable import write_durably
-from jobs.runtime.lease import Lease, LeaseRecord
-from jobs.runtime.processes import is_alive
+from jobs.state.files import write_durably
+from jobs.state.lease import Lease, LeaseRecord
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.system.boot import boot_id
+from jobs.system.processes import is_alive
 
 FILE = "process.json"
 # So long after its last beat a driver counts as alive only if its lease says so.

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.errors import FrazilError
-from jobs.runtime.boot import boot_id
-from jobs.runtime.processes import is_alive, session_members, start_time, was_given
 from jobs.supervise.driver_process import Driver, ProcessNote
+from jobs.system.boot import boot_id
+from jobs.system.processes import is_alive, session_members, start_time, was_given
 
 MARK = "FRAZIL_DRIVER"
 _POLL_SECONDS = 0.05

@@ -15,10 +15,10 @@ from typing import Literal
 
 import msgspec
 
-from jobs.runtime.boot import boot_clock, boot_id
-from jobs.runtime.durable import replace_whole
-from jobs.runtime.observed import is_ahead, unchanged_for
-from jobs.runtime.processes import is_alive
+from jobs.state.files import replace_whole
+from jobs.state.observed import is_ahead, unchanged_for
+from jobs.system.boot import boot_clock, boot_id
+from jobs.system.processes import is_alive
 
 FILE = "heartbeat.json"
 BEAT_SECONDS = 2.0

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.runtime.processes import start_time
 from jobs.supervise.ending import MARK
 from jobs.supervise.keeper_note import read_keeper
 from jobs.supervise.keeping import Policy
+from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
     from jobs.spec.models import Restart

@@ -13,8 +13,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jobs.runtime.boot import boot_id
-from jobs.runtime.processes import is_alive, start_time
+from jobs.system.boot import boot_id
+from jobs.system.processes import is_alive, start_time
 
 FILE = "keeper.json"
 

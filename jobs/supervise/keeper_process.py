@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jobs.runtime.processes import is_alive
 from jobs.supervise.keeper_note import own_file, write_keeper
+from jobs.system.processes import is_alive
 
 LOCK = "keeper.lock"
 _LOOK_SECONDS = 1.0

@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.runtime.locks import exclusive
-from jobs.runtime.processes import is_alive
 from jobs.steps import step
 from jobs.supervise.control import LOCK, read_control
 from jobs.supervise.driver_process import SILENT_SECONDS, find_driver, holds_lease, other_holder, read_note
@@ -26,6 +24,8 @@ from jobs.supervise.keeper_note import write_keeper
 from jobs.supervise.keeping import Policy, Seen, Verdict, judge
 from jobs.supervise.launcher import driver_command, launched, reap
 from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch, read_launch
+from jobs.system.locks import exclusive
+from jobs.system.processes import is_alive
 
 _POLL_SECONDS = 0.5
 _LOCK_SECONDS = 10.0

@@ -20,15 +20,15 @@ from pathlib import Path
 
 import jobs
 from jobs.errors import FrazilError
-from jobs.runtime.boot import boot_id
-from jobs.runtime.private import private_folder, private_opener
-from jobs.runtime.processes import is_alive, start_time
-from jobs.runtime.signals import deferred_signals
 from jobs.steps import step
 from jobs.supervise.driver_process import ProcessNote, write_note
 from jobs.supervise.ending import MARK, Patience, kill_session, mark_of, wait
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import Launch, write_launch
+from jobs.system.boot import boot_id
+from jobs.system.private import private_folder, private_opener
+from jobs.system.processes import is_alive, start_time
+from jobs.system.signals import deferred_signals
 
 COMMAND_VARIABLE = "FRAZIL_DRIVER_COMMAND"
 OUTPUT = "logs/driver.out"
@@ -77,7 +77,7 @@ class Launching:
 def driver_command() -> tuple[str, ...]:
     """What starts a driver: FRAZIL_DRIVER_COMMAND (to wrap it, as with `numactl`), else this very Python."""
     wrapped = os.environ.get(COMMAND_VARIABLE)
-    return tuple(shlex.split(wrapped)) if wrapped else (sys.executable, "-m", "jobs.runtime.driver")
+    return tuple(shlex.split(wrapped)) if wrapped else (sys.executable, "-m", "jobs.stream.main")
 
 
 @contextlib.contextmanager

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.runtime.durable import write_durably
-from jobs.runtime.private import private_folder
+from jobs.state.files import write_durably
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.system.private import private_folder
 
 FILE = "launch.json"
 SPEC_FILE = "launched.yaml"

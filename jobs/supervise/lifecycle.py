@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.runtime.locks import exclusive
-from jobs.runtime.private import private_folder
-from jobs.runtime.redaction import redacted
+from jobs.redaction import redacted
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import load_settings
 from jobs.steps import step
@@ -28,6 +26,8 @@ from jobs.supervise.launcher import Launching, await_ready, last_word, launched
 from jobs.supervise.launches import Launch, failures_in_a_row
 from jobs.supervise.situation import Situation, is_frozen, look
 from jobs.supervise.wanted import Configuration, configuration
+from jobs.system.locks import exclusive
+from jobs.system.private import private_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Lifecycle:
     def _judge(self, now: Situation, config: Configuration) -> SpecError | None:
         if config.generation not in self._judged:
             # Imported here: most actions meet no changed file, and this imports PyIceberg.
-            from jobs.runtime.judging import judge
+            from jobs.supervise.spec_check import judge
 
             try:
                 self._judged[config.generation] = judge(config.spec, config.file, now.settings)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.runtime.lease import LeaseRecord
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.settings import Settings
+from jobs.state.lease import LeaseRecord
+from jobs.state.paths import stream_folder
 from jobs.supervise.control import Control, read_control
 from jobs.supervise.driver_process import (
     SILENT_SECONDS,

@@ -18,11 +18,11 @@ from jobs.commit.history import history, history_of, stamps_along_main
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.start import starting_point
 from jobs.errors import FrazilError, StreamStopped
-from jobs.runtime.continuity import departed
-from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError
-from jobs.runtime.open_stream import stream_folder
+from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings, Settings
+from jobs.state.paths import stream_folder
+from jobs.stream.continuity import departed
 from jobs.supervise.heartbeat import LastError, read_heartbeat
 from jobs.verify.audit_facts import Problem
 

@@ -13,10 +13,10 @@ from pyiceberg.expressions import And, EqualTo, NotNull
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.runtime.replay_session import landed_batches
-from jobs.runtime.rows_in_ranges import DEAD_LETTER_COLUMNS
+from jobs.replay.session import landed_batches
 from jobs.verify.audit_facts import Problem
 from jobs.verify.audit_found import Ranges
+from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS
 from jobs.verify.table_rows import Piece, RowCounter
 
 

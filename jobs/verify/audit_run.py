@@ -13,8 +13,8 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.history import history
 from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
-from jobs.runtime.connect_opening import queue_id
-from jobs.runtime.kafka_log import KafkaLog
+from jobs.kafka.metadata import KafkaLog
+from jobs.replay.connect.opening import queue_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify import ledger

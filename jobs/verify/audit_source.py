@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.runtime.kafka_log import KafkaLog
-from jobs.runtime.topic_reader import TopicReader
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.topic_reader import TopicReader
 from jobs.spec.settings import KafkaSettings
 from jobs.verify.audit_facts import Problem
 

@@ -15,7 +15,6 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.offsets import Positions
 from jobs.deadletter.retention import EXPIRED_BEFORE
-from jobs.runtime.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify import ledger
@@ -25,6 +24,7 @@ from jobs.verify.audit_facts import Problem, StreamAudit, TableAudit
 from jobs.verify.audit_questions import rolled_back
 from jobs.verify.ledger_marks import AuditMark
 from jobs.verify.ledger_row import WHOLE, LedgerRow
+from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
 from jobs.verify.table_rows import RowCounter
 
 # Letters are dated when their batch is planned, and recorded when it is committed.

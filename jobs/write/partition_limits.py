@@ -23,7 +23,7 @@ from pyiceberg.transforms import HourTransform, MonthTransform, TruncateTransfor
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType
 
-from jobs.decode.problems import OUT_OF_RANGE
+from jobs.formats.problems import OUT_OF_RANGE
 from jobs.write.partitioning import column_at, path_to
 from jobs.write.projection import UnfitValueError
 

@@ -24,8 +24,8 @@ from pyiceberg.types import (
     StructType,
 )
 
-from jobs.decode.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.errors import FrazilError
+from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.schema.widening import holds
 from jobs.write.pyiceberg_files import arrow_schema_in_files, schema_in_files
 

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.runtime.boot import boot_id
-from jobs.runtime.lease import Lease
-from jobs.runtime.lease_record import LeaseRecord
-from jobs.runtime.processes import is_alive
-from jobs.runtime.unknown_fields import read_unknown_fields
+from jobs.state.lease import Lease
+from jobs.state.lease_record import LeaseRecord
+from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.driver_process import ProcessNote, read_note
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_note import find_keeper
 from jobs.supervise.launches import Launch, read_launch
+from jobs.system.boot import boot_id
+from jobs.system.processes import is_alive
 from orchestration.reconcile.facts import Actual, LeaseFacts, LeaseState
 
 

@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
 from jobs.supervise.control import Control, read_control
 from jobs.supervise.heartbeat import FILE as HEARTBEAT_FILE
 from jobs.supervise.launches import FILE as LAUNCH_FILE

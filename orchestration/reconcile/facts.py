@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from jobs.runtime.unknown_fields import UnknownFields
 from jobs.spec.models import Restart
+from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.control import Control
 from jobs.supervise.driver_process import SILENT_SECONDS
 from jobs.supervise.heartbeat import Heartbeat

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.stream_checks import Verdict
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
 from orchestration.reconcile.actual import read_actual
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.desired import Wanted, read_files, wanted

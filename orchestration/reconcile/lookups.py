@@ -19,14 +19,14 @@ from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from orchestration.letter_facts import LetterFacts, counted_letters
+from orchestration.reconcile.letter_facts import LetterFacts, counted_letters
 from orchestration.reconcile.verdicts import Lag
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from jobs.runtime.kafka_log import KafkaLog
+    from jobs.kafka.metadata import KafkaLog
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class Lookups:
 
     def loaded(self, name: str) -> Table | None:
         """A table as it stood when this tick first asked for it; None if the catalog does not say in time."""
-        from orchestration.live import find_table
+        from jobs.catalog import find_table
 
         if name in self._tables:
             return self._tables[name]
@@ -105,8 +105,8 @@ class Lookups:
         Raises:
             FrazilError: The catalog does not say in time.
         """
-        from jobs.runtime.judging import refusal
-        from orchestration.live import NoCatalogYet
+        from jobs.catalog import NoCatalogYet
+        from jobs.supervise.spec_check import refusal
 
         catalog = self.catalog()
         if isinstance(catalog, NoCatalogYet):
@@ -135,7 +135,7 @@ class Lookups:
         """
         if not self._ask_kafka:
             return None
-        from orchestration.live import NoCatalogYet, find_table
+        from jobs.catalog import NoCatalogYet, find_table
 
         kafka, catalog = self.kafka(), self.catalog()
         if isinstance(kafka, FrazilError):
@@ -159,7 +159,7 @@ class Lookups:
 
     def catalog(self) -> Catalog | FrazilError:
         """A connection, or why there is none."""
-        from orchestration.live import quick_catalog
+        from jobs.catalog import quick_catalog
 
         if self._catalog is None:
             self._catalog = self._asked("catalog", lambda: quick_catalog(self._settings))
@@ -167,7 +167,7 @@ class Lookups:
 
     def kafka(self) -> KafkaLog | FrazilError:
         """A connection, or why there is none."""
-        from orchestration.live import quick_kafka
+        from jobs.kafka.metadata import quick_kafka
 
         if self._kafka is None:
             self._kafka = self._asked("kafka", lambda: quick_kafka(self._settings.kafka))

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from jobs.runtime.boot import boot_id
+from jobs.system.boot import boot_id
 from orchestration.reconcile.facts import Actual
 
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.

@@ -15,9 +15,9 @@ from assets.stream_checks import DESCRIPTIONS, Verdict, adds_up, evaluation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.supervise.heartbeat import Heartbeat, Offsets
-from orchestration.letter_facts import replays_mark
 from orchestration.reconcile.facts import Actual
 from orchestration.reconcile.kept import keeper_events, keeper_restarts
+from orchestration.reconcile.letter_facts import replays_mark
 from orchestration.reconcile.lookups import Lookups, TableFacts
 from orchestration.reconcile.memory import CHANGED_SECONDS, StreamMemory, checksum, due
 from orchestration.reconcile.progress import complete_through

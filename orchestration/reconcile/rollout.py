@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jobs.errors import FrazilError
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
 from jobs.supervise.launches import read_launch
 from jobs.supervise.wanted import find_wanted
 from orchestration.reconcile.desired import Files, Wanted, wanted

@@ -1,6 +1,6 @@
 """How a stream stands, in the words of `frazil status`, from the facts of one look: what its reports carry.
 
-The word is that of `orchestration.stream_state`, so that Dagster's pages and the command say the same.
+The word is that of `orchestration.reconcile.stream_state`, so that Dagster's pages and the command say the same.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 import dagster as dg
 
 from assets.metadata import driver_metadata
-from jobs.runtime.lease import LeaseRecord
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.settings import Settings
+from jobs.state.lease import LeaseRecord
+from jobs.state.paths import stream_folder
 from jobs.supervise.driver_process import Driver
 from jobs.supervise.situation import Situation
 from jobs.supervise.stall import stall_of, stalled_after
 from jobs.supervise.wanted import Wanted as FileWanted
 from orchestration.reconcile.desired import Wanted
 from orchestration.reconcile.facts import START_SECONDS, Action, Actual, Decision
-from orchestration.stream_state import next_command, state_of
+from orchestration.reconcile.stream_state import next_command, state_of
 
 # Between two batches and in one: no news.
 _AT_WORK = frozenset({"running", "waiting"})
@@ -32,7 +32,7 @@ class Standing:
     """How a stream stands at one moment.
 
     Attributes:
-        state: One word, see `orchestration.stream_state.state_of`.
+        state: One word, see `orchestration.reconcile.stream_state.state_of`.
         since: When that began, as far as known; of a driver that is gone without a word, when it last beat. Seconds
             since 1970.
         fix: The next command; None where nothing is to be done.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from jobs.runtime.durable import replace_whole
+from jobs.state.files import replace_whole
 
 FILE = "supervisor.json"
 SILENT_SECONDS = 60.0

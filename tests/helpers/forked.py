@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 # What the server imports with this module, before its first fork.
-import orchestration.commands.replay  # noqa: F401
+import orchestration.cli.replay  # noqa: F401
 from jobs import steps
-from orchestration.cli import main
+from orchestration.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 _POLL_SECONDS = 0.02

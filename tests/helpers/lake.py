@@ -18,6 +18,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
+from jobs.catalog import connect_catalog
 from jobs.commit.decide import Ranges
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
@@ -25,12 +26,12 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Outcome, Target
 from jobs.maintain.results import TableResult
 from jobs.maintain.run import maintain_table
-from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.opening import connect_catalog, ensure_tables
 from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.models import StreamSpec
 from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
+from jobs.stream.opening import ensure_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

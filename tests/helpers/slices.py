@@ -18,11 +18,11 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
-from jobs.runtime.opening import ensure_tables
-from jobs.runtime.records import WHOLE, Block
-from jobs.runtime.slice_plan import SlicePlan, Tally, TargetPlan, task_metadata
-from jobs.runtime.slice_task import run_slice
+from jobs.kafka.records import WHOLE, Block
 from jobs.spec.models import StreamSpec
+from jobs.stream.opening import ensure_tables
+from jobs.task.plan import SlicePlan, Tally, TargetPlan, task_metadata
+from jobs.task.run import run_slice
 from jobs.write.datafile_json import from_json
 
 FIRST_SEEN = datetime(2026, 1, 31, 12, tzinfo=UTC)

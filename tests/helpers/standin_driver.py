@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from jobs.commit.stamp_parts import Counts
-from jobs.runtime.lease import Lease, LeaseHeldError
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
-from jobs.supervise.beater import Beater
+from jobs.state.lease import Lease, LeaseHeldError
+from jobs.state.paths import stream_folder
+from jobs.stream.heartbeat_thread import Beater
 from jobs.supervise.control import read_control
 from jobs.supervise.heartbeat import LastError
 from jobs.supervise.keeper import Keeping, policy_of
@@ -59,7 +59,7 @@ def main() -> int:
         on_beat()
         if "lands" in how:
             # Imported here: it brings PyIceberg, and the others start in a third of the time without it.
-            from jobs.runtime.task_results import BatchDone
+            from jobs.stream.results import BatchDone
 
             counts = {"snapshot_id": None, "dead_letter_snapshot_id": None, "refusals": 0}
             landed = BatchDone(0, Counts(read=1, landed=1), 0.1, 0.1, 0.1, {}, None)

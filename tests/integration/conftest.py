@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.locks import exclusive
+from jobs.local_broker.broker import LocalBroker
+from jobs.system.locks import exclusive
 from tests.integration.pipeline import SPARK_CONF, Pipeline
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def pipeline(broker: str, tmp_path: Path, request: pytest.FixtureRequest) -> Cal
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One small Spark session in this process, for the tests that kill nothing."""
-    from jobs.runtime.session import start_session
-    from jobs.runtime.spark_end import end_spark
+    from jobs.spark.end import end_spark
+    from jobs.spark.session import start_session
     from jobs.spec.settings import Settings
 
     settings = Settings.embedded(tmp_path_factory.mktemp("spark"))

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from jobs.runtime.connect_queue import QueueResult, take_queue
-from jobs.runtime.replay_trial import ReplayRequest
+from jobs.replay.connect.importer import QueueResult, take_queue
+from jobs.replay.dry_run import ReplayRequest
 from tests.helpers.forked import Forked, frazil
 from tests.integration.pipeline import Pipeline, payment
 from tests.integration.topics import create_topic

@@ -14,13 +14,13 @@ from pyiceberg.table import Table
 
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.deadletter.outbox import Outbox
-from jobs.deadletter.outbox_note import Notes
-from jobs.deadletter.outbox_topic import cluster_of
+from jobs.deadletter.outbox.note import Notes
+from jobs.deadletter.outbox.outbox import Outbox
+from jobs.deadletter.outbox.topic import cluster_of
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
-from jobs.runtime.durable import write_durably
 from jobs.spec.errors import LetterTopic
 from jobs.spec.settings import KafkaSettings
+from jobs.state.files import write_durably
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from tests.helpers.forked import Forked

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from jobs import steps
-from jobs.runtime.running import StreamRunner
-from jobs.supervise.beater import Beater
-from jobs.supervise.wishes import Wishes
+from jobs.stream.control_reader import Wishes
+from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.runner import StreamRunner
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline
 from tests.integration.test_spark_reads import with_catalog

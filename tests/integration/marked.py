@@ -25,7 +25,7 @@ class Marked:
     def __init__(self, home: Path, arguments: Sequence[str]) -> None:
         self._mark: str = uuid.uuid4().hex
         self.process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "orchestration.cli", "--home", str(home), *arguments],
+            [sys.executable, "-m", "orchestration.cli.main", "--home", str(home), *arguments],
             cwd=home,
             env={**os.environ, "PYTHONPATH": str(ROOT), "FRAZIL_TEST_MARK": self._mark},
             stdin=subprocess.DEVNULL,

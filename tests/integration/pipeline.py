@@ -21,14 +21,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from jobs.catalog import connect_catalog
 from jobs.commit.history import history, stamps_along_main
-from jobs.runtime.acceptance import Answer, record
-from jobs.runtime.drain import Drained, drain
-from jobs.runtime.open_stream import StreamFolder, stream_folder
-from jobs.runtime.opening import connect_catalog
+from jobs.operator.accept import Answer, record
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
+from jobs.state.paths import StreamFolder, stream_folder
+from jobs.stream.drain import Drained, drain
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
 from tests.helpers.waiting import wait_for
@@ -178,7 +178,7 @@ class Pipeline:
     def start(self, steps: str = "", env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start `frazil run` as a process of its own, with the named steps armed."""
         return subprocess.Popen(
-            [sys.executable, "-m", "orchestration.cli", "--home", str(self.home), "run", self.stream],
+            [sys.executable, "-m", "orchestration.cli.main", "--home", str(self.home), "run", self.stream],
             cwd=ROOT,
             env={**os.environ, **(env or {}), "FRAZIL_STEPS": steps, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from pyiceberg.expressions import EqualTo
 
-from orchestration.cli import main
+from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 from tests.integration.topics import create_topic, read_topic

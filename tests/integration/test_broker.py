@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.broker_config import SecureListener
-from jobs.runtime.broker_storage import BrokerError
-from jobs.runtime.processes import is_alive, start_time, stop_process, wait_until_dead
+from jobs.local_broker.broker import LocalBroker
+from jobs.local_broker.config import SecureListener
+from jobs.local_broker.storage import BrokerError
+from jobs.system.processes import is_alive, start_time, stop_process, wait_until_dead
 from tests.helpers.modes import open_to_others
 from tests.helpers.tls import Tls, make_tls
 
@@ -139,7 +139,7 @@ def test_a_detached_broker_outlives_its_starter_and_takes_no_other_one_for_itsel
     secure_broker: tuple[LocalBroker, Tls], tmp_path: Path
 ) -> None:
     code = (
-        "from pathlib import Path; from jobs.runtime.broker import LocalBroker;"
+        "from pathlib import Path; from jobs.local_broker.broker import LocalBroker;"
         f"print(LocalBroker(Path({str(tmp_path)!r}), detached=True).start())"
     )
     answer = subprocess.run(

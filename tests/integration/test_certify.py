@@ -18,7 +18,7 @@ import yaml
 from confluent_kafka.admin import AdminClient
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
-from jobs.runtime.opening import connect_catalog
+from jobs.catalog import connect_catalog
 from jobs.spec.settings import load_settings
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import ROOT, SPARK_CONF
@@ -43,7 +43,16 @@ class Certifying:
     def start(self, *options: str) -> subprocess.Popen[str]:
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "orchestration.cli", "--home", str(self.home), "certify", "--json", *options],
+                [
+                    sys.executable,
+                    "-m",
+                    "orchestration.cli.main",
+                    "--home",
+                    str(self.home),
+                    "certify",
+                    "--json",
+                    *options,
+                ],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.runtime.class_archive import archive_option, fitting_archive
+from jobs.spark.class_archive import archive_option, fitting_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from jobs.commit.history import history
-from jobs.runtime import lag_watch
-from jobs.runtime.drain import drain
-from orchestration.cli import main
+from jobs.stream import lag
+from jobs.stream.drain import drain
+from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, once
 from tests.integration.pipeline import GOOD, Pipeline, payment
@@ -119,8 +119,8 @@ def test_what_had_come_when_a_drain_began_is_in_when_it_ends(pipeline: Make, spa
 def test_a_transaction_that_nobody_ends_is_told(
     pipeline: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lag_watch, "_LAG_SECONDS", 0.2)
-    monkeypatch.setattr(lag_watch.LagWatch.__init__, "__defaults__", (1.0,))
+    monkeypatch.setattr(lag, "_LAG_SECONDS", 0.2)
+    monkeypatch.setattr(lag.LagWatch.__init__, "__defaults__", (1.0,))
     one = pipeline()
     one.write_spec(trigger={"every": "1s"})
     one.produce({GOOD: 10})

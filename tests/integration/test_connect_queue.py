@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from jobs.commit.errors import HalfCommittedError
-from jobs.runtime import queue_size
-from jobs.runtime.connect_queue import take_queue
-from jobs.runtime.connect_trial import try_queue
-from jobs.runtime.opening import ensure_tables
-from jobs.runtime.topic_reader import TopicReader
+from jobs.kafka.topic_reader import TopicReader
+from jobs.replay.connect import size
+from jobs.replay.connect.dry_run import try_queue
+from jobs.replay.connect.importer import take_queue
+from jobs.stream.opening import ensure_tables
 from tests.integration.connect_queue import SOURCE, Queue
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TRUNCATED, Pipeline
 from tests.integration.topics import create_topic
@@ -39,8 +39,8 @@ def test_batches_are_bounded_in_bytes(queue: Queue, monkeypatch: pytest.MonkeyPa
     ensure_tables(queue.pipeline.spec(), queue.pipeline.catalog())
     for offset in range(9):
         queue.put(GOOD, offset)
-    monkeypatch.setattr(queue_size, "FIRST_RECORDS", 2)
-    monkeypatch.setattr(queue_size, "MAX_BYTES", 1)
+    monkeypatch.setattr(size, "FIRST_RECORDS", 2)
+    monkeypatch.setattr(size, "MAX_BYTES", 1)
     for take in (try_queue, take_queue):
         done: list[int] = []
         queue.take(take, on_progress=lambda told, done=done: done.append(told.done))

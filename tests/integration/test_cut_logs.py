@@ -17,8 +17,8 @@ from jobs.commit.errors import TopicRecreatedError
 from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.kafka_log import KafkaLog
+from jobs.kafka.metadata import KafkaLog
+from jobs.local_broker.broker import LocalBroker
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere
 from tests.integration.pipeline import GOOD, Pipeline, payment

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestration.children import session_members
-from orchestration.dagster_services import DagsterServices
-from orchestration.graphql import FINISHED, Dagster
+from orchestration.cli.dev.children import session_members
+from orchestration.cli.dev.graphql import FINISHED, Dagster
+from orchestration.cli.dev.services import DagsterServices
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from jobs.catalog import connect_catalog
 from jobs.commit.history import history
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.kafka_log import KafkaLog
-from jobs.runtime.opening import connect_catalog
-from orchestration.demo_sums import table_sums
+from jobs.kafka.metadata import KafkaLog
+from jobs.local_broker.broker import LocalBroker
+from orchestration.cli.demo.sums import table_sums
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import ROOT, Marked

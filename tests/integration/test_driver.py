@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from jobs.commit.history import history
-from jobs.runtime.processes import session_members
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.system.processes import session_members
 from tests.helpers.modes import open_to_others
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
@@ -178,7 +178,7 @@ def test_a_driver_that_slept_past_its_lease_commits_nothing_more(
 
 
 def sleeper_lease_expired(made: Pipeline) -> bool:
-    from jobs.runtime.lease import Lease
+    from jobs.state.lease import Lease
 
     record = Lease(made.folder().root, made.stream, 3.0).read()
     return record is not None and record.expired()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobs.commit.errors import HalfCommittedError
-from jobs.runtime.drain import drain
+from jobs.stream.drain import drain
 from tests.integration.faults import append_nothing, die, expire_all_but_the_head
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
 

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.commit.errors import HalfCommittedError, RolledBackError, TargetRecreatedError
-from jobs.runtime.drain import drain
+from jobs.stream.drain import drain
 from tests.integration.faults import at_step, compact, die, expire_all_but_the_head, once
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
 

@@ -22,9 +22,9 @@ from jobs.commit.errors import (
 from jobs.commit.history import history
 from jobs.commit.topic_ids import NO_ID
 from jobs.errors import FrazilError
-from jobs.runtime.drain import drain
-from jobs.runtime.kafka_log import KafkaLog
-from orchestration.cli import main
+from jobs.kafka.metadata import KafkaLog
+from jobs.stream.drain import drain
+from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, die, once
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

@@ -17,9 +17,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from jobs.commit import producer
 from jobs.commit.errors import CommitUnknownError, FencedError
 from jobs.commit.history import stamps_along_main
-from jobs.runtime.drain import drain
-from jobs.runtime.full_disk import DiskFullError
-from jobs.runtime.lease import Lease
+from jobs.state.lease import Lease
+from jobs.stream.drain import drain
+from jobs.system.full_disk import DiskFullError
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, small_disk
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline

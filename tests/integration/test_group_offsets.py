@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from jobs.commit.offsets import TopicPartition
-from jobs.runtime.group_offsets import COORDINATOR_NOT_READY, GroupOffsets
+from jobs.kafka.group_offsets import COORDINATOR_NOT_READY, GroupOffsets
 from jobs.spec.settings import KafkaSettings
 from tests.helpers.waiting import wait_for
 from tests.integration.topics import create_topic

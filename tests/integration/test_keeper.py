@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.runtime.processes import session_members, start_time
 from jobs.supervise.ending import Patience
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_note import find_keeper
 from jobs.supervise.launches import read_launch
+from jobs.system.processes import session_members, start_time
+from orchestration.cli.status.collect import driver_status
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.desired import read_files, wanted
 from orchestration.reconcile.facts import Action
 from orchestration.reconcile.look import Look, look_at
-from orchestration.stream_status import driver_status
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline

@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.commit.errors import HalfCommittedError
-from jobs.runtime.lease import Lease
+from jobs.state.lease import Lease
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import die
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline

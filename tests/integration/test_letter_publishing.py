@@ -14,14 +14,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from jobs.deadletter.outbox_topic import OutboxError
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.broker_config import SecureListener
-from jobs.runtime.kafka_log import KafkaLog
-from jobs.runtime.letter_publishing import LetterPublishing, LettersState, publishing_letters
-from jobs.runtime.opening import connect_catalog, opened
+from jobs.catalog import connect_catalog
+from jobs.deadletter.outbox.topic import OutboxError
+from jobs.kafka.metadata import KafkaLog
+from jobs.local_broker.broker import LocalBroker
+from jobs.local_broker.config import SecureListener
 from jobs.spec.security import librdkafka_options
-from orchestration.letter_topic_check import check_letter_topic
+from jobs.stream.opening import opened
+from jobs.stream.outbox_thread import LetterPublishing, LettersState, publishing_letters
+from orchestration.cli.validate.letter_topic_check import check_letter_topic
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters

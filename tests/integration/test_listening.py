@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
 SESSION = """
 import json, os, sys, threading, urllib.request
 from pathlib import Path
-from jobs.runtime.processes import session_members
-from jobs.runtime.session import start_session
-from jobs.runtime.spark_end import end_spark
+from jobs.system.processes import session_members
+from jobs.spark.session import start_session
+from jobs.spark.end import end_spark
 from jobs.spec.settings import load_settings
 from tests.helpers.listening import listening
 from tests.helpers.waiting import wait_for

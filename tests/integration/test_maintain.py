@@ -12,15 +12,15 @@ import pytest
 
 from jobs.commit.errors import RolledBackError
 from jobs.commit.history import history
-from jobs.maintain.compacting import manifests, position_deletes
+from jobs.maintain.compact import manifests, position_deletes
 from jobs.maintain.measure import measure
 from jobs.maintain.plan import Step
 from jobs.maintain.procedures import Procedures
 from jobs.maintain.results import Progress, TableResult
 from jobs.maintain.run import maintain_table
 from jobs.maintain.work import Work
-from jobs.runtime.replay_trial import ReplayRequest
-from jobs.runtime.replaying import replay
+from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.run import replay
 from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.policy import Policy
 from jobs.verify import ledger

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.maintain.maintained import read_maintained, table_folder
+from jobs.maintain.history import read_maintained, table_folder
 from tests.helpers.lake import Lake, later
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ POLICY = {"compact": {"min_files": 2}, "expire": {"min_snapshots": 1}}
 PROCESS = f"""
 import sys
 from pathlib import Path
-from jobs.runtime.session import start_session
+from jobs.spark.session import start_session
 from tests.helpers.lake import Lake, later
 
 def spark():

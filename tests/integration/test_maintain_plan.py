@@ -18,12 +18,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from jobs.maintain import compacting
-from jobs.maintain.compacting import manifests
+from jobs.catalog import connect_catalog
+from jobs.maintain import compact
+from jobs.maintain.compact import manifests
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult, TableResult
 from jobs.maintain.work import Work
-from jobs.runtime.opening import connect_catalog
 from jobs.spec.policy import Policy
 from tests.helpers.lake import NAME, Lake, spec_of
 from tests.helpers.waiting import wait_for
@@ -144,7 +144,7 @@ def test_manifests_lose_against_a_stream_that_merges_its_own_and_nothing_fails(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With the pauses of a real run it would wait for commits that come anyway.
-    monkeypatch.setattr(compacting, "_LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(compact, "_LONGEST_PAUSE", 0.2)
     lake = Lake(tmp_path / "home")
     schema = Schema(NestedField(1, "id", LongType()))
     merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}

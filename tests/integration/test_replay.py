@@ -18,12 +18,12 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
-from jobs.runtime.connect_queue import take_queue
-from jobs.runtime.connect_trial import try_queue
-from jobs.runtime.letter_changes import set_by_rows
-from jobs.runtime.opening import ensure_tables
-from jobs.runtime.replay_trial import ReplayRequest
-from jobs.runtime.replaying import replay
+from jobs.replay.connect.dry_run import try_queue
+from jobs.replay.connect.importer import take_queue
+from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.run import replay
+from jobs.replay.state_changes import set_by_rows
+from jobs.stream.opening import ensure_tables
 from jobs.write.target_writer import TargetWriter
 from tests.integration.connect_queue import SOURCE, Queue
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline, payment

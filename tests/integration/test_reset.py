@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from jobs.commit.history import stamps_along_main
 from jobs.supervise.control import Control, write_control
-from orchestration.cli import main
+from orchestration.cli.main import main
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ import pytest
 from jobs.commit.producer import append_once
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import dead_letter_rows
-from jobs.decode.outcome import Failure
 from jobs.errors import FrazilError
-from jobs.runtime.letter_changes import Change, change_letters
-from jobs.runtime.opening import ensure_tables
-from jobs.runtime.replay_trial import ReplayRequest
-from jobs.runtime.replaying import replay
-from jobs.runtime.returning import ReturnResult, return_letters
+from jobs.formats.outcome import Failure
+from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.return_to_topic import ReturnResult, return_letters
+from jobs.replay.run import replay
+from jobs.replay.state_changes import Change, change_letters
 from jobs.steps import STEPS
+from jobs.stream.opening import ensure_tables
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.forked import Forked, frazil
 from tests.integration.pipeline import Pipeline

@@ -11,9 +11,9 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.broker_config import SecureListener
-from jobs.runtime.kafka_log import KafkaUnavailableError
+from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.local_broker.broker import LocalBroker
+from jobs.local_broker.config import SecureListener
 from jobs.spec.security import librdkafka_options
 from tests.helpers.tls import make_tls
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment

@@ -16,15 +16,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.runtime import slice_reader
-from jobs.runtime.batch_tasks import python_traceback
-from jobs.runtime.kafka_log import KafkaUnavailableError
-from jobs.runtime.retry import is_transient
-from jobs.runtime.slice_client import LostOffsetsError, ReadError, reader_options
-from jobs.runtime.slice_cut import Piece
-from jobs.runtime.slice_reader import read_slice
+from jobs.commit.offsets import OffsetRange, Piece, TopicPartition
+from jobs.kafka import range_reader
+from jobs.kafka.client import LostOffsetsError, ReadError, reader_options
+from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.kafka.range_reader import read_slice
 from jobs.spec.settings import KafkaSettings
+from jobs.stream.retry import is_transient
+from jobs.stream.tasks import python_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,7 +143,7 @@ def test_key_headers_and_type_are_there_for_those_that_are_asked_for(log: Log) -
 
 
 def test_a_block_is_bounded_by_bytes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slice_reader, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(range_reader, "MOST_BYTES", 100_000)
     log.produce(*(bytes(50_000) for _ in range(60)))
     small = {**log.options, "fetch.message.max.bytes": 100_000, "queued.max.messages.kbytes": 100}
     sizes = [block.records.num_rows for block in read_slice(small, [log.piece(0, 60)], 10.0)]

@@ -152,7 +152,7 @@ def test_topic_deleted_before_it_was_read(pipeline: Make, spark: SparkSession) -
     def interrupt(progress: object) -> None:
         raise Interrupted("stopped by the test")
 
-    from jobs.runtime.drain import drain
+    from jobs.stream.drain import drain
 
     with pytest.raises(Interrupted):
         drain(one.spec(), one.settings(), lambda: spark, on_progress=interrupt)
@@ -288,7 +288,7 @@ def test_a_first_mistake_in_the_schema_costs_nothing(pipeline: Make, spark: Spar
 
 
 def test_another_writer_and_a_compaction_meanwhile(pipeline: Make, spark: SparkSession) -> None:
-    from jobs.runtime.drain import drain
+    from jobs.stream.drain import drain
 
     one = pipeline()
     one.write_spec(source={"topics": [one.stream], "max_records_per_batch": 50})
@@ -304,7 +304,7 @@ def test_another_writer_and_a_compaction_meanwhile(pipeline: Make, spark: SparkS
 
 
 def test_schema_and_partitioning_altered_meanwhile(pipeline: Make, spark: SparkSession) -> None:
-    from jobs.runtime.drain import drain
+    from jobs.stream.drain import drain
 
     one = pipeline()
     one.write_spec(source={"topics": [one.stream], "max_records_per_batch": 50})

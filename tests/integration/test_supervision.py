@@ -18,13 +18,13 @@ import pytest
 from confluent_kafka import Producer
 
 from jobs.errors import FrazilError
-from jobs.runtime.broker import LocalBroker
-from jobs.runtime.processes import session_members
+from jobs.local_broker.broker import LocalBroker
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_note import find_keeper
 from jobs.supervise.launches import Launch, read_launch
-from orchestration.graphql import Dagster
-from orchestration.services_claim import Claim, read_claim
+from jobs.system.processes import session_members
+from orchestration.cli.dev.graphql import Dagster
+from orchestration.cli.dev.services_claim import Claim, read_claim
 from tests.helpers.listening import Listening, listening
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import Marked
@@ -295,7 +295,7 @@ def newest(world: World) -> Launch:
 def drivers(stream: Pipeline) -> list[int]:
     """The living driver processes of a stream; another run of this test beside this one has another home."""
     mine = f"--home {stream.home} --stream {stream.stream} "
-    return [pid for pid, command in processes() if "jobs.runtime.driver" in command and mine in command]
+    return [pid for pid, command in processes() if "jobs.stream.main" in command and mine in command]
 
 
 def processes() -> list[tuple[int, str]]:

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.runtime.kafka_log import KafkaUnavailableError
-from jobs.runtime.topic_reader import TopicReader
+from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.kafka.topic_reader import TopicReader
 from jobs.spec.settings import KafkaSettings
 from tests.integration.topics import create_topic, idempotent_producer
 

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from jobs.runtime.open_stream import stream_folder
+from jobs.state.paths import stream_folder
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launcher import COMMAND_VARIABLE

@@ -15,8 +15,8 @@ from assets import names
 from assets.stream_checks import DESCRIPTIONS, Verdict, evaluation, stream_checks
 from assets.streams import stream_assets
 from assets.supervisor import SUPERVISOR_KEY, supervisor_asset
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
 from jobs.supervise.control import Control, write_control
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment

@@ -15,11 +15,11 @@ from assets.streams import stream_assets, topic_specs
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp, property_key
-from jobs.runtime.drain import Drained
-from jobs.runtime.task_results import BatchDone
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.drain import Drained
+from jobs.stream.results import BatchDone
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource

@@ -15,8 +15,8 @@ from assets.table_health import (
     health_metadata,
     health_result,
 )
+from jobs.catalog import connect_catalog
 from jobs.maintain.score import score
-from jobs.runtime.opening import connect_catalog
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource

@@ -10,9 +10,9 @@ import pytest
 from bench.growth import Drain, facts_of, relative, spread, table
 from bench.growth_points import BATCHES, CURVES, Point
 from bench.growth_records import PAYMENT_SCHEMA, payments, wide, wide_schema
-from jobs.decode.json_reference import JsonReferenceDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.declared import parse_schema
-from orchestration.run_report import Speed
+from orchestration.cli.run.report import Speed
 
 
 @pytest.mark.parametrize(

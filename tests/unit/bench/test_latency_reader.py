@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench.latency_reader import Reader
 from bench.payments import Payments
 from bench.tables import TimedTarget, payments_spec
-from jobs.runtime.opening import ensure_tables
+from jobs.stream.opening import ensure_tables
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from jobs.certify.plan import chosen, plan
-from orchestration.cli import main
-from orchestration.commands.certify import _Progress
+from orchestration.cli.certify import _Progress
+from orchestration.cli.main import main
 
 
 def test_an_unknown_step_is_refused(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ import pytest
 
 from jobs.certify.drivers import Drivers, Watch, armed_command
 from jobs.certify.workspace import STREAM, prepare
-from jobs.runtime.boot import boot_id
-from jobs.runtime.processes import start_time
 from jobs.spec.settings import Settings
 from jobs.supervise.driver_process import ProcessNote, write_note
 from jobs.supervise.ending import MARK, mark_of
 from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.system.boot import boot_id
+from jobs.system.processes import start_time
 
 
 def eventually(condition: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.certify.records import BAD_KINDS, SCHEMA, Fate, record
-from jobs.decode.json_reference import JsonReferenceDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.declared import parse_schema
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 
+from jobs.catalog import connect_catalog
 from jobs.certify.sight import Looking, planned_end
 from jobs.certify.workspace import STREAM, Workspace, prepare
 from jobs.commit.offsets import TopicPartition
@@ -17,7 +18,6 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.runtime.opening import connect_catalog
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.settings import Settings
 

@@ -14,11 +14,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
+from jobs.catalog import connect_catalog
 from jobs.certify.certifying import new_id
 from jobs.certify.things import create, remove
 from jobs.certify.workspace import STREAM, prepare, settings_shown
 from jobs.errors import FrazilError
-from jobs.runtime.opening import connect_catalog
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, load_settings
 

@@ -32,14 +32,15 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
-from jobs.runtime import opening, takeover
-from jobs.runtime.batch import BatchRunner
-from jobs.runtime.kafka_log import LogEnds
-from jobs.runtime.open_stream import OpenStream, StreamFolder
-from jobs.runtime.slice_plan import Tally
-from jobs.runtime.task_results import TaskResults
+from jobs.kafka.metadata import LogEnds
 from jobs.spec.errors import Errors
 from jobs.spec.source import Source
+from jobs.state.paths import StreamFolder
+from jobs.stream import opening, takeover
+from jobs.stream.batch import BatchRunner
+from jobs.stream.results import TaskResults
+from jobs.stream.session import OpenStream
+from jobs.task.plan import Tally
 from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import LedgerRow
 

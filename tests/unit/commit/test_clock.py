@@ -13,8 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.runtime.completeness import Sighting, valid_through
-from jobs.runtime.lease import Lease, LeaseHeldError
+from jobs.state.lease import Lease, LeaseHeldError
+from jobs.stream.completeness import Sighting, valid_through
 from tests.unit.commit.conftest import NAME
 
 HOUR = 3600.0

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from jobs.commit import target as target_module
 from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
-from jobs.runtime import batch as batch_module
-from jobs.runtime import batch_tasks as batch_tasks_module
-from jobs.runtime import durable
-from jobs.runtime import takeover as takeover_module
-from jobs.runtime.durable import put_in_place, remove_durably
+from jobs.state import files
+from jobs.state.files import put_in_place, remove_durably
+from jobs.stream import batch as batch_module
+from jobs.stream import takeover as takeover_module
+from jobs.stream import tasks as batch_tasks_module
 from tests.unit.commit.protocol_world import (
     DEAD,
     TABLE,
@@ -40,7 +40,7 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))

@@ -20,8 +20,8 @@ from jobs.commit.log_marks import Marks
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
-from jobs.runtime.continuity import departed
-from jobs.runtime.kafka_log import KafkaUnavailableError, LogEnds
+from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
+from jobs.stream.continuity import departed
 from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, Driver, World, assert_ledger_says_so, fate, pause
 from tests.unit.commit.test_protocol import CONFIGS, WORLD, _world_in_memory, incidents, moves, play, produces, starts
 

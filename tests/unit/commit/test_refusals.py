@@ -37,7 +37,7 @@ from jobs.commit.producer import append_once
 from jobs.commit.refusals import Pauses, is_denied
 from jobs.commit.target import Outcome, Target
 from jobs.errors import StreamStopped
-from jobs.runtime.away import is_away
+from jobs.stream.unavailable import is_away
 from tests.helpers.rest_catalog import RestStandIn
 from tests.unit.commit.conftest import NAME, data_file, files_of, rows_of
 from tests.unit.commit.test_target import first, land, prepare

@@ -25,13 +25,15 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
-from jobs.runtime import batch as batch_module
-from jobs.runtime import batch_tasks as batch_tasks_module
-from jobs.runtime import durable, resetting
-from jobs.runtime import takeover as takeover_module
-from jobs.runtime.durable import put_in_place, remove_durably
-from jobs.runtime.open_stream import OpenStream, StreamFolder
+from jobs.operator import reset as operator_reset
 from jobs.spec.source import Source
+from jobs.state import files
+from jobs.state.files import put_in_place, remove_durably
+from jobs.state.paths import StreamFolder
+from jobs.stream import batch as batch_module
+from jobs.stream import takeover as takeover_module
+from jobs.stream import tasks as batch_tasks_module
+from jobs.stream.session import OpenStream
 from tests.unit.commit.protocol_world import (
     DEAD,
     TABLE,
@@ -170,7 +172,7 @@ class Resetter(Driver):
         settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
         stream = OpenStream(spec, settings, folder, lease, epoch, targets, world.state(None))  # type: ignore[arg-type]
         older = [stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, "payments")]
-        resetting.move_positions(stream, world, self.wanted, "tester: why", older)
+        operator_reset.move_positions(stream, world, self.wanted, "tester: why", older)
 
 
 @pytest.fixture(autouse=True)
@@ -180,8 +182,8 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         resetter.planned = made
         return reset_module.reset_stamps(stamps, anchor, known, made, *rest, **named)
 
-    monkeypatch.setattr(resetting, "reset_stamps", noting)
-    monkeypatch.setattr(durable.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(operator_reset, "reset_stamps", noting)
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))

@@ -17,7 +17,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, check_identity, refuse_untellable
 from jobs.commit.topic_ids import NO_ID, another_topic, has_id, without_id
 from jobs.errors import FrazilError
-from jobs.runtime.continuity import departed
+from jobs.stream.continuity import departed
 
 P0 = TopicPartition("t", 0)
 AT = {P0: 30}

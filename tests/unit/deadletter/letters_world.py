@@ -14,16 +14,17 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.catalog import connect_catalog
 from jobs.commit.producer import append_once
-from jobs.deadletter.replay_result import ReplayResult
 from jobs.deadletter.table import dead_letter_rows
-from jobs.decode.outcome import Failure
-from jobs.runtime.opening import connect_catalog, ensure_tables
-from jobs.runtime.replay_trial import ReplayRequest, dry_run
-from jobs.runtime.replaying import replay
+from jobs.formats.outcome import Failure
+from jobs.replay.dry_run import ReplayRequest, dry_run
+from jobs.replay.result import ReplayResult
+from jobs.replay.run import replay
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
+from jobs.stream.opening import ensure_tables
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.forked import Forked, frazil
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.decode.problems import shown, without_value
-from jobs.runtime.slice_plan import MOST_CAUSES
+from jobs.formats.problems import shown, without_value
+from jobs.task.plan import MOST_CAUSES
 from tests.helpers.slices import SliceWorld, records, stream_spec
 
 SECRET = "4711, found 'x': needs int, found null"

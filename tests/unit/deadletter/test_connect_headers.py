@@ -19,7 +19,7 @@ from jobs.deadletter.connect_headers import (
     connect_stage,
     letter_record,
 )
-from jobs.decode import problems
+from jobs.formats import problems
 
 NOW = 1_790_000_000_000
 ANY = Limits()

@@ -18,7 +18,7 @@ from jobs.deadletter.table import (
     LIFE_ARROW,
     dead_letter_rows,
 )
-from jobs.decode.outcome import Failure
+from jobs.formats.outcome import Failure
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from jobs.write.target_writer import TargetWriter

@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.types import TimestampType
 
 from jobs.commit.stamp_parts import Counts
-from jobs.decode.json_reference import JsonReferenceDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.write.projection import Projection
 from tests.helpers.slices import TIMESTAMP, SliceWorld, records, stream_spec
 

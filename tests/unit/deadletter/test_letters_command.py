@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from jobs.commit.errors import RolledBackError
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.errors import FrazilError
-from jobs.runtime.letter_changes import Change, change_letters, set_by_rows, settle
-from orchestration.cli import main
+from jobs.replay.state_changes import Change, change_letters, set_by_rows, settle
+from orchestration.cli.main import main
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, UNKNOWN, LettersWorld
 
 

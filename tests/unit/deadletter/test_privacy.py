@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from jobs.commit.errors import ToleranceError
-from jobs.runtime.tolerance import check_tolerance
+from jobs.stream.tolerance import check_tolerance
 from tests.helpers.slices import SliceWorld, records, stream_spec
 
 MARKER = "hunter2"

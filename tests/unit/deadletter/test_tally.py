@@ -9,7 +9,7 @@ import pytest
 from jobs.deadletter import tally as module
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import KnownFiles, Tally, tally
-from jobs.runtime.letter_changes import Change, change_letters
+from jobs.replay.state_changes import Change, change_letters
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, UNKNOWN, LettersWorld
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.maintain.batching import batches, commits_of
 from jobs.maintain.facts import PartitionFacts, PartitionValue, TableFacts
-from jobs.maintain.maintained import Maintained
+from jobs.maintain.history import Maintained
 from jobs.maintain.plan import Plan, Skip, Step, plan
 from jobs.maintain.plan_parts import files_written
 from jobs.maintain.plan_table import DELETE_AFTER_COMMIT, PREVIOUS_VERSIONS

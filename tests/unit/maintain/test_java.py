@@ -14,7 +14,7 @@ from jobs.errors import FrazilError
 from jobs.maintain.facts import PartitionFacts, PartitionValue
 from jobs.maintain.java import procedure_call, quoted, said, sql_value
 from jobs.maintain.java_filter import literal_of, of_partitions
-from jobs.maintain.spark_catalog import catalog_conf
+from jobs.spark.catalog_conf import catalog_conf
 from jobs.spec.settings import CatalogSettings, Settings
 
 ID = UUID("9c12d441-03fe-4693-9a96-a0705ddf69c1")

@@ -19,7 +19,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 
 from jobs.errors import FrazilError
 from jobs.maintain.facts import PartitionValue
-from jobs.maintain.maintained import Maintained
+from jobs.maintain.history import Maintained
 from jobs.maintain.measure import measure, partitions_of
 from jobs.maintain.partition_keys import PartitionKeys, partition_name
 from jobs.maintain.plan_table import birth

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.maintain.maintained import Maintained
+from jobs.maintain.history import Maintained
 from jobs.maintain.plan import ACTIONS, plan, plan_json
 from tests.unit.maintain.planning import (
     HOUR,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.maintain.facts import PartitionFacts
-from jobs.maintain.maintained import MAX_ENTRIES, Done, Key, Maintained
+from jobs.maintain.history import MAX_ENTRIES, Done, Key, Maintained
 from jobs.maintain.plan_parts import files_written
 from tests.unit.maintain.planning import (
     DAY,

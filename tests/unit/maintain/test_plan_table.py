@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.maintain.facts import TableFacts
-from jobs.maintain.maintained import Maintained
+from jobs.maintain.history import Maintained
 from jobs.maintain.plan import Plan
 from tests.unit.maintain.planning import (
     DAY,

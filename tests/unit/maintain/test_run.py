@@ -19,19 +19,19 @@ from jobs.commit.stamps import property_key
 from jobs.errors import FrazilError
 from jobs.maintain import run
 from jobs.maintain import work as work_module
-from jobs.maintain.expiring import expire
+from jobs.maintain.expire import expire
 from jobs.maintain.facts import TableFacts
+from jobs.maintain.history import read_maintained, table_folder
 from jobs.maintain.holding import fill_ledger, holds
-from jobs.maintain.maintained import read_maintained, table_folder
+from jobs.maintain.lock import TableBusyError, table_lock
 from jobs.maintain.measure import measure
 from jobs.maintain.plan import Plan, Step
 from jobs.maintain.results import Progress, StepResult
-from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.maintain.work import CatalogAwayError, Work
-from jobs.runtime.lease import Lease
-from jobs.runtime.open_stream import stream_folder
 from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings, SparkSettings
+from jobs.state.lease import Lease
+from jobs.state.paths import stream_folder
 from jobs.verify import ledger
 from tests.helpers.lake import NAME, P0, STREAM, Lake, later
 

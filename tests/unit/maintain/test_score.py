@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.maintain.facts import PartitionFacts, TableFacts
-from jobs.maintain.maintained import Maintained
+from jobs.maintain.history import Maintained
 from jobs.maintain.score import WEIGHTS, mergeable, score, size_text
 from tests.unit.maintain.health_world import MB, NOW, partition, policy, table_of
 

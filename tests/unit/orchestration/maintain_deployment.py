@@ -9,10 +9,11 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.runtime.opening import connect_catalog, ensure_tables
+from jobs.catalog import connect_catalog
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings
-from orchestration.maintain_job import MaintainConfig, maintain_job, maintain_run_config
+from jobs.stream.opening import ensure_tables
+from orchestration.jobs.maintain import MaintainConfig, maintain_job, maintain_run_config
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource

@@ -21,7 +21,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.verify import ledger
-from orchestration.cli import main
+from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
 from tests.unit.verify.audit_stream import DEAD, SINK, RealStream, dead_rows

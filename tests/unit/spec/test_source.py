@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.runtime.kafka_source import source_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
+from jobs.stream.kafka_source import source_options
 from tests.helpers.slices import stream_spec
 
 

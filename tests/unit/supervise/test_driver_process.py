@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from jobs.runtime.lease import Lease
+from jobs.state.lease import Lease
 from jobs.supervise.driver_process import find_driver, read_note
 from jobs.supervise.heartbeat import write_heartbeat
 from tests.unit.supervise.worlds import IMPATIENT, WHY, World

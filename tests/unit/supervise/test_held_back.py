@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
+from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
-from jobs.runtime.opening import connect_catalog, ensure_tables
 from jobs.spec.loading import load_stream
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import load_settings
+from jobs.stream.opening import ensure_tables
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import WHY, World
 
@@ -104,7 +105,7 @@ def test_a_catalog_that_does_not_answer_holds_the_change_back(landed: World, mon
         raise FrazilError("catalog frazil: it is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.runtime.judging.quick_catalog", away)
+        patched.setattr("jobs.supervise.spec_check.quick_catalog", away)
         with pytest.raises(SpecError, match="not known whether the stream's table can hold it: catalog frazil: it is"):
             landed.control().roll(*WHY)
         landed.control().stop(*WHY)

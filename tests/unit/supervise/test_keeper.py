@@ -16,15 +16,15 @@ import msgspec
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.runtime.locks import exclusive
-from jobs.runtime.processes import session_members, start_time
 from jobs.spec.settings import load_settings
 from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import MARK
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_note import KeeperNote, find_keeper, read_keeper
 from jobs.supervise.launches import Launch, read_launch, write_launch
-from orchestration.commands.dev import attended, living_drivers
+from jobs.system.locks import exclusive
+from jobs.system.processes import session_members, start_time
+from orchestration.cli.dev.command import attended, living_drivers
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import WHY, World
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.runtime.processes import is_alive, session_members, start_time, was_given
 from jobs.supervise import situation
 from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import MARK
 from jobs.supervise.launcher import reap
+from jobs.system.processes import is_alive, session_members, start_time, was_given
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import IMPATIENT, QUICK, STANDIN, WHY, World
 
@@ -182,7 +182,9 @@ def test_an_interrupted_wait_before_the_first_beat_takes_the_half_started_driver
     world: World, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv("STANDIN", "silent,grandchild")
-    code = "from orchestration.interrupts import Interrupts\nwith Interrupts():\n" + textwrap.indent(STARTER, "    ")
+    code = "from orchestration.cli.interrupts import Interrupts\nwith Interrupts():\n" + textwrap.indent(
+        STARTER, "    "
+    )
     command = [sys.executable, "-c", code, str(world.home)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         pid = noted(world)

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.runtime.lease import Lease
-from jobs.runtime.locks import exclusive
-from jobs.runtime.processes import is_alive, wait_until_dead
 from jobs.spec.problems import SpecError
+from jobs.state.lease import Lease
 from jobs.supervise import lifecycle
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import Done
+from jobs.system.locks import exclusive
+from jobs.system.processes import is_alive, wait_until_dead
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import IMPATIENT, WHY, World
 

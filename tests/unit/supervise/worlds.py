@@ -8,12 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
-from jobs.runtime.processes import is_alive, session_members
 from jobs.supervise.control import Control, read_control
 from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import Patience
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
+from jobs.system.processes import is_alive, session_members
 from tests.unit.orchestration.deployments import STREAM
 
 STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")

@@ -15,6 +15,7 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired import Retired
@@ -22,7 +23,6 @@ from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.runtime.opening import connect_catalog
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

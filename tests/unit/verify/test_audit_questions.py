@@ -17,8 +17,8 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
-from jobs.runtime.kafka_log import KafkaLog, KafkaUnavailableError
-from jobs.runtime.open_stream import stream_folder
+from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
+from jobs.state.paths import stream_folder
 from jobs.supervise.heartbeat import FILE, Heartbeat, LastError, write_heartbeat
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_run import audit

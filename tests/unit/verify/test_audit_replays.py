@@ -17,7 +17,7 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.retention import EXPIRED_BEFORE
-from jobs.runtime.replay_session import BATCHES, replay_id
+from jobs.replay.session import BATCHES, replay_id
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_run import audit
 from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream

@@ -13,7 +13,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.errors import FrazilError
-from jobs.runtime.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
+from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
 from jobs.verify.table_rows import MANY, Piece, RowCounter
 
 SCHEMA = Schema(

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from jobs.runtime.boot import boot_clock, boot_id
-from jobs.runtime.lease_record import LeaseRecord
-from jobs.runtime.processes import start_time
+from jobs.state.lease_record import LeaseRecord
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
 from jobs.supervise.launches import Launch, write_launch
+from jobs.system.boot import boot_clock, boot_id
+from jobs.system.processes import start_time
 from orchestration.reconcile.facts import Actual, Desired, LeaseFacts, LeaseState
 
 NOW = 1_800_000_000.0

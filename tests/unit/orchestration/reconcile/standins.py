@@ -16,15 +16,15 @@ from pyiceberg.catalog import load_catalog
 
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp, property_key
-from jobs.runtime.boot import boot_clock
-from jobs.runtime.open_stream import stream_folder
-from jobs.runtime.processes import start_time
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work
+from jobs.system.boot import boot_clock
+from jobs.system.processes import start_time
 from orchestration.definitions import build_definitions
 from orchestration.reconcile.memory import Memory
-from orchestration.reconcile.tick import Tick, run_tick
+from orchestration.sensors.reconcile_tick import Tick, run_tick
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.unit.orchestration.deployments import STREAM

@@ -9,7 +9,7 @@ from jobs.supervise.heartbeat import LastError
 from jobs.supervise.launches import failures_in_a_row
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.facts import Action, Actual, Desired
-from orchestration.reconcile.requests import control_run
+from orchestration.sensors.requests import control_run
 from tests.unit.orchestration.reconcile.made import NOW, OTHER, actual, beat, desired, fenced, gone, launch, lease
 
 ENDS = beat("stopping", state_since=NOW - 100)

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.runtime import observed
-from jobs.runtime.boot import boot_clock
+from jobs.state import observed
 from jobs.supervise.control import FILE as CONTROL_FILE
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.heartbeat import FILE as BEAT_FILE
 from jobs.supervise.launches import FILE as LAUNCH_FILE
+from jobs.system.boot import boot_clock
 from orchestration.reconcile.actual import read_actual
 from orchestration.reconcile.desired import Wanted, read_desired, read_files
 from orchestration.reconcile.facts import Action

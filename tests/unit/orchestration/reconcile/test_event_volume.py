@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from jobs.commit.stamp_parts import Counts
-from jobs.runtime.boot import boot_clock
+from jobs.system.boot import boot_clock
 from orchestration.reconcile.observe import SUPERVISOR_SECONDS, most_events_a_day
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, events, make_table, work

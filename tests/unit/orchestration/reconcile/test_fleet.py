@@ -80,7 +80,7 @@ def test_a_stream_that_comes_to_need_somebody_is_told_at_once(orders: World) -> 
 
 
 def test_a_stream_that_cannot_be_looked_at_stands_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    import orchestration.reconcile.tick as module
+    import orchestration.sensors.reconcile_tick as module
 
     for name in ("orders", "refunds"):
         world.write(name)

@@ -12,10 +12,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
 from jobs.commit.stamp_parts import Counts
-from jobs.runtime.unknown_fields import UnknownField, UnknownFieldsNote
+from jobs.stream.unknown_fields import UnknownField, UnknownFieldsNote
 from jobs.supervise.heartbeat import LastError, Recent
-from orchestration.reconcile.tick import Tick
 from orchestration.reconcile.verdicts import with_next
+from orchestration.sensors.reconcile_tick import Tick
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, dead_process, events, make_table, told, values, work
 

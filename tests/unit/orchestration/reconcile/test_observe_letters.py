@@ -12,11 +12,11 @@ import dagster as dg
 import pytest
 
 from jobs.deadletter.selection import Selection
-from jobs.runtime.boot import boot_clock
-from jobs.runtime.letter_changes import Change, change_letters
-from orchestration import letter_facts
+from jobs.replay.state_changes import Change, change_letters
+from jobs.system.boot import boot_clock
+from orchestration.reconcile import letter_facts
 from orchestration.reconcile.memory import Memory
-from orchestration.reconcile.tick import Tick, run_tick
+from orchestration.sensors.reconcile_tick import Tick, run_tick
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, LettersWorld
 from tests.unit.orchestration.letters_deployment import DEAD, deployment_of
 from tests.unit.orchestration.reconcile.made import NOW, stand_in

@@ -12,17 +12,17 @@ import dagster as dg
 import pytest
 
 from jobs.commit.stamp_parts import Counts
-from jobs.runtime.boot import boot_id
-from jobs.runtime.processes import start_time
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.driver_process import ProcessNote, write_note
 from jobs.supervise.heartbeat import LastError, State
 from jobs.supervise.launches import Launch, write_launch
+from jobs.system.boot import boot_id
+from jobs.system.processes import start_time
+from orchestration.cli.status.collect import driver_status
 from orchestration.reconcile.desired import read_files, wanted
 from orchestration.reconcile.look import look_at, told_now
 from orchestration.reconcile.standing import standing
 from orchestration.reconcile.supervisor_file import SupervisorNote
-from orchestration.stream_status import driver_status
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, dead_process, events, make_table, told, values, work
 

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
+from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
-from jobs.runtime.opening import connect_catalog, ensure_tables
+from jobs.stream.opening import ensure_tables
+from orchestration.cli.status.collect import driver_status
 from orchestration.reconcile.facts import Action
 from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.supervisor_file import read_supervisor_note
-from orchestration.stream_status import driver_status
 from tests.unit.orchestration.reconcile.standins import World, dead_process, events
 from tests.unit.supervise.test_held_back import ROW
 

@@ -1,0 +1,165 @@
+"""Publishing dead letters to a topic: the table is the truth, the topic is its outbox.
+
+Letters go to the topic in Kafka transactions, and each commits the stream's position to a consumer group of the
+stream's own together with its letters. Whoever publishes first takes the transactional id over (what its predecessor
+left undecided is then aborted, or committed, and decided), and *then* reads the position. So a `read_committed` reader
+sees each letter once, whatever was killed, and however many publish at the same time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from confluent_kafka import KafkaException
+from pyiceberg.table import Table
+
+from jobs.commit.history import greatest_epoch
+from jobs.deadletter.outbox.letters import chunks, count_letters, next_window, refuse_altered
+from jobs.deadletter.outbox.note import Notes
+from jobs.deadletter.outbox.position import Published
+from jobs.deadletter.outbox.session import OutboxSession, group_of
+from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
+from jobs.spec.errors import LetterTopic
+from jobs.spec.settings import KafkaSettings
+
+log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """The letters of one stream on their way to a topic. For one thread.
+
+    Args:
+        stream: The stream's id.
+        table_name: The dead-letter table, by name.
+        topic: Where the letters go.
+        kafka: The cluster of the topic, see `cluster_of`.
+        load: Loads the dead-letter table as it is now.
+        notes: The stream's own note of its position.
+        epoch: The driver's epoch; the first time, letters of earlier ones count as published, if only new ones are
+            wanted.
+        check: Called before anything is committed; raises if this process has lost the stream.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        table_name: str,
+        topic: LetterTopic,
+        kafka: KafkaSettings,
+        load: Callable[[], Table],
+        notes: Notes,
+        epoch: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.waiting: int | None = None
+        self._stream: str = stream
+        self._table_name: str = table_name
+        self._topic: LetterTopic = topic
+        self._kafka: KafkaSettings = kafka
+        self._load: Callable[[], Table] = load
+        self._notes: Notes = notes
+        self._epoch: int = epoch
+        self._check: Callable[[], None] = check
+        self._session: OutboxSession | None = None
+        # Before anything of this driver's epoch is in the table, and whether or not the cluster answers.
+        self._position: Published = notes.begin(Published.before_epoch(epoch if topic.publish == "new" else 1))
+
+    def publish(
+        self, progress: Callable[[int], None] = lambda waiting: None, go_on: Callable[[], bool] = lambda: True
+    ) -> int:
+        """Publish what the table holds now, and is not published.
+
+        Args:
+            progress: Told after each transaction how many letters wait.
+            go_on: Asked after each transaction whether to go on.
+
+        Returns:
+            How many letters were published.
+
+        Raises:
+            OutboxError, FrazilError: The rest is left to the next call.
+        """
+        published = 0
+        try:
+            session = self._ready()
+            table = self._load()
+            refuse_altered(table, self._table_name)
+            self._follow_the_table(table, session)
+            while True:
+                window = next_window(table, self._stream, self._position)
+                waiting = self.waiting = window.total
+                if not waiting:
+                    session.refresh(self._position)
+                    progress(0)
+                    return published
+                for last, letters in chunks(table, self._stream, self._position, window):
+                    through = replace(Published.through(last), table_uuid=self._position.table_uuid)
+                    session.send(letters, through)
+                    self._position = through
+                    self._notes.keep(through)
+                    published += letters.num_rows
+                    waiting -= letters.num_rows
+                    self.waiting = waiting
+                    progress(waiting)
+                    if not go_on():
+                        return published
+        except BaseException as problem:
+            # Whatever it was: the next call begins with what Kafka says.
+            self.close()
+            if isinstance(problem, KafkaException):
+                raise OutboxError(f"Kafka: {problem.args[0].str()}") from problem
+            raise
+
+    def count(self) -> int:
+        """How many letters wait, as far as is known without the cluster; it reads the table."""
+        table = self._load()
+        refuse_altered(table, self._table_name)
+        self.waiting = count_letters(table, self._stream, self._position.in_table(str(table.metadata.table_uuid)))
+        return self.waiting
+
+    def close(self) -> None:
+        """Give up the connection; a transaction that is open is aborted."""
+        if self._session:
+            self._session.close()
+        self._session = None
+
+    def _ready(self) -> OutboxSession:
+        if self._session is None:
+            self._check()
+            cluster = TopicCluster(self._kafka, self._topic, self._stream)
+            session = OutboxSession(cluster, self._stream, self._topic.name, self._table_name, self._check)
+            self._session = session
+            committed = session.take_over()
+            if committed is None:
+                log.info("group %s has no position; it goes on at %s", group_of(self._stream), self._position)
+                session.refresh(self._position, now=True)
+            else:
+                self._position = committed
+                self._notes.keep(committed)
+        return self._session
+
+    def _follow_the_table(self, table: Table, session: OutboxSession) -> None:
+        """Epochs only grow as long as the table is the same, or the stream's state is; else both were begun anew."""
+        newest = greatest_epoch(table.metadata, self._stream)
+        if newest > self._epoch:
+            raise OutboxError(f"stream {self._stream} was taken over by a driver with epoch {newest}", lasting=True)
+        uuid = str(table.metadata.table_uuid)
+        position = self._position.in_table(uuid)
+        if position.epoch > newest:
+            position = replace(Published.before_epoch(1), table_uuid=uuid)
+        if position == self._position:
+            return
+        if position.offset < self._position.offset:
+            log.warning(
+                "the letters of stream %s are published up to epoch %d, batch %d of a table that is not %s as it is "
+                "now, which was begun anew: all of its letters are published",
+                self._stream,
+                self._position.epoch,
+                self._position.batch,
+                self._table_name,
+            )
+        session.refresh(position, now=True)
+        self._position = position
+        self._notes.keep(position)

@@ -1,0 +1,173 @@
+"""What a walk has read, as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.formats.columns.columns import spread_struct
+from jobs.formats.columns.leaves import convert_leaf
+from jobs.formats.json.block_plan import TextPlan
+from jobs.formats.json.block_text import Indices
+from jobs.schema.declared import ListType, Primitive, StructType
+from jobs.schema.table_schema import arrow_type
+
+_QUOTE = ord('"')
+_NONE: Indices = np.zeros(0, np.int64)
+
+Refused: TypeAlias = set[int]
+"""The records with a value that cannot be converted, by their index among those of the walk."""
+
+
+@dataclass(slots=True)
+class TextNode:
+    """Texts, or numbers as they are written.
+
+    Attributes:
+        plan: Learns that its guess was wrong; None where nothing was guessed, so no quotation mark was overlooked.
+        owners: The record of each.
+    """
+
+    plan: TextPlan | None
+    declared: Primitive | None
+    texts: pa.StringArray
+    owners: Indices
+
+    def misread(self) -> Indices:
+        """The records where a quotation mark stands in a text, so that the text ends there already."""
+        _, offsets, data = self.texts.buffers()
+        if self.plan is None or data is None:
+            return _NONE
+        quotes = np.frombuffer(data, np.uint8) == _QUOTE
+        if not quotes.any():
+            return _NONE
+        self.plan.size, self.plan.least = None, 0
+        ends = np.frombuffer(offsets, np.int32)[1 : len(self.texts) + 1]
+        where = np.searchsorted(ends, np.flatnonzero(quotes), "right")
+        return self.owners[np.unique(where[where < len(ends)])]
+
+    def array(self, refused: Refused) -> pa.Array:
+        assert self.declared is not None
+        refused.update(self.misread().tolist())
+        if self.declared.name == "string":
+            return self.texts
+        array, bad = convert_leaf(self.declared, self.texts, required=False)
+        refused.update(int(self.owners[one.index]) for one in bad)
+        return array
+
+
+@dataclass(slots=True)
+class NumberNode:
+    """Numbers or booleans, in the form that the type is made of: a decimal without its point, a time since 1970."""
+
+    declared: Primitive
+    values: np.ndarray
+    owners: Indices
+
+    def array(self, refused: Refused) -> pa.Array:
+        values = self.values
+        match self.declared.name:
+            case "decimal":
+                words = np.empty((len(values), 2), np.int64)
+                words[:, 0] = values
+                words[:, 1] = values >> 63
+                return pa.Array.from_buffers(arrow_type(self.declared), len(values), [None, pa.py_buffer(words)])
+            case "int" | "long" | "double" | "boolean":
+                return pa.array(values, arrow_type(self.declared))
+            case _:
+                array, bad = convert_leaf(self.declared, pa.array(values), required=False)
+                refused.update(int(self.owners[one.index]) for one in bad)
+                return array
+
+
+@dataclass(slots=True)
+class SpreadNode:
+    """A node that only some rows have; the others are null.
+
+    Attributes:
+        where: Their indices, ascending, one for each of the node's own rows.
+        rows: How many rows there are.
+    """
+
+    node: Node
+    where: Indices
+    rows: int
+
+    def array(self, refused: Refused) -> pa.Array:
+        take = np.full(self.rows, -1, np.int64)
+        take[self.where] = np.arange(len(self.where))
+        whole = self.node.array(refused)
+        present = take >= 0
+        if isinstance(whole, pa.StructArray):
+            fields = _struct_of(self.node).fields
+            if whole.null_count:
+                present &= np.append(np.asarray(whole.is_valid()), False)[take]
+            return spread_struct(fields, [whole.field(i) for i in range(len(fields))], present, take)
+        return whole.take(pa.array(take, mask=~present))
+
+
+@dataclass(slots=True)
+class StructNode:
+    """Objects, none of them null; a field without a node is null in all of them."""
+
+    declared: StructType
+    nodes: Mapping[str, Node | None]
+    rows: int
+
+    def array(self, refused: Refused) -> pa.Array:
+        arrays = self.fields(refused)
+        return pa.StructArray.from_arrays(arrays, fields=list(arrow_type(self.declared)))
+
+    def fields(self, refused: Refused) -> list[pa.Array]:
+        found = ((one, self.nodes.get(one.name)) for one in self.declared.fields)
+        return [
+            pa.nulls(self.rows, arrow_type(one.type)) if node is None else node.array(refused) for one, node in found
+        ]
+
+
+@dataclass(slots=True)
+class ListNode:
+    """Arrays, none of them null.
+
+    Attributes:
+        counts: The number of elements of each.
+        rounds: The first elements of all, then the second ones, and so on: the arrays that have one, and these.
+    """
+
+    declared: ListType
+    counts: Indices
+    rounds: list[tuple[Indices, Node | None]]
+
+    def array(self, refused: Refused) -> pa.Array:
+        kind = arrow_type(self.declared)
+        offsets = np.zeros(len(self.counts) + 1, np.int32)
+        np.cumsum(self.counts, out=offsets[1:])
+        if self.rounds:
+            parts = [
+                pa.nulls(len(rows), kind.value_type) if node is None else node.array(refused)
+                for rows, node in self.rounds
+            ]
+            places = np.concatenate([offsets[rows] + number for number, (rows, _) in enumerate(self.rounds)])
+            order = np.empty(len(places), np.int64)
+            order[places] = np.arange(len(places))
+            elements = (pa.concat_arrays(parts) if len(parts) > 1 else parts[0]).take(pa.array(order))
+        else:
+            elements = pa.array([], kind.value_type)
+        return pa.ListArray.from_arrays(pa.array(offsets), elements, type=kind)
+
+
+Node: TypeAlias = TextNode | NumberNode | SpreadNode | StructNode | ListNode
+
+
+def _struct_of(node: Node) -> StructType:
+    match node:
+        case StructNode(declared):
+            return declared
+        case SpreadNode(inner):
+            return _struct_of(inner)
+        case _:
+            raise TypeError("only an object has fields")

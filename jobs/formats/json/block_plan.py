@@ -1,0 +1,106 @@
+"""What the records of a stream look like: which keys come in which order (jobs.formats.json.block_learn).
+
+A plan is only a guess. The walk (jobs.formats.json.block_walk) compares each byte of a record with it; a record that
+looks different in any way is decoded by the reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jobs.formats.json.block_text import Constant
+from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+
+
+@dataclass(slots=True)
+class TextPlan:
+    """A text.
+
+    Attributes:
+        declared: None if the key is not.
+        size: The bytes that all texts of the last block had, None if they differed.
+        least: The fewest bytes that one had so far; None before the first one.
+    """
+
+    declared: Primitive | None
+    size: int | None = None
+    least: int | None = None
+
+
+@dataclass(slots=True)
+class NumberPlan:
+    """A number."""
+
+    declared: Primitive | None
+
+
+@dataclass(slots=True)
+class BooleanPlan:
+    """true or false."""
+
+    declared: Primitive | None
+
+
+@dataclass(slots=True)
+class NullPlan:
+    """Nothing but null has been seen here."""
+
+    declared: None = None
+
+
+@dataclass(slots=True)
+class ListPlan:
+    """An array.
+
+    Attributes:
+        required: Whether an element must not be null.
+    """
+
+    declared: ListType | None
+    element: ValuePlan
+    required: bool
+
+
+@dataclass(slots=True)
+class ObjectPlan:
+    """An object with its members in the order in which they come."""
+
+    declared: StructType | None
+    path: str
+    members: list[Member] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Member:
+    """A key and its value.
+
+    Attributes:
+        declared: None if the key is not.
+        first: What stands before the value where the key is the first one of its object.
+        later: What stands there elsewhere.
+        idle: Blocks since a record had it.
+    """
+
+    name: str
+    declared: Field | None
+    path: str
+    value: ValuePlan
+    first: Constant
+    later: Constant
+    idle: int = 0
+
+
+ValuePlan = TextPlan | NumberPlan | BooleanPlan | NullPlan | ListPlan | ObjectPlan
+
+
+def plannable(declared: DeclaredType) -> bool:
+    """Whether each key of such a value is known by name: the keys of a map are not."""
+    match declared:
+        case StructType(fields):
+            return all(plannable(one.type) for one in fields)
+        case ListType(element):
+            return plannable(element)
+        case MapType():
+            return False
+        case Primitive():
+            return True

@@ -1,0 +1,243 @@
+"""Reads all records of a block side by side along a plan, comparing each byte of each.
+
+What is read of a record is contiguous, from its first byte to its last: a key with its punctuation equals the plan's
+bytes, a text ends at the first quotation mark (no record here has a backslash or a control character), a number has
+JSON's grammar. A record that deviates is struck off, and from then on goes along with one that does not, so that the
+others are not held up; nothing is taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from jobs.formats.json.block_nodes import ListNode, Node, NumberNode, SpreadNode, StructNode, TextNode
+from jobs.formats.json.block_numbers import MOST_IN_A_WORD, WITH_POINT, Numbers
+from jobs.formats.json.block_plan import (
+    BooleanPlan,
+    ListPlan,
+    Member,
+    NullPlan,
+    NumberPlan,
+    ObjectPlan,
+    TextPlan,
+    ValuePlan,
+)
+from jobs.formats.json.block_text import LONGEST_STEP, BlockText, Constant, Indices, Mask
+
+Read = tuple[Indices, Node | None]
+
+_NULL, _TRUE, _FALSE = Constant.of(b"null"), Constant.of(b"true"), Constant.of(b"false")
+_QUOTE, _MINUS, _ZERO, _OPEN, _CLOSE, _ARRAY, _ARRAY_END = b'"-0{}[]'
+_LONGEST_GUESS = LONGEST_STEP // 2
+_MOST_ROUNDS = 512
+# Of lists this long only so few go on that the reference is faster.
+_ROUNDS_OF_FEW, _FEW = 16, 64
+
+
+class Walk:
+    """One walk over some records of a block.
+
+    Args:
+        text: The block.
+        rows: The records, ascending.
+        comma: What stands between two members or elements.
+
+    Attributes:
+        good: Which of the records have been as planned so far.
+        met: For each path of a key that is not declared, the indices in `rows` of records that have it.
+    """
+
+    def __init__(self, text: BlockText, rows: Indices, comma: Constant) -> None:
+        self._text: BlockText = text
+        self._comma: Constant = comma
+        self._rows: Indices = rows
+        self.good: Mask = np.ones(len(rows), np.bool_)
+        self.met: dict[str, list[Indices]] = {}
+
+    def record(self, plan: ObjectPlan) -> StructNode:
+        """Reads the records, each to its end."""
+        whole = np.arange(len(self._rows), dtype=np.int64)
+        at, node = self._object(plan, self._text.starts[self._rows], whole)
+        self.good &= at == self._text.ends[self._rows]
+        assert isinstance(node, StructNode)
+        return node
+
+    def _strike(self, bad: Mask, at: Indices, owners: Indices) -> int:
+        """Strikes records off and lets them go along with one that is left.
+
+        Returns:
+            The index of that one.
+        """
+        self.good[owners[bad]] = False
+        other = int(bad.argmin())
+        at[bad] = self._text.nowhere if bad[other] else at[other]
+        return other
+
+    def _object(self, plan: ObjectPlan, at: Indices, owners: Indices) -> Read:
+        fresh: Mask | None = np.ones(len(at), np.bool_)
+        all_fresh = True
+        nodes: dict[str, Node | None] = {}
+        for member in plan.members:
+            if fresh is None:
+                found, size = self._text.matches(at, member.later), member.later.size
+            elif all_fresh:
+                found, size = self._text.matches(at, member.first), member.first.size
+            else:
+                found = np.where(fresh, self._text.matches(at, member.first), self._text.matches(at, member.later))
+                size = np.where(fresh, member.first.size, member.later.size)
+            required = member.declared is not None and member.declared.required
+            if required and not found.all():
+                at = at.copy()
+                other = self._strike(~found, at, owners)
+                if fresh is not None:
+                    fresh[~found] = fresh[other]
+                if not isinstance(size, int):
+                    size[~found] = size[other]
+                found[~found] = found[other]
+            if found.all():
+                at, node = self._value(member.value, at + size, owners, required)
+                fresh = None
+                self._note(plan, member, owners)
+            elif not found.any():
+                node = None
+            else:
+                where = np.flatnonzero(found)
+                inside = at[where] + (size if isinstance(size, int) else size[where])
+                after, node = self._value(member.value, inside, owners[where], required)
+                at = at.copy()
+                at[where] = after
+                if fresh is not None:
+                    fresh, all_fresh = fresh & ~found, False
+                    fresh = fresh if fresh.any() else None
+                node = None if node is None else SpreadNode(node, where, len(at))
+                self._note(plan, member, owners[where])
+            nodes[member.name] = node
+        if plan.declared is not None and any(one.required and one.name not in nodes for one in plan.declared.fields):
+            self.good[owners] = False
+        at = at.copy()
+        if fresh is not None:
+            at[fresh & (self._text.bytes[at] == _OPEN)] += 1
+            bad = fresh & (self._text.bytes[at - 1] != _OPEN)
+            if bad.any():
+                self._strike(bad, at, owners)
+        closed = self._text.bytes[at] == _CLOSE
+        if not closed.all():
+            self._strike(~closed, at, owners)
+        at += 1
+        return at, None if plan.declared is None else StructNode(plan.declared, nodes, len(at))
+
+    def _note(self, plan: ObjectPlan, member: Member, owners: Indices) -> None:
+        member.idle = 0
+        if member.declared is None and plan.declared is not None:
+            self.met.setdefault(member.path, []).append(owners)
+
+    def _value(self, plan: ValuePlan, at: Indices, owners: Indices, required: bool) -> Read:
+        read, opens = self._reader(plan)
+        initial = self._text.bytes[at]
+        fits = opens(initial)
+        if fits.all():
+            return read(at, owners)
+        null = np.zeros(len(at), np.bool_) if required else self._text.matches(at, _NULL)
+        bad = ~(fits | null)
+        if bad.any():
+            other = self._strike(bad, at, owners)
+            fits[bad], null[bad] = fits[other], null[other]
+            if fits.all():
+                return read(at, owners)
+        where = np.flatnonzero(fits)
+        out = at + _NULL.size * null
+        if not len(where):
+            return out, None
+        out[where], node = read(at[where], owners[where])
+        return out, None if node is None else SpreadNode(node, where, len(at))
+
+    def _reader(self, plan: ValuePlan) -> tuple[Callable[[Indices, Indices], Read], Callable[[np.ndarray], Mask]]:
+        match plan:
+            case TextPlan():
+                return lambda at, owners: self._string(plan, at, owners), lambda byte: byte == _QUOTE
+            case NumberPlan():
+                return (
+                    lambda at, owners: self._number(plan, at, owners),
+                    lambda byte: (byte - np.uint8(_ZERO) <= 9) | (byte == _MINUS),
+                )
+            case BooleanPlan():
+                return (
+                    lambda at, owners: self._boolean(plan, at, owners),
+                    lambda byte: (byte == _TRUE.initial) | (byte == _FALSE.initial),
+                )
+            case ObjectPlan():
+                return lambda at, owners: self._object(plan, at, owners), lambda byte: byte == _OPEN
+            case ListPlan():
+                return lambda at, owners: self._list(plan, at, owners), lambda byte: byte == _ARRAY
+            case NullPlan():
+                return lambda at, owners: (at, None), lambda byte: np.zeros(len(byte), np.bool_)
+
+    def _string(self, plan: TextPlan, at: Indices, owners: Indices) -> Read:
+        starts = at + 1
+        ends = None if plan.size is None else starts + plan.size
+        guessed = ends is not None and bool((self._text.bytes[ends] == _QUOTE).all())
+        if ends is None or not guessed:
+            guessed = bool(plan.least)
+            ends = self._text.next_quote(starts + plan.least if plan.least else starts)
+            sizes = ends - starts
+            least, most = int(sizes.min()), int(sizes.max())
+            plan.least = min(least, _LONGEST_GUESS if plan.least is None else plan.least)
+            plan.size = least if least == most and least <= _LONGEST_GUESS else None
+        if plan.declared is None and not guessed:
+            return ends + 1, None
+        # At once, while these bytes are in the processor's cache.
+        texts = self._text.segments(starts, ends)
+        node = TextNode(plan if guessed else None, plan.declared, texts, owners)
+        if plan.declared is None:
+            self.good[node.misread()] = False
+            return ends + 1, None
+        return ends + 1, node
+
+    def _boolean(self, plan: BooleanPlan, at: Indices, owners: Indices) -> Read:
+        true = self._text.matches(at, _TRUE)
+        bad = ~(true | self._text.matches(at, _FALSE))
+        if bad.any():
+            other = self._strike(bad, at, owners)
+            true[bad] = true[other]
+        node = None if plan.declared is None else NumberNode(plan.declared, true, owners)
+        return at + np.where(true, _TRUE.size, _FALSE.size), node
+
+    def _list(self, plan: ListPlan, at: Indices, owners: Indices) -> Read:
+        out = at + 1
+        counts = np.zeros(len(at), np.int64)
+        bad = np.zeros(len(at), np.bool_)
+        rounds: list[tuple[Indices, Node | None]] = []
+        active = np.flatnonzero(self._text.bytes[out] != _ARRAY_END)
+        current = out[active]
+        while len(active):
+            if len(rounds) >= _MOST_ROUNDS or (len(rounds) >= _ROUNDS_OF_FEW and len(active) * _FEW < len(at)):
+                bad[active] = True
+                break
+            after, node = self._value(plan.element, current, owners[active], plan.required)
+            rounds.append((active, node))
+            counts[active] += 1
+            more = self._text.matches(after, self._comma)
+            out[active] = after
+            bad[active] = ~(more | (self._text.bytes[after] == _ARRAY_END))
+            active, current = active[more], after[more] + self._comma.size
+        if bad.any():
+            self._strike(bad, out, owners)
+        node = None if plan.declared is None else ListNode(plan.declared, counts, rounds)
+        return out + 1, node
+
+    def _number(self, plan: NumberPlan, at: Indices, owners: Indices) -> Read:
+        numbers = Numbers.read(self._text, at, pointed=plan.declared is None or plan.declared.name in WITH_POINT)
+        node: Node | None = None
+        bad = numbers.bad
+        if plan.declared is not None and (plan.declared.precision or 0) > MOST_IN_A_WORD:
+            node = TextNode(None, plan.declared, self._text.segments(at, numbers.ends), owners)
+        elif plan.declared is not None:
+            values, unfit = numbers.values(plan.declared)
+            bad |= unfit
+            values[bad] = 0
+            node = NumberNode(plan.declared, values, owners)
+        if bad.any():
+            self._strike(bad, numbers.ends, owners)
+        return numbers.ends, node

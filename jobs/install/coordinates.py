@@ -1,0 +1,135 @@
+"""Every JVM artifact that frazil uses, its version, and why this one; nothing else in the repository names a version.
+
+The bytes behind the names are fixed by `artifacts.sha256`. After a change here run
+`python -m jobs.install.artifacts --write-checksums`, and say in the commit what made the change necessary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+ArtifactSet: TypeAlias = Literal["spark", "broker", "connect"]
+
+PYSPARK_MINIMUM = (4, 0, 5)
+PYSPARK_BELOW = (4, 1)
+JAVA_VERSIONS = (17, 21)
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """One module in the Maven layout.
+
+    Args:
+        organisation: Maven's group id.
+        name: Maven's artifact id, with the Scala version where it has one.
+        version: The exact version; never a range.
+        why: What needs it, and why this version.
+        transitive: Whether what it depends on is resolved as well. Only the file names in `artifacts.sha256` are
+            accepted in the end, so this cannot bring in anything unseen.
+    """
+
+    organisation: str
+    name: str
+    version: str
+    why: str
+    transitive: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.organisation}:{self.name}:{self.version}"
+
+
+# Not transitive: the rest of what these ask for (Hadoop's client, Scala, SLF4J, lz4, snappy, zstd, jsr305) comes with
+# PySpark, and a second copy on the class path is 60 MB at best and a version conflict at worst.
+SPARK: tuple[Coordinate, ...] = (
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-spark-runtime-4.0_2.13",
+        "1.11.0",
+        "Reading, MERGE and the maintenance procedures; from 1.11 on a MERGE can carry snapshot properties. It must "
+        "name PySpark's own minor version (4.0) and Scala version (2.13).",
+    ),
+    Coordinate(
+        "org.apache.spark",
+        "spark-sql-kafka-0-10_2.13",
+        "4.0.0",
+        "Spark's Kafka source. 4.0.0 on PySpark 4.0.5: the later patch releases were published without the token "
+        "provider that they ask for.",
+    ),
+    Coordinate(
+        "org.apache.spark",
+        "spark-token-provider-kafka-0-10_2.13",
+        "4.0.0",
+        "The Kafka source loads it on start, with or without tokens; the version is the source's.",
+    ),
+    Coordinate(
+        "org.apache.kafka",
+        "kafka-clients",
+        "3.9.0",
+        "The version that the Kafka source 4.0.0 was built with; it talks to brokers from 2.1 to 4.x.",
+    ),
+    Coordinate(
+        "org.apache.commons",
+        "commons-pool2",
+        "2.12.0",
+        "The Kafka source's pool of consumers; PySpark carries only commons-pool 1.",
+    ),
+    Coordinate(
+        "org.xerial",
+        "sqlite-jdbc",
+        "3.53.2.1",
+        "Spark reads and merges into tables of the embedded SQLite catalog through Iceberg's JDBC catalog.",
+    ),
+)
+
+# Transitive: the broker is some forty jars that belong to one release, and nothing else is on its class path.
+BROKER: tuple[Coordinate, ...] = (
+    Coordinate(
+        "org.apache.kafka",
+        "kafka_2.13",
+        "4.3.1",
+        "The local broker (KRaft, one node). 4.4.0 was published without two of its dependencies.",
+        transitive=True,
+    ),
+    Coordinate(
+        "org.apache.logging.log4j",
+        "log4j-slf4j-impl",
+        "2.25.4",
+        "Without an SLF4J 1 binding the broker is silent and broker.log empty; it brings log4j-core.",
+        transitive=True,
+    ),
+)
+
+# What `make bench` runs beside frazil: a Connect worker with the Iceberg sink and all that it needs.
+CONNECT: tuple[Coordinate, ...] = (
+    Coordinate("org.apache.kafka", "connect-runtime", "4.3.1", "The worker, of the broker's release.", transitive=True),
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-kafka-connect",
+        "1.12.0",
+        "The sink. Its full distribution is not on Maven, so the file formats and Hadoop's client are named here.",
+        transitive=True,
+    ),
+    Coordinate("org.apache.iceberg", "iceberg-parquet", "1.12.0", "The sink's version.", transitive=True),
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-orc",
+        "1.12.0",
+        "The sink's version; it registers all file formats at once and fails where one is missing.",
+        transitive=True,
+    ),
+    Coordinate("org.apache.hadoop", "hadoop-client-api", "3.4.1", "Iceberg's Parquet writer asks for it."),
+    Coordinate("org.apache.hadoop", "hadoop-client-runtime", "3.4.1", "What hadoop-client-api needs, relocated."),
+    Coordinate("org.xerial", "sqlite-jdbc", "3.53.2.1", "The catalog, as in the set `spark`."),
+    Coordinate(
+        "org.apache.logging.log4j",
+        "log4j-slf4j2-impl",
+        "2.25.4",
+        "The worker's log, of which the commits are read; Iceberg brings SLF4J 2.",
+        transitive=True,
+    ),
+)
+
+SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {"spark": SPARK, "broker": BROKER, "connect": CONNECT}
+# The others are fetched by whatever needs them.
+FETCHED_AT_SETUP: tuple[ArtifactSet, ...] = ("spark", "broker")

@@ -1,0 +1,129 @@
+"""Ivy, as it ships inside PySpark: the one resolver of JVM artifacts that needs nothing installed but Java."""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from jobs.errors import FrazilError
+from jobs.install.coordinates import Coordinate
+from jobs.install.preflight import PreflightError, check_java, pyspark_folder
+
+# Ivy sets no time-out on a socket; it prints a dot now and then while bytes come in.
+_SILENCE_SECONDS = 120.0
+_FETCHED = re.compile(r"\[SUCCESSFUL \] [^#]+#([^;]+);([^!]+)!")
+_PROBLEM = re.compile(r"UNRESOLVED|not found|FAILED|ERROR|Exception|refused|timed out|[Uu]nknown host|Server access")
+
+
+class IvyError(FrazilError):
+    """Ivy could not resolve or fetch something."""
+
+
+def retrieve(
+    coordinates: Sequence[Coordinate],
+    target: Path,
+    *,
+    work: Path,
+    label: str,
+    total: int | None = None,
+    on_progress: Callable[[str], None],
+) -> None:
+    """Fetch the jars of the coordinates into `target`, named `<artifact>-<version>.jar`.
+
+    Ivy verifies the repository's own checksums; it reads and writes nothing outside `work` and `target`.
+
+    Args:
+        coordinates: What to fetch.
+        target: An existing or new folder.
+        work: A folder for Ivy's cache, for this call alone: Ivy does not lock it.
+        label: How the set is called in progress lines.
+        total: How many jars are expected, if that is known.
+        on_progress: Called with one line per jar.
+
+    Raises:
+        IvyError: With what Ivy said.
+        PreflightError: Java or PySpark is missing.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
+    module = work / "ivy.xml"
+    module.write_text(_module(label, coordinates))
+    command = [
+        str(check_java().executable),
+        f"-Divy.default.ivy.user.dir={work}",
+        "-cp",
+        str(_ivy_jar()),
+        "org.apache.ivy.Main",
+        *(["-settings", settings] if (settings := os.environ.get("FRAZIL_IVY_SETTINGS")) else []),
+        *("-cache", str(work / "cache")),
+        *("-ivy", str(module)),
+        *("-types", "jar", "bundle"),
+        *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    assert process.stdout is not None
+    silent = threading.Event()
+
+    def give_up() -> None:
+        silent.set()
+        process.kill()
+
+    watch = threading.Timer(_SILENCE_SECONDS, give_up)
+    watch.start()
+    problems: collections.deque[str] = collections.deque(maxlen=4)
+    fetched = 0
+    try:
+        for line in process.stdout:
+            watch.cancel()
+            watch = threading.Timer(_SILENCE_SECONDS, give_up)
+            watch.start()
+            if match := _FETCHED.search(line):
+                fetched += 1
+                of = f" of {total}" if total else ""
+                on_progress(f"{label}: {fetched}{of}: {match.group(1)} {match.group(2)}")
+            elif _PROBLEM.search(line):
+                problems.append(line.strip(" \t\n:"))
+        status = process.wait()
+    finally:
+        watch.cancel()
+        process.stdout.close()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if silent.is_set():
+        raise IvyError(f"the repository sent nothing for {_SILENCE_SECONDS:.0f} s", fix="check the network; try again")
+    if status != 0:
+        said = "; ".join(dict.fromkeys(filter(None, problems))) or f"Ivy ended with status {status}"
+        raise IvyError(
+            said, fix="check the network (a proxy goes into JAVA_TOOL_OPTIONS, a mirror into FRAZIL_IVY_SETTINGS)"
+        )
+
+
+def _ivy_jar() -> Path:
+    folder = pyspark_folder() / "jars"
+    jars = sorted(folder.glob("ivy-*.jar"))
+    if not jars:
+        raise PreflightError(f"PySpark's Ivy jar is missing in {folder}; the install is not whole", fix="make setup")
+    return jars[-1]
+
+
+def _module(label: str, coordinates: Iterable[Coordinate]) -> str:
+    lines = [
+        f"    <dependency org={quoteattr(each.organisation)} name={quoteattr(each.name)} rev={quoteattr(each.version)}"
+        f' conf="jars-&gt;default" transitive="{str(each.transitive).lower()}"/>\n'
+        for each in coordinates
+    ]
+    return (
+        '<ivy-module version="2.0">\n'
+        f'  <info organisation="frazil" module={quoteattr("jars-" + label)} revision="1"/>\n'
+        '  <configurations><conf name="jars"/></configurations>\n'
+        "  <dependencies>\n" + "".join(lines) + "  </dependencies>\n</ivy-module>\n"
+    )

@@ -1,0 +1,243 @@
+"""What Kafka itself says of topics: identities, partitions, first and last offsets. Every call has a time-out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from jobs.commit.log_marks import Marks
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.start import LogState, undecided
+from jobs.errors import FrazilError
+from jobs.kafka.log_check import departures
+from jobs.spec.security import librdkafka_options
+from jobs.spec.settings import KafkaSettings
+from jobs.spec.source import Source, StartTimestamp
+
+T = TypeVar("T")
+_MOVED = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
+_MOVED_SECONDS = 0.1
+KAFKA_SECONDS = 4.0
+"""What a quick look waits for the brokers."""
+
+
+class KafkaUnavailableError(FrazilError):
+    """The brokers cannot be reached, or refuse us.
+
+    Attributes:
+        refused: They answered, and would not have us: a password, a certificate.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, refused: bool = False) -> None:
+        super().__init__(message, fix=fix)
+        self.refused: bool = refused
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where logs end.
+
+    Attributes:
+        latest: What a stream reads up to; with read_committed the end of what is decided.
+        watermarks: The ends of all that was there just before, records of open transactions included.
+        leader_epochs: The epoch of each partition's leader, where the brokers say it.
+    """
+
+    latest: dict[TopicPartition, int]
+    watermarks: dict[TopicPartition, int]
+    leader_epochs: dict[TopicPartition, int]
+
+    def undecided(self) -> dict[TopicPartition, int]:
+        """Offsets behind the end of what is decided, of partitions that have any."""
+        return undecided(self.latest, self.watermarks)
+
+
+class KafkaLog:
+    """A connection that only looks: it joins no group and reads no record.
+
+    Args:
+        settings: Brokers, security, isolation and time-out.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings: KafkaSettings = settings
+        self._bootstrap: str = settings.require_bootstrap()
+        self._remedy: str = settings.remedy
+        self._timeout: float = settings.request_timeout.total_seconds()
+        committed = settings.isolation == "read_committed"
+        self._isolation: IsolationLevel = (
+            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._last_error: KafkaError | None = None
+        options: dict[str, Any] = {
+            "bootstrap.servers": self._bootstrap,
+            "error_cb": self._note,
+            "log_level": 0,
+            "socket.timeout.ms": int(self._timeout * 1000),
+            **librdkafka_options(settings.security),
+        }
+        self._admin: AdminClient = AdminClient(options)
+
+    def topics(self, source: Source) -> dict[str, list[int]]:
+        """The partitions of every subscribed topic that exists, by topic.
+
+        Raises:
+            KafkaUnavailableError: With the client's own last word, such as a wrong password.
+        """
+        found = self._ask(lambda: self._admin.list_topics(timeout=self._timeout)).topics
+        return {name: sorted(meta.partitions) for name, meta in sorted(found.items()) if source.reads(name)}
+
+    def identities(self, topics: Iterable[str]) -> dict[str, str]:
+        """Kafka's id of each of `topics` that exists."""
+        names = list(topics)
+        if not names:
+            return {}
+        futures = self._ask(lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout))
+        identities: dict[str, str] = {}
+        for name, future in futures.items():
+            try:
+                identities[name] = str(self._ask(future.result).topic_id)
+            except KafkaUnavailableError as problem:
+                cause = problem.__cause__
+                code = cause.args[0].code() if isinstance(cause, KafkaException) else None
+                if code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return identities
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that is still kept, per partition."""
+        return self._offsets({p: OffsetSpec.earliest() for p in partitions})
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of the log, per partition; with read_committed the end of what is decided."""
+        return self._offsets({p: OffsetSpec.latest() for p in partitions})
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> LogEnds:
+        """The ends of the log, per partition, of what is decided and of all."""
+        wanted = {p: OffsetSpec.latest() for p in partitions}
+        # The end of all first: what comes in between the two questions would otherwise count as not decided.
+        everything = self._results(wanted, IsolationLevel.READ_UNCOMMITTED)
+        reads_all = self._isolation == IsolationLevel.READ_UNCOMMITTED
+        decided = everything if reads_all else self._results(wanted, self._isolation)
+        return LogEnds(
+            {p: found.offset for p, found in decided.items()},
+            {p: found.offset for p, found in everything.items()},
+            {p: e for p, found in decided.items() if (e := found.leader_epoch) is not None and e >= 0},
+        )
+
+    def departures(self, marks: Marks) -> dict[TopicPartition, int]:
+        """Where logs depart from the last records that were read of them; see `jobs.kafka.log_check`."""
+
+        def unavailable(said: str, refused: bool) -> KafkaUnavailableError:
+            hint = "check that the brokers run and that the user may read the stream's topics"
+            return KafkaUnavailableError(f"Kafka at {self._bootstrap}: {said}", fix=hint, refused=refused)
+
+        return departures(self._settings, marks, unavailable)
+
+    def at_time(self, partitions: Iterable[TopicPartition], millis: int) -> dict[TopicPartition, int]:
+        """The first offset with a timestamp of at least `millis` (since 1970, UTC), or the end where there is none."""
+        wanted = list(partitions)
+        found = self._offsets({p: OffsetSpec.for_timestamp(millis) for p in wanted})
+        none = [partition for partition, offset in found.items() if offset < 0]
+        return found | (self.latest(none) if none else {})
+
+    def state(self, source: Source) -> LogState:
+        """Identities, first and last offsets of everything that `source` subscribes to."""
+        seen_ms = time.time_ns() // 1_000_000
+        topics = self.topics(source)
+        partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+        identities, earliest, ends = self.identities(topics), self.earliest(partitions), self.ends(partitions)
+        return LogState(identities, earliest, ends.latest, ends.watermarks, ends.leader_epochs, seen_ms)
+
+    def first_start(self, source: Source, log: LogState) -> Positions:
+        """Where `source.start` points to, for a stream that has no stamp yet."""
+        start = source.start
+        if start == "earliest":
+            return log.earliest
+        if start == "latest":
+            return log.latest
+        if isinstance(start, StartTimestamp):
+            return self.at_time(log.earliest, int(start.timestamp.timestamp() * 1000))
+        named = {TopicPartition(topic, p): at for topic, ps in start.offsets.items() for p, at in ps.items()}
+        unknown = sorted(str(partition) for partition in named if partition not in log.earliest)
+        if unknown:
+            raise FrazilError(
+                f"source.start names partitions that do not exist: {', '.join(unknown)}",
+                fix="correct source.start.offsets in the stream's file",
+            )
+        outside = [
+            f"{partition} at {offset}, which keeps [{log.earliest[partition]}, {log.latest[partition]}]"
+            for partition, offset in sorted(named.items())
+            if not log.earliest[partition] <= offset <= log.latest[partition]
+        ]
+        if outside:
+            raise FrazilError(
+                f"source.start names offsets that Kafka does not keep: {', '.join(outside)}",
+                fix="correct source.start.offsets in the stream's file",
+            )
+        return {partition: named.get(partition, earliest) for partition, earliest in log.earliest.items()}
+
+    def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        return {partition: found.offset for partition, found in self._results(wanted, self._isolation).items()}
+
+    def _results(self, wanted: Mapping[TopicPartition, Any], isolation: IsolationLevel) -> dict[TopicPartition, Any]:
+        if not wanted:
+            return {}
+        request = {ClientPartition(p.topic, p.partition): spec for p, spec in wanted.items()}
+        deadline = time.monotonic() + self._timeout
+        while True:
+            futures = self._ask(
+                lambda: self._admin.list_offsets(request, isolation_level=isolation, request_timeout=self._timeout)
+            )
+            try:
+                return {TopicPartition(p.topic, p.partition): self._ask(each.result) for p, each in futures.items()}
+            except KafkaUnavailableError as problem:
+                cause = problem.__cause__
+                moved = isinstance(cause, KafkaException) and cause.args[0].code() in _MOVED
+                if not moved or time.monotonic() > deadline:
+                    raise
+            # The client goes on asking under the leaders that it knows, for minutes, until it is told to look again.
+            time.sleep(_MOVED_SECONDS)
+            self._ask(lambda: self._admin.list_topics(timeout=self._timeout))
+
+    def _note(self, error: KafkaError) -> None:
+        # "All brokers down" follows the real reason and says less.
+        if self._last_error is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last_error = error
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        try:
+            answer = question()
+            self._last_error = None
+            return answer
+        except KafkaException as problem:
+            error: Any = problem.args[0]
+            # The callback that carries the reason, such as a refused password, is served by a poll.
+            self._admin.poll(0.2)
+            reason = self._last_error if self._last_error is not None else error
+            refused = reason.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+            hint = "check kafka.security in frazil.yaml" if refused else self._remedy
+            said = f"Kafka at {self._bootstrap}: {reason.str()}"
+            raise KafkaUnavailableError(said, fix=hint, refused=refused) from problem
+
+
+def quick_kafka(settings: KafkaSettings) -> KafkaLog:
+    """A connection that gives up after some seconds.
+
+    Raises:
+        FrazilError: The local broker is not running, or a secret is not set.
+    """
+    quick = min(settings.request_timeout, timedelta(seconds=KAFKA_SECONDS))
+    return KafkaLog(settings.model_copy(update={"request_timeout": quick}))

@@ -1,0 +1,215 @@
+"""What was done to a table, and when: a small file per table, `<state>/tables/<uuid>/maintained.json`.
+
+It spares work and tells people; nothing that is right depends on it. A file that is missing or spoilt is an empty one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from jobs.state.files import write_durably
+
+log = logging.getLogger(__name__)
+
+FILE = "maintained.json"
+FORMAT = 1
+# A table of days has one partition more each day; what was done to those of long ago matters least.
+MAX_ENTRIES = 5_000
+_ERROR_CHARACTERS = 500
+_COMPACT = "compact"
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Key = tuple[str, int | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last time that an action was carried out on a table or a partition, and how it fared since.
+
+    Attributes:
+        action: As a plan names it: `compact`, `position_deletes`, `manifests`, `expire`, `orphans`, `metadata`.
+        spec_id: The partition's; None for the table.
+        scope: The partition's name; empty for the table.
+        at: When it last ended well; None if it never did.
+        sort_order: Of the last sort or z-order, as Iceberg was told it; merging files as they are leaves it.
+        files_before, files_after, bytes, seconds: Of the last time that it ended well.
+        total_bytes, total_seconds: Of all times that it ended well.
+        runs: How many they were.
+        failures: In a row, since it last ended well.
+        failed_at: When it last failed; None if it has not since.
+        error: Why, cut short.
+    """
+
+    action: str
+    spec_id: int | None = None
+    scope: str = ""
+    at: Moment | None = None
+    sort_order: str = ""
+    files_before: int = 0
+    files_after: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    total_bytes: int = 0
+    total_seconds: float = 0.0
+    runs: int = 0
+    failures: int = 0
+    failed_at: Moment | None = None
+    error: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What it was done to."""
+        return self.action, self.spec_id, self.scope
+
+    @property
+    def tried_at(self) -> datetime | None:
+        """When it was last tried, well or not."""
+        return max((time for time in (self.at, self.failed_at) if time is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done to a table.
+
+    Attributes:
+        since: When frazil first looked at it; None if it never has.
+        entries: By action, partition spec and name of the partition.
+        born: When the table was made, noted while its metadata still told.
+    """
+
+    since: datetime | None = None
+    entries: Mapping[Key, Done] = field(default_factory=dict)
+    born: datetime | None = None
+
+    def seen(self, now: datetime) -> Maintained:
+        """With `since`; the same where it is known."""
+        return self if self.since is not None else replace(self, since=now)
+
+    def of(self, action: str) -> Iterator[Done]:
+        """The action's entries, of the table and of its partitions."""
+        return (entry for entry in self.entries.values() if entry.action == action)
+
+    def last(self, action: str) -> datetime | None:
+        """When the action last ended well, on the table or any of its partitions."""
+        return max((entry.at for entry in self.of(action) if entry.at is not None), default=None)
+
+    def entry(self, action: str, spec_id: int | None = None, scope: str = "") -> Done | None:
+        """What is known of the action there; None if it was never tried."""
+        return self.entries.get((action, spec_id, scope))
+
+    def compacted_at(self, spec_id: int, name: str) -> datetime | None:
+        """When the partition was last compacted."""
+        found = self.entry(_COMPACT, spec_id, name)
+        return found.at if found else None
+
+    def sorted_as(self, spec_id: int, name: str) -> str | None:
+        """The order of the partition's last sort or z-order; None if it never had one."""
+        found = self.entry(_COMPACT, spec_id, name)
+        return (found.sort_order or None) if found else None
+
+    def speed(self, action: str) -> float | None:
+        """Bytes per second of the action here, over all times; None if it has rewritten nothing yet."""
+        done = list(self.of(action))
+        seconds, size = sum(each.total_seconds for each in done), sum(each.total_bytes for each in done)
+        return size / seconds if seconds > 0 and size else None
+
+    def done(
+        self,
+        action: str,
+        at: datetime,
+        *,
+        spec_id: int | None = None,
+        scope: str = "",
+        sort_order: str = "",
+        files_before: int = 0,
+        files_after: int = 0,
+        size: int = 0,
+        seconds: float = 0.0,
+    ) -> Maintained:
+        """With an action that ended well.
+
+        Args:
+            at: When, with its zone.
+            spec_id, scope: The partition; the table without them.
+            sort_order: What a sort or z-order was told; empty for any other action.
+            size: Bytes rewritten, or deleted.
+        """
+        before = self.entries.get((action, spec_id, scope), Done(action, spec_id, scope))
+        entry = Done(
+            action,
+            spec_id,
+            scope,
+            at,
+            sort_order or before.sort_order,
+            files_before,
+            files_after,
+            size,
+            seconds,
+            total_bytes=before.total_bytes + size,
+            total_seconds=before.total_seconds + seconds,
+            runs=before.runs + 1,
+        )
+        return self._with(entry, at)
+
+    def failed(
+        self, action: str, at: datetime, error: str, *, spec_id: int | None = None, scope: str = ""
+    ) -> Maintained:
+        """With an action that failed; `error` must hold no secret."""
+        before = self.entries.get((action, spec_id, scope), Done(action, spec_id, scope))
+        entry = replace(before, failures=before.failures + 1, failed_at=at, error=error[:_ERROR_CHARACTERS])
+        return self._with(entry, at)
+
+    def _with(self, entry: Done, at: datetime) -> Maintained:
+        return replace(self, since=self.since or at, entries={**self.entries, entry.key: entry})
+
+
+class _Document(msgspec.Struct):
+    v: int
+    since: Moment | None
+    entries: list[Done]
+    born: Moment | None = None
+
+
+def table_folder(state: Path, table_uuid: str) -> Path:
+    """Where frazil keeps what it knows of a table, whatever the table is called."""
+    return state / "tables" / table_uuid
+
+
+def read_maintained(folder: Path) -> Maintained:
+    """What was done to the table whose folder this is; nothing where the file is missing or cannot be read."""
+    path = folder / FILE
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=_Document)
+    except FileNotFoundError:
+        return Maintained()
+    except (OSError, ValueError) as problem:
+        log.warning("%s cannot be read (%s): it counts as empty, and the next run writes it anew", path, problem)
+        return Maintained()
+    if document.v != FORMAT:
+        log.warning("%s is of format %d, which another version wrote: it counts as empty", path, document.v)
+        return Maintained()
+    return Maintained(document.since, {entry.key: entry for entry in document.entries}, document.born)
+
+
+def write_maintained(folder: Path, maintained: Maintained) -> None:
+    """Replace what is known of the table.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    entries = sorted(maintained.entries.values(), key=_newest_first)[:MAX_ENTRIES]
+    ordered = sorted(entries, key=lambda each: (each.action, each.scope))
+    document = _Document(FORMAT, maintained.since, ordered, maintained.born)
+    write_durably(folder / FILE, msgspec.json.encode(document))
+
+
+def _newest_first(entry: Done) -> tuple[bool, float]:
+    # What was done to the whole table is kept in any case.
+    return entry.spec_id is not None, -(entry.tried_at.timestamp() if entry.tried_at else 0.0)

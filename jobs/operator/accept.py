@@ -1,0 +1,162 @@
+"""Recording an operator's answer to a stop, so that the stream goes on and the answer can be seen in the stamps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import connect_catalog
+from jobs.commit import accept
+from jobs.commit.decide import of_known_topics
+from jobs.commit.errors import HeadMovedError
+from jobs.commit.history import History
+from jobs.commit.stamp_parts import Decision
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.schema.table_schema import disagreements
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.files import remove_durably
+from jobs.state.lease import Lease
+from jobs.state.paths import stream_folder
+from jobs.stream.continuity import departed
+from jobs.write.table_remaking import is_as_made
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Which stop is answered, and how; exactly one of the fields is given.
+
+    Attributes:
+        rollback: `keep` leaves the records of a rollback out, `reland` lands them again.
+        lost_offsets: Go on behind the records that retention removed.
+        lost_topic: Go on without what a deleted topic still held.
+        recreated_topic: Read the topic of that name from its beginning.
+        recreated_table: Begin the table of that name anew.
+    """
+
+    rollback: str | None = None
+    lost_offsets: bool = False
+    lost_topic: str | None = None
+    recreated_topic: str | None = None
+    recreated_table: str | None = None
+
+
+def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> dict[str, Decision]:
+    """Stamp an operator's answer on the tables that it concerns.
+
+    Args:
+        spec: The stream, which must not be running.
+        note: Who answers, and why.
+
+    Returns:
+        What was stamped, by table.
+
+    Raises:
+        LeaseHeldError: The stream is running.
+        NothingToAcceptError: It is not stopped for that reason.
+    """
+    with connect_catalog(settings) as catalog:
+        return _record(spec, settings, catalog, answer, note)
+
+
+def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> dict[str, Decision]:
+    names = [spec.table.name, spec.dead_letter_table]
+    targets = {name: Target(catalog, name, spec.stream) for name in names if catalog.table_exists(name)}
+    folder = stream_folder(settings, spec.stream)
+    lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
+    # Before the lease is taken: a stream that waits for no answer is left as it is.
+    histories = {name: target.past() for name, target in targets.items()}
+    new = _decision(spec, settings, answer, targets, histories)
+    if answer.recreated_table in targets:
+        anchored = histories[spec.table.name].newest if spec.table.name in histories else None
+        held = lease.read()
+        identities = {**(held.targets if held else {}), **(anchored.targets if anchored else {})}
+        _refuse_unchanged(spec, targets[answer.recreated_table], identities, waits=bool(new))
+    epoch = lease.acquire(above=max((target.greatest_epoch() for target in targets.values()), default=0))
+    try:
+        if answer.rollback == "reland" or answer.recreated_table or answer.recreated_topic:
+            # What was about to be committed belongs to positions that this answer takes back.
+            for pending in folder.pending_records():
+                remove_durably(pending)
+        histories = {name: target.past() for name, target in targets.items()}
+        new = _decision(spec, settings, answer, targets, histories)
+        for name, stamp in new.items():
+            try:
+                targets[name].restamp(accept.signed(stamp, epoch, note))
+            except HeadMovedError:
+                raise FrazilError(
+                    f"table {name} was committed to by somebody else at the same moment.", fix="run the command again"
+                ) from None
+        if answer.recreated_table:
+            lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
+        return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
+    finally:
+        lease.release()
+
+
+def _decision(
+    spec: StreamSpec,
+    settings: Settings,
+    answer: Answer,
+    targets: dict[str, Target],
+    histories: dict[str, History],
+) -> accept.NewStamps:
+    anchor = spec.table.name
+    stamps = of_known_topics({name: past.newest for name, past in histories.items()}, anchor)
+    if answer.rollback == "keep" or answer.rollback == "reland":
+        return accept.rollback(histories, anchor, answer.rollback, spec.config_hash)
+    if answer.recreated_table:
+        if answer.recreated_table not in (anchor, spec.dead_letter_table):
+            raise FrazilError(
+                f"{answer.recreated_table} is no table of stream {spec.stream}",
+                fix=f"name {anchor} or {spec.dead_letter_table}",
+            )
+        return accept.recreated_table(stamps, anchor, answer.recreated_table, spec.config_hash)
+    if answer.lost_topic:
+        return accept.lost_topic(stamps, anchor, answer.lost_topic)
+    kafka = KafkaLog(settings.kafka)
+    if answer.recreated_topic:
+        identity = kafka.identities([answer.recreated_topic]).get(answer.recreated_topic)
+        if identity is None:
+            raise FrazilError(f"topic {answer.recreated_topic} does not exist", fix="frazil validate")
+        log, newest = kafka.state(spec.source), stamps.get(anchor)
+        departures = {p: max(at, log.earliest[p]) for p, at in departed(newest, log, kafka).items()}
+        return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, log.latest, departures)
+    log = kafka.state(spec.source)
+    return accept.lost_offsets(stamps, anchor, log.earliest, log.topics)
+
+
+def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str, str], *, waits: bool) -> None:
+    """Refuse to begin anew with a table that is the one that the stream wrote before.
+
+    Args:
+        identities: The tables' uuids as the stream remembers them.
+        waits: Whether another table has to be told that this one is begun anew.
+
+    Raises:
+        NothingToAcceptError: It was not dropped; with what stands in the stream's way, if its columns do.
+    """
+    name, known = target.name, identities.get(target.name)
+    if known != target.uuid and (known is not None or waits):
+        return
+    run = f"frazil run {spec.stream}"
+    kafka = spec.table.kafka_columns
+    differences = disagreements(spec.declared, target.table.schema(), kafka_columns=kafka)
+    if name != spec.table.name or not differences:
+        raise accept.NothingToAcceptError(
+            f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run
+        )
+    if is_as_made(target.table.metadata, spec.stream):
+        raise accept.NothingToAcceptError(
+            f"table {name} has no rows, and not the columns that the spec declares; the next run gives it those",
+            fix=run,
+        )
+    raise accept.NothingToAcceptError(
+        f"table {name} has not been dropped, and cannot hold what the spec declares: {'; '.join(differences)}",
+        fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table; if nobody needs it, drop it, "
+        f"and give the same answer again",
+    )

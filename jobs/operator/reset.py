@@ -1,0 +1,209 @@
+"""Resetting a stream's offsets: what it would do, and doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import connect_catalog
+from jobs.commit.decide import of_known_topics
+from jobs.commit.errors import FencedError, HeadMovedError
+from jobs.commit.history import stamps_along_main
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.reset import (
+    Move,
+    ResetRefusedError,
+    complete_positions,
+    moves,
+    noted,
+    reset_stamps,
+    valid_through_after,
+)
+from jobs.commit.stamps import Stamp
+from jobs.commit.start import check_identity
+from jobs.commit.target import Target
+from jobs.kafka.metadata import KafkaLog
+from jobs.operator.reset_guard import controlled, existing_targets, refusal
+from jobs.operator.reset_plan import Counting, ResetPlan, described
+from jobs.operator.reset_request import ResetRequest
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import Lease
+from jobs.state.paths import stream_folder
+from jobs.steps import step
+from jobs.stream.session import OpenStream
+from jobs.stream.takeover import former_stamps, recover
+
+_REFUSALS = 20
+
+
+def plan_reset(
+    spec: StreamSpec, settings: Settings, request: ResetRequest, *, on_count: Counting = lambda *_: None
+) -> ResetPlan:
+    """Find out what a reset would do; changes nothing.
+
+    Raises:
+        ResetRefusedError: It cannot be done like this, whether or not the stream is stopped.
+    """
+    folder = stream_folder(settings, spec.stream)
+    with connect_catalog(settings) as catalog:
+        targets = existing_targets(spec, catalog, {})
+        stamps = _as_claimed(targets, spec.table.name)
+        kafka = KafkaLog(settings.kafka)
+        log = kafka.state(spec.source)
+        anchored = stamps[spec.table.name]
+        check_identity(spec.stream, anchored.topics if anchored else {}, log.topics)
+        unfinished = bool(folder.pending_records())
+        try:
+            known = complete_positions(spec.stream, stamps, spec.table.name)
+        except ResetRefusedError:
+            if not unfinished or anchored is None:
+                raise
+            # The batch is finished first, and ends where the target that has it stands.
+            known = dict(anchored.position)
+        made = moves(spec.stream, known, log, request.offsets(spec.stream, log, kafka))
+        older = _stamps_of(targets[spec.table.name])
+        return described(
+            spec,
+            request,
+            targets,
+            made,
+            anchored,
+            older,
+            on_count=on_count,
+            obstacle=refusal(spec, settings),
+            unfinished=unfinished,
+        )
+
+
+def reset(
+    spec: StreamSpec,
+    settings: Settings,
+    request: ResetRequest,
+    who: str,
+    reason: str,
+    *,
+    on_count: Counting = lambda *_: None,
+) -> ResetPlan:
+    """Move a stopped stream's position, recorded in its stamps with who did it and why.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ResetRefusedError: The stream is not stopped, or it cannot be done like this; its position is unchanged.
+    """
+    folder = stream_folder(settings, spec.stream)
+    with connect_catalog(settings) as catalog:
+        with controlled(folder, spec.stream):
+            obstacle = refusal(spec, settings)
+            if obstacle:
+                raise obstacle
+            kafka = KafkaLog(settings.kafka)
+            lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
+            held = lease.read()
+            targets = existing_targets(spec, catalog, held.targets if held else {})
+            newest = targets[spec.table.name].newest
+            if newest is None:
+                complete_positions(spec.stream, {}, spec.table.name)
+            # Before anything is taken: what cannot be done leaves everything as it is.
+            log = kafka.state(spec.source)
+            wanted = request.offsets(spec.stream, log, kafka)
+            moves(spec.stream, {}, log, wanted)
+            unfinished = bool(folder.pending_records())
+            older = _stamps_of(targets[spec.table.name])
+            epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
+            try:
+                stream = OpenStream(spec, settings, folder, lease, epoch, targets, log)
+                made, note = move_positions(stream, catalog, wanted, f"{who}: {reason}", older)
+            finally:
+                lease.release()
+        # Counting may take a while, and the tables are looked at as they were left.
+        return described(
+            spec, request, targets, made, newest, older, on_count=on_count, unfinished=unfinished, note=note
+        )
+
+
+def _stamps_of(target: Target) -> list[Stamp]:
+    return [stamp for _, stamp in stamps_along_main(target.table.metadata, target.stream)]
+
+
+def move_positions(
+    stream: OpenStream, catalog: Catalog, wanted: Mapping[TopicPartition, int], note: str, older: list[Stamp]
+) -> tuple[tuple[Move, ...], str]:
+    """Take the targets over, finish what a crash left, and commit the stamps of `jobs.commit.reset`.
+
+    Args:
+        stream: With the lease held and its targets read.
+        wanted: The new offsets.
+        older: The anchor's stamps before this, newest first.
+
+    Returns:
+        What was done, and the note on the stamps; an empty one if nothing moved.
+
+    Raises:
+        ResetRefusedError: Nothing moved.
+    """
+    anchor = stream.anchor.name
+    for name, target in stream.targets.items():
+        target.claim(stream.epoch, lambda newest, name=name: _claimed(stream, newest, name))
+    recover(stream, catalog)
+    step("after_reset_claims")
+    stamps = _as_claimed(stream.targets, anchor)
+    anchored = stamps[anchor]
+    assert anchored is not None
+    check_identity(stream.spec.stream, anchored.topics, stream.log.topics)
+    known = complete_positions(stream.spec.stream, stamps, anchor, former_stamps(stream, catalog))
+    made = moves(stream.spec.stream, known, stream.log, wanted)
+    if all(move.before == move.after for move in made):
+        return made, ""
+    text = noted(note, made)
+    for name, stamp in reset_stamps(
+        {name: stamp for name, stamp in stamps.items() if stamp},
+        anchor,
+        known,
+        made,
+        stream.log,
+        valid_through_ms=valid_through_after(anchored, older, made),
+        note=text,
+        epoch=stream.epoch,
+    ):
+        _restamp(stream, stream.targets[name], stamp)
+    return made, text
+
+
+def _claimed(stream: OpenStream, newest: Stamp | None, name: str) -> Stamp:
+    """As a driver's claim, but under the configuration that ran last: nothing is run here."""
+    if newest is None:
+        if name == stream.anchor.name:
+            complete_positions(stream.spec.stream, {}, name)
+        return Stamp(stream.spec.stream, "claim", -1, stream.epoch, stream.spec.config_hash, start={}, position={})
+    claimed = newest.claimed(stream.epoch, newest.generation)
+    return claimed if name == stream.anchor.name else claimed.known_to(stream.anchor.newest)
+
+
+def _as_claimed(targets: Mapping[str, Target], anchor: str) -> dict[str, Stamp | None]:
+    return of_known_topics({name: target.newest for name, target in targets.items()}, anchor)
+
+
+def _restamp(stream: OpenStream, target: Target, stamp: Stamp) -> None:
+    """Commit a stamp on whatever head there is: others may append or compact meanwhile, but no other driver."""
+    refusal: HeadMovedError | None = None
+    for _ in range(_REFUSALS):
+        stream.lease.verify()
+        newest = target.newest
+        if newest and newest.epoch != stream.epoch:
+            raise FencedError(stream.spec.stream, stream.epoch, newest.epoch, target.name)
+        try:
+            target.restamp(stamp)
+            step("after_reset_stamp")
+            return
+        except HeadMovedError as moved:
+            refusal = moved
+            target.read()
+    raise ResetRefusedError(
+        f"stream {stream.spec.stream}: the catalog refused {_REFUSALS} commits in a row on table {target.name}, the "
+        f"last with: {refusal}. The offsets are as they were.",
+        fix="if others write to the table, let them finish; then run this again",
+    )

@@ -1,0 +1,96 @@
+"""Whether a stream's offsets may be moved: it is stopped, and its tables are the ones that it wrote."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.reset import ResetRefusedError, complete_positions
+from jobs.commit.target import Target, gone, recreated
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import Lease
+from jobs.state.paths import StreamFolder, stream_folder
+from jobs.supervise.control import LOCK, read_control
+from jobs.supervise.heartbeat import read_heartbeat
+from jobs.system.locks import exclusive
+from jobs.system.private import private_folder
+
+_LOCK_SECONDS = 20.0
+
+
+@contextlib.contextmanager
+def controlled(folder: StreamFolder, stream: str) -> Iterator[None]:
+    """Hold the stream's control lock, so that nobody starts it meanwhile.
+
+    Raises:
+        ResetRefusedError: Another control action keeps it.
+    """
+    private_folder(folder.root)
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(exclusive(folder.root / LOCK, deadline_seconds=_LOCK_SECONDS))
+        except TimeoutError:
+            raise ResetRefusedError(
+                f"stream {stream}: another control action is at work.", fix="wait for it to end, then run this again"
+            ) from None
+        yield
+
+
+def refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
+    """Why the stream's offsets must not be moved now: it runs, or is wanted to; None if it is stopped."""
+    folder = stream_folder(settings, spec.stream).root
+    stop = f"frazil stop {spec.stream} --reason 'reset offsets'"
+    lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds()).read() if folder.is_dir() else None
+    if lease and lease.held():
+        how = stop if spec.continuous else f"wait for process {lease.pid} to end, then run this again"
+        return ResetRefusedError(
+            f"stream {spec.stream} is run by process {lease.pid} on {lease.host}; offsets are reset while it is "
+            "stopped.",
+            fix=how,
+        )
+    if not spec.continuous:
+        return None
+    beat = read_heartbeat(folder)
+    if beat and not beat.final and beat.process_lives():
+        return ResetRefusedError(
+            f"stream {spec.stream}: its driver, process {beat.pid}, is {beat.state}; offsets are reset while it is "
+            "stopped.",
+            fix=stop,
+        )
+    if read_control(folder).wish == "running":
+        return ResetRefusedError(
+            f"stream {spec.stream} is wanted running, so a driver may start at any moment; offsets are reset while it "
+            "is stopped.",
+            fix=stop,
+        )
+    return None
+
+
+def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, str]) -> dict[str, Target]:
+    """The stream's tables, the anchor first, read and known to be the ones it wrote; none is created.
+
+    Args:
+        remembered: Uuids by name, from the lease.
+
+    Raises:
+        ResetRefusedError: The stream has never run.
+        StreamStopped: A table was rolled back, dropped or recreated; the message names the answer.
+    """
+    names = (spec.table.name, spec.dead_letter_table)
+    missing = [name for name in names if not catalog.table_exists(name)]
+    if missing and not remembered:
+        complete_positions(spec.stream, {}, spec.table.name)
+    for name in missing:
+        raise gone(spec.stream, name)
+    targets = {name: Target(catalog, name, spec.stream) for name in names}
+    for target in targets.values():
+        target.read()
+    anchored = targets[spec.table.name].newest
+    identities = {**remembered, **(anchored.targets if anchored else {})}
+    for name, target in targets.items():
+        if identities.get(name, target.uuid) != target.uuid:
+            raise recreated(spec.stream, name, identities[name], target.uuid)
+    return targets

@@ -1,0 +1,143 @@
+"""What a reset of offsets does, as data that a person decides on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.commit.history import stamps_along_main
+from jobs.commit.offsets import Positions
+from jobs.commit.reset import Move, valid_through_after
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.operator.reset_request import ResetRequest, explicit
+from jobs.spec.models import StreamSpec
+from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, RowsInRanges, rows_in_ranges
+
+Counting = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """A snapshot of the table that holds nothing of what would be read again.
+
+    Attributes:
+        position: Where the stream stood then.
+    """
+
+    snapshot_id: int
+    position: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """What a reset does, or did.
+
+    Attributes:
+        moves: Of every partition that the request concerns, also of those that stay.
+        in_table, in_dead_letters: Rows that came from the ranges concerned.
+        obstacle: Why it cannot be done now; None if it can.
+        unfinished: A batch was being committed when the last driver died; it is finished first.
+        valid_through_ms: What the stream is complete through, before and after.
+        rollback: The newest one that serves, of a reset that only goes back.
+        note: What the stamps say, once it is done.
+    """
+
+    stream: str
+    table: str
+    dead_letter_table: str
+    request: ResetRequest
+    moves: tuple[Move, ...]
+    in_table: RowsInRanges
+    in_dead_letters: RowsInRanges
+    obstacle: FrazilError | None
+    unfinished: bool
+    valid_through_ms: tuple[int | None, int | None]
+    rollback: Rollback | None = None
+    note: str = ""
+
+    @property
+    def changed(self) -> tuple[Move, ...]:
+        """The partitions whose position moves."""
+        return tuple(move for move in self.moves if move.before != move.after)
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that are passed over."""
+        return sum(move.skipped for move in self.moves)
+
+    @property
+    def again(self) -> int:
+        """Offsets that are read a second time."""
+        return sum(move.again for move in self.moves)
+
+    def command(self, reason: str | None = None) -> str:
+        """The command that does it."""
+        why = shlex.quote(reason) if reason else "TEXT"
+        return f"frazil reset-offsets {self.stream} {self.request.arguments} --reason {why} --yes"
+
+    @property
+    def undo(self) -> str | None:
+        """The command that takes it back, as long as the stream has not run since; None if there is none.
+
+        Positions that Kafka no longer keeps cannot be gone back to.
+        """
+        before = {m.partition: m.before for m in self.changed if m.kept.start <= m.before <= m.kept.end}
+        if not before:
+            return None
+        return f"frazil reset-offsets {self.stream} --to {explicit(before)} --reason 'undo the reset' --yes"
+
+
+def described(
+    spec: StreamSpec,
+    request: ResetRequest,
+    targets: Mapping[str, Target],
+    made: tuple[Move, ...],
+    newest: Stamp | None,
+    older: Sequence[Stamp],
+    *,
+    on_count: Counting,
+    obstacle: FrazilError | None = None,
+    unfinished: bool = False,
+    note: str = "",
+) -> ResetPlan:
+    """A plan of `made`, with the rows of its ranges counted.
+
+    Args:
+        newest: The anchor's newest stamp before the reset.
+        older: The anchor's stamps before the reset that are still kept, newest first.
+    """
+    anchor, dead = targets[spec.table.name], targets[spec.dead_letter_table]
+    ranges = {move.partition: move.range for move in made}
+    return ResetPlan(
+        spec.stream,
+        spec.table.name,
+        spec.dead_letter_table,
+        request,
+        made,
+        rows_in_ranges(anchor.table, SINK_COLUMNS, ranges, on_progress=on_count),
+        rows_in_ranges(dead.table, DEAD_LETTER_COLUMNS, ranges, stream=spec.stream, on_progress=on_count),
+        obstacle,
+        unfinished,
+        (newest.valid_through_ms, valid_through_after(newest, older, made)) if newest else (None, None),
+        _rollback(anchor, made),
+        note,
+    )
+
+
+def _rollback(anchor: Target, made: tuple[Move, ...]) -> Rollback | None:
+    back = {move.partition: move for move in made if move.again}
+    if not back or any(move.skipped for move in made):
+        return None
+    found: Rollback | None = None
+    # From the oldest on, up to the first that stood further: later ones, of a reset, may hold the records all the same.
+    for snapshot_id, stamp in reversed(stamps_along_main(anchor.table.metadata, anchor.stream)):
+        at = {partition: stamp.position.get(partition, 0) for partition in back}
+        if any(at[partition] > move.after for partition, move in back.items()):
+            break
+        # Landing again would begin there, so Kafka must have it.
+        if all(at[partition] >= move.kept.start for partition, move in back.items()):
+            found = Rollback(snapshot_id, stamp.position)
+    return found

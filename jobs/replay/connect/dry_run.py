@@ -1,0 +1,84 @@
+"""What taking a queue of Kafka Connect's dead letters would come to. Nothing here changes a table, or claims one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import astuple
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.decide import restart_positions, target_positions
+from jobs.commit.history import history
+from jobs.commit.offsets import OffsetRange
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.topic_reader import TopicReader
+from jobs.replay.connect.importer import (
+    QueueResult,
+    left_of,
+    next_end,
+    refuse_own_topic,
+    refuse_unknown_rows,
+)
+from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
+from jobs.replay.connect.task import QueueCounts, QueueTask
+from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.result import Progress, Sums
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+
+def try_queue(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    topic: str,
+    request: ReplayRequest,
+    *,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> QueueResult:
+    """Find out what would become of what a topic of Connect's dead letters holds now and was not taken before.
+
+    A record that the queue holds twice, more than some thousands apart, is counted twice.
+
+    Raises:
+        FrazilError: As `take_queue`; also that the stream has no tables yet.
+    """
+    began = time.monotonic()
+    refuse_own_topic(spec, topic)
+    for name in (spec.table.name, spec.dead_letter_table):
+        if not catalog.table_exists(name):
+            raise FrazilError(f"stream {spec.stream}: table {name} does not exist.", fix=f"frazil run {spec.stream}")
+    sink, letters = (catalog.load_table(name) for name in (spec.table.name, spec.dead_letter_table))
+    refuse_unknown_rows(spec, sink)
+    corrected = request.correction.spec if request.correction else spec
+    log = KafkaLog(settings.kafka).state(as_stream(corrected, topic).source)
+    refuse_missing(log, topic, settings)
+    stamps = {
+        name: history(table.metadata, queue_id(spec.stream)).newest
+        for name, table in ((spec.table.name, sink), (spec.dead_letter_table, letters))
+    }
+    taken = restart_positions(target_positions(stamps, spec.table.name))
+    at = {p: max(start, taken.get(p, 0)) for p, start in log.earliest.items() if p.topic == topic}
+    ends = {p: end for p, end in log.latest.items() if p.topic == topic}
+    total, counts, sums = left_of(at, ends), QueueCounts(), Sums()
+    with TopicReader(settings.kafka, "frazil-replay") as reader:
+        task = QueueTask(spec, corrected, reader)
+        while left_of(at, ends):
+            end = next_end(at, ends, task.size.most)
+            ranges = {partition: OffsetRange(at[partition], last) for partition, last in end.items()}
+            for looked in task.look(ranges, sink, letters):
+                counts += looked.counts
+                for failure in looked.failures:
+                    sums.failed_for(failure.stage, failure.error_class, looked.lot.place(failure.row))
+            at = end
+            on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
+    return QueueResult(
+        spec.stream,
+        topic,
+        *astuple(counts),
+        seconds=time.monotonic() - began,
+        dry_run=True,
+        reasons=tuple(sorted(sums.reasons.values(), key=lambda each: (-each.count, each.error_class))),
+    )

@@ -1,0 +1,225 @@
+"""Emptying the dead-letter topic of a Kafka Connect sink: its records through frazil's pipeline, each once.
+
+The topic is read as a stream of its own on the same tables, stamped as `<stream>~connect`: the stamps hold how far each
+of its partitions was taken, so that a batch lands whole or not at all and is never taken twice.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.commit.decide import Need, Ranges
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.topic_reader import TopicReader
+from jobs.replay.connect.note import QueueNote
+from jobs.replay.connect.opening import as_stream, opened_queue
+from jobs.replay.connect.size import MAX_RECORDS, QueueSize
+from jobs.replay.connect.task import QueueCounts, QueueTask
+from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.landed import has_coordinates
+from jobs.replay.opening import replay_session
+from jobs.replay.result import Progress, Reason
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.stream.batch import BatchRunner
+from jobs.stream.opening import ensure_tables
+from jobs.stream.results import TaskResults
+from jobs.stream.session import OpenStream
+
+_RATE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueResult:
+    """What was taken from a topic of Connect's dead letters.
+
+    Attributes:
+        read: Records of the topic that were taken now.
+        landed: Those that are rows of the stream's table now.
+        dead: Those that are letters of frazil's now.
+        known: Those whose record stood in one of the tables already.
+        tombstones: Those without a value.
+        without_coordinates: Of `dead`, those whose headers do not say where they come from: they carry the topic's own
+            coordinates.
+        left: Those that the stream reads, or has just read, by itself: they come from its topics, from where its tables
+            are not complete yet.
+        earlier: Of `read`, those that a run before this one took, which was ended before its end. Of these, `known`
+            has also what was left to the stream.
+        dry_run: Nothing was taken: the others are what would become of them.
+        reasons: Of a dry run: why records would become letters, the most frequent first.
+    """
+
+    stream: str
+    topic: str
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+    known: int = 0
+    tombstones: int = 0
+    without_coordinates: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    dry_run: bool = False
+    reasons: tuple[Reason, ...] = ()
+    earlier: int = 0
+
+
+def take_queue(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    topic: str,
+    request: ReplayRequest,
+    *,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> QueueResult:
+    """Take what a topic of Connect's dead letters holds now and was not taken before.
+
+    Args:
+        request: Its correction and rate count; a selection has no meaning here.
+
+    Raises:
+        LeaseHeldError: A replay of the stream is at work.
+        FrazilError: The topic does not exist, is one that the stream reads, or the table cannot say what stands in it.
+    """
+    began = time.monotonic()
+    refuse_own_topic(spec, topic)
+    ensure_tables(spec, catalog)
+    corrected = request.correction.spec if request.correction else spec
+    refuse_unknown_rows(spec, catalog.load_table(spec.table.name))
+    taken = as_stream(corrected, topic)
+    with (
+        replay_session(spec, settings, catalog),
+        opened_queue(taken, spec, settings, catalog, topic) as (stream, kafka),
+        TopicReader(settings.kafka, "frazil-replay") as reader,
+    ):
+        task = QueueTask(spec, corrected, reader)
+        runner = _QueueRunner(stream, kafka, task)
+        note, newest = QueueNote(stream.folder.root), stream.anchor.newest
+        earlier = note.begin(topic, newest.totals if newest else Counts())
+        result = _run(runner, task.size, stream, spec, topic, request, began, earlier, on_progress)
+        newest = stream.anchor.newest
+        if earlier.read and newest and (both := note.since(topic, newest.totals)):
+            # Letters of a batch that was half committed were counted with its rows, by the run before.
+            counted = {name: getattr(both, name) for name in ("read", "landed", "dead", "tombstones")}
+            result = replace(result, **counted)
+        note.end()
+        return result
+
+
+def refuse_own_topic(spec: StreamSpec, topic: str) -> None:
+    """Check that the queue is no topic of the stream's own.
+
+    Raises:
+        FrazilError: It is.
+    """
+    if spec.source.reads(topic):
+        raise FrazilError(
+            f"stream {spec.stream}: topic {topic} is one that the stream reads itself: its records land anyway.",
+            fix="name the topic of errors.deadletterqueue.topic.name in the connector's configuration",
+        )
+
+
+def refuse_unknown_rows(spec: StreamSpec, sink: Table) -> None:
+    """Check that the table says which records its rows are of.
+
+    Raises:
+        FrazilError: It does not.
+    """
+    if not has_coordinates(sink):
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} has no _kafka columns, so nobody can tell which of the "
+            "queue's records stand in it already.",
+            fix="add the four _kafka columns to the table, or take the queue into a stream with a table of its own",
+        )
+
+
+def next_end(at: Positions, ends: Positions, most: int) -> dict[TopicPartition, int]:
+    """Where a batch of at most so many records ends that begins at `at`."""
+    end, room = dict(at), most
+    for partition, last in sorted(ends.items()):
+        count = min(room, max(0, last - at.get(partition, 0)))
+        end[partition] = at.get(partition, 0) + count
+        room -= count
+    return end
+
+
+def left_of(at: Positions, ends: Positions) -> int:
+    """How many records there are from `at` on."""
+    return sum(max(0, end - at.get(partition, 0)) for partition, end in ends.items())
+
+
+def _run(
+    runner: _QueueRunner,
+    size: QueueSize,
+    stream: OpenStream,
+    spec: StreamSpec,
+    topic: str,
+    request: ReplayRequest,
+    began: float,
+    earlier: QueueCounts,
+    on_progress: Callable[[Progress], None],
+) -> QueueResult:
+    ends = {p: end for p, end in stream.log.latest.items() if p.topic == topic}
+    at = dict(stream.begin.offsets)
+    total = left_of(at, ends)
+    rate = request.rate or (request.correction.spec if request.correction else spec).errors.replay.rate
+    most = MAX_RECORDS if rate is None else max(1, min(MAX_RECORDS, int(rate * _RATE_SECONDS)))
+    counts, batch, started = QueueCounts(), 0, time.monotonic()
+    while left_of(at, ends):
+        if rate is not None and counts.read:
+            time.sleep(max(0.0, counts.read / rate - (time.monotonic() - started)))
+        end = next_end(at, ends, min(most, size.most))
+        nothing: Any = None
+        runner.run(nothing, batch, end)
+        counts += runner.taken
+        at, batch = end, batch + 1
+        on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
+    seconds = time.monotonic() - began
+    return QueueResult(spec.stream, topic, *astuple(earlier + counts), seconds=seconds, earlier=earlier.read)
+
+
+def _wait(seconds: float) -> bool:
+    """A command has nobody who asks it for its end but by a signal, which ends it here as well."""
+    time.sleep(seconds)
+    return False
+
+
+class _QueueRunner(BatchRunner):
+    """Runs batches as a driver does, but for the tasks, which need no Spark."""
+
+    def __init__(self, stream: OpenStream, kafka: KafkaLog, task: QueueTask) -> None:
+        super().__init__(stream, kafka, _wait)
+        self.taken: QueueCounts = QueueCounts()
+        self._task: QueueTask = task
+
+    def run(self, frame: Any, batch: int, end: dict[TopicPartition, int]) -> Any:
+        self.taken = QueueCounts()
+        return super().run(frame, batch, end)
+
+    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
+        stream = self._stream
+        results, counts = self._task.run(
+            ranges,
+            stream.anchor.table,
+            stream.dead_letters.table,
+            {"sink": needs[stream.anchor.name], "letters": needs[stream.dead_letters.name]},
+            first_seen=datetime.now(UTC),
+            file_prefix=f"connect-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
+        )
+        # Tasks that run again see what the attempt before has landed.
+        self.taken = counts
+        return TaskResults(
+            {stream.anchor.name: results.rows, stream.dead_letters.name: results.letters}, results.tallies
+        )

@@ -1,0 +1,76 @@
+"""What a run that takes a queue notes of its beginning, so that the one after a kill tells of both."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from jobs.commit.stamp_parts import Counts
+from jobs.replay.connect.task import QueueCounts
+from jobs.state.files import replace_whole
+
+_FILE = "taking.json"
+
+
+class Taking(msgspec.Struct, frozen=True):
+    """The note.
+
+    Attributes:
+        topic: The queue.
+        totals: What all queues of the stream had come to when the run began, by the stamps.
+    """
+
+    topic: str
+    totals: Counts
+
+
+class QueueNote:
+    """The note of a stream's run that takes a queue; nothing is decided on it.
+
+    Args:
+        folder: Of the stream's queues.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: Path = folder / _FILE
+
+    def begin(self, topic: str, totals: Counts) -> QueueCounts:
+        """A run begins; returns what an earlier one of this queue committed that did not come to its end.
+
+        Args:
+            totals: By the stamps now, with what was left half done finished.
+        """
+        earlier = self.since(topic, totals)
+        if earlier is not None:
+            return earlier
+        replace_whole(self._file, msgspec.json.encode(Taking(topic, totals)))
+        return QueueCounts()
+
+    def since(self, topic: str, totals: Counts) -> QueueCounts | None:
+        """What was committed of a queue since the note was made; None without a note that tells.
+
+        The stream's table counts each record once, also one whose letter a later run committed.
+
+        Args:
+            totals: By the stamps now.
+        """
+        noted = self._read()
+        if noted is None or noted.topic != topic:
+            return None
+        done = totals - noted.totals
+        others = done.read - done.landed - done.dead - done.tombstones
+        # Less than there was: a table has been rolled back since.
+        if min(done.read, done.landed, done.dead, done.tombstones, others) < 0:
+            return None
+        return QueueCounts(done.read, done.landed, done.dead, others, done.tombstones)
+
+    def end(self) -> None:
+        """The run has come to its end."""
+        self._file.unlink(missing_ok=True)
+
+    def _read(self) -> Taking | None:
+        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode(self._file.read_bytes(), type=Taking)
+        return None

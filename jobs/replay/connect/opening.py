@@ -1,0 +1,170 @@
+"""Taking the dead-letter topic of a Kafka Connect sink over, as a stream of its own on the same tables."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit import accept
+from jobs.commit.errors import HalfCommittedError, HeadMovedError, OffsetsLostError, RolledBackError
+from jobs.commit.offsets import describe
+from jobs.commit.stamp_parts import Decision
+from jobs.commit.start import LogState
+from jobs.commit.target import Target
+from jobs.errors import FrazilError, StreamStopped
+from jobs.kafka.metadata import KafkaLog
+from jobs.spec.generation import generation
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.spec.source import Source
+from jobs.state.files import remove_durably
+from jobs.state.lease import Lease
+from jobs.state.paths import StreamFolder, stream_folder
+from jobs.stream.opening import decide_start
+from jobs.stream.session import OpenStream
+from jobs.stream.takeover import claim, former_stamps, recover
+
+
+def queue_id(stream: str) -> str:
+    """The id under which what comes from Connect's queues is stamped; no stream can have it."""
+    return f"{stream}~connect"
+
+
+def as_stream(spec: StreamSpec, topic: str) -> StreamSpec:
+    """The stream with the topic as its source: a queue holds what failed, so its failures stop nothing."""
+    return spec.model_copy(
+        update={
+            "stream": queue_id(spec.stream),
+            "source": Source(topics=(topic,)),
+            "errors": spec.errors.model_copy(update={"tolerance": "all", "stop_above": None}),
+        }
+    )
+
+
+def refuse_missing(log: LogState, topic: str, settings: Settings) -> None:
+    """Check that the topic exists.
+
+    Raises:
+        FrazilError: It does not.
+    """
+    if topic not in log.topics:
+        raise FrazilError(
+            f"topic {topic} does not exist at {settings.kafka.require_bootstrap()}.",
+            fix="name the topic of errors.deadletterqueue.topic.name in the connector's configuration",
+        )
+
+
+@contextlib.contextmanager
+def opened_queue(
+    taken: StreamSpec, spec: StreamSpec, settings: Settings, catalog: Catalog, topic: str
+) -> Iterator[tuple[OpenStream, KafkaLog]]:
+    """Hold a queue for the length of the block, with its targets claimed and what a crash left finished.
+
+    Args:
+        taken: See `as_stream`.
+
+    Raises:
+        StreamStopped: Going on would lose or double records.
+    """
+    kafka = KafkaLog(settings.kafka)
+    log = kafka.state(taken.source)
+    refuse_missing(log, topic, settings)
+    folder = _folder(settings, spec)
+    lease = Lease(folder.root, taken.stream, settings.lease_ttl.total_seconds())
+    targets = _targets(spec, catalog)
+    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
+    try:
+        for target in targets.values():
+            target.read()
+        stream = OpenStream(taken, settings, folder, lease, epoch, targets, log, generation(spec, settings))
+        claim(stream, kafka)
+        recover(stream, catalog)
+        stream.former = former_stamps(stream, catalog)
+        decide_start(stream, kafka)
+        yield stream, kafka
+    except OffsetsLostError as lost:
+        raise _told(lost, spec.stream, "its retention removed letters before they were taken") from None
+    except RolledBackError as rolled:
+        fix = f"`frazil letters {spec.stream} --after-rollback WHY`, then run this again: what is gone is taken again"
+        raise RolledBackError(rolled.message, fix=fix) from None
+    except HalfCommittedError as problem:
+        raise _half_taken(problem, spec) from None
+    except StreamStopped as stopped:
+        raise _told(stopped, spec.stream, "") from None
+    finally:
+        lease.release()
+
+
+def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> None:
+    """After a rollback of one of the stream's tables: have what it took out of them taken from the queues again.
+
+    Args:
+        note: Who decides, and why.
+    """
+    targets, folder = _targets(spec, catalog), _folder(settings, spec)
+    if not any(target.past().rolled_back for target in targets.values()):
+        return
+    lease = Lease(folder.root, queue_id(spec.stream), settings.lease_ttl.total_seconds())
+    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
+    try:
+        # What was about to be committed belongs to positions that are taken back.
+        for pending in folder.pending_records():
+            remove_durably(pending)
+        histories = {name: target.past() for name, target in targets.items()}
+        kept = [
+            past.stamped_ancestor.position if past.stamped_ancestor else {}
+            for past in histories.values()
+            if past.rolled_back
+        ]
+        # The one that was rolled back comes last, so that the stop stands until both are stamped.
+        for name, past in sorted(histories.items(), key=lambda each: each[1].rolled_back):
+            if past.newest is None:
+                continue
+            # Both go back: what stands in one of them still is known by its coordinates, and is not taken twice.
+            back = {p: min(at, *(each.get(p, 0) for each in kept)) for p, at in past.newest.position.items()}
+            decided = past.newest.decided(Decision("rollback_reland", removed=past.removed))
+            stamp = replace(decided, start=back, position=back, rows={})
+            targets[name].restamp(accept.signed(stamp, epoch, note))
+    except HeadMovedError:
+        raise FrazilError(
+            f"a table of stream {spec.stream} was committed to by somebody else at the same moment.",
+            fix="run the command again",
+        ) from None
+    finally:
+        lease.release()
+
+
+def _targets(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
+    name = queue_id(spec.stream)
+    return {table: Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table)}
+
+
+def _folder(settings: Settings, spec: StreamSpec) -> StreamFolder:
+    return StreamFolder(stream_folder(settings, spec.stream).root / "connect")
+
+
+def _half_taken(problem: HalfCommittedError, spec: StreamSpec) -> HalfCommittedError:
+    """Only as it was taken then can the rest of a batch be made again."""
+    half = problem.half
+    (queue, *_) = sorted({partition.topic for partition in half.ranges})
+    return HalfCommittedError(
+        f"stream {spec.stream}: the batch {describe(half.ranges)} of a queue is in {', '.join(half.have)} and not in "
+        f"{', '.join(half.lack)}, and its pending record is lost. The rest is made by taking that queue with the "
+        "stream's file and the correction as they were then.",
+        half,
+        fix=f"`frazil replay {spec.stream} --from-topic {queue}`, with the same --correction if there was one; "
+        "then run this again",
+    )
+
+
+def _told(problem: StreamStopped, stream: str, why: str) -> StreamStopped:
+    """What stops a queue has no answer by `frazil accept`, which is for streams."""
+    said = problem.message + (f" ({why})" if why else "")
+    return type(problem)(
+        said,
+        fix="restore what is missing; or mirror what the topic holds to a topic of another name, and take that one: "
+        f"what stands in the tables of {stream} is not landed twice",
+    )

@@ -1,0 +1,216 @@
+"""What is done with a batch of Connect's dead letters: read, decode, write data files, and count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.commit.decide import Need, Ranges
+from jobs.commit.offsets import TopicPartition
+from jobs.deadletter.masking import masked
+from jobs.deadletter.selection import NO_COORDINATES
+from jobs.deadletter.table import dead_letter_rows
+from jobs.formats.outcome import Failure
+from jobs.kafka.topic_reader import TopicReader
+from jobs.replay.connect.known import with_known
+from jobs.replay.connect.records import Lot, lot_of
+from jobs.replay.connect.size import QueueSize
+from jobs.replay.pipeline import REPLAY_STAGE, RecordPipeline
+from jobs.spec.mask import NO_MASK
+from jobs.spec.models import StreamSpec
+from jobs.task.plan import Tally
+from jobs.write.target_writer import TargetWriter
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """Records of a queue by what became of them; see `QueueResult`."""
+
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+    known: int = 0
+    tombstones: int = 0
+    without_coordinates: int = 0
+    left: int = 0
+
+    def __add__(self, other: QueueCounts) -> QueueCounts:
+        return QueueCounts(*(ours + theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(slots=True)
+class QueueResults:
+    """What was written for each target, and counted per partition of the queue."""
+
+    rows: list[DataFile] = field(default_factory=list)
+    letters: list[DataFile] = field(default_factory=list)
+    tallies: list[Tally] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What becomes of the records of a lot.
+
+    Attributes:
+        rows: Those that land, in the table's columns.
+        failures: Of those that become letters, by their places in the lot.
+    """
+
+    partition: TopicPartition
+    lot: Lot
+    rows: pa.RecordBatch
+    failures: list[Failure]
+    counts: QueueCounts
+
+
+class QueueTask:
+    """Takes batches of a queue.
+
+    Args:
+        spec: The stream, as its file has it.
+        corrected: With the correction, if there is one.
+        reader: Of the topic.
+
+    Attributes:
+        size: How many records the next ranges may have.
+    """
+
+    def __init__(self, spec: StreamSpec, corrected: StreamSpec, reader: TopicReader) -> None:
+        self._spec: StreamSpec = spec
+        self._corrected: StreamSpec = corrected
+        self._reader: TopicReader = reader
+        self.size: QueueSize = QueueSize()
+
+    def run(
+        self,
+        ranges: Ranges,
+        sink: Table,
+        letters: Table,
+        needs: Mapping[str, Need],
+        *,
+        first_seen: datetime,
+        file_prefix: str,
+    ) -> tuple[QueueResults, QueueCounts]:
+        """Read the ranges and write what lands and what does not; nothing is committed.
+
+        Args:
+            needs: Of `sink` and `letters`: what each has already.
+        """
+        rows_to = TargetWriter(sink.metadata, sink.io, file_prefix=file_prefix)
+        letters_to = TargetWriter(letters.metadata, letters.io, file_prefix=file_prefix)
+        results, counts = QueueResults(), QueueCounts()
+        try:
+            for lot in self.look(ranges, sink, letters, needs):
+                if lot.rows.num_rows:
+                    rows_to.add(lot.rows)
+                if lot.failures:
+                    letters_to.write(self._letters(lot.lot, lot.failures, first_seen))
+                results.tallies.append(_tally(lot))
+                counts += lot.counts
+            results.rows, results.letters = rows_to.close(), letters_to.close()
+        except BaseException:
+            rows_to.abort()
+            letters_to.abort()
+            raise
+        return results, counts
+
+    def look(
+        self, ranges: Ranges, sink: Table, letters: Table, needs: Mapping[str, Need] | None = None
+    ) -> Iterator[Looked]:
+        """Read the ranges, and tell what becomes of their records; nothing is written.
+
+        Args:
+            needs: Of `sink` and `letters`: what each has already; without it, nothing of the ranges.
+        """
+        pipeline = RecordPipeline(self._corrected, sink)
+        quote = self._spec.errors.mask == NO_MASK
+        read = [
+            (partition, lot_of(messages, quote=quote))
+            for partition, range_ in sorted(ranges.items())
+            if range_.end > range_.start
+            for messages in self._reader.read(partition, range_)
+        ]
+        records = [lot.records for _, lot in read]
+        self.size.learn(sum(each.num_rows for each in records), sum(each.nbytes for each in records))
+        for partition, lot, known, left in with_known(read, self._spec, sink, letters):
+            tried = pipeline.take(lot.records)
+            refused = known | lot.lacking
+            lands = ~refused[tried.positions] & _wanted(needs, "sink", partition, lot.queue[tried.positions])
+            empty = set(tried.tombstones)
+            failures = [each for each in tried.failures if not refused[each.row]]
+            failures += [_lacking(int(row)) for row in np.flatnonzero(lot.lacking & ~known) if row not in empty]
+            failures = [
+                _with_reason(each, lot.reasons[each.row])
+                for each in failures
+                if _wanted(needs, "letters", partition, lot.queue[[each.row]])[0]
+            ]
+            counts = QueueCounts(
+                read=lot.records.num_rows,
+                landed=int(lands.sum()),
+                dead=len(failures),
+                known=int((known & ~left).sum()),
+                tombstones=int((~known[tried.tombstones]).sum()),
+                without_coordinates=sum(failure.error_class == NO_COORDINATES for failure in failures),
+                left=int(left.sum()),
+            )
+            yield Looked(partition, lot, tried.rows.filter(pa.array(lands)), failures, counts)
+
+    def _letters(self, lot: Lot, failures: list[Failure], first_seen: datetime) -> pa.RecordBatch:
+        failures = sorted(failures, key=lambda failure: failure.row)
+        failed = lot.records.take(pa.array([failure.row for failure in failures]))
+        failures = [replace(failure, row=row) for row, failure in enumerate(failures)]
+        parts: list[str | None] = []
+        if self._spec.errors.mask != NO_MASK:
+            hidden = masked(failed, failures, self._spec.errors.mask, self._spec.declared)
+            failed, failures, parts = hidden.records, hidden.failures, hidden.parts
+        rows = dead_letter_rows(
+            failed,
+            failures,
+            stream=self._spec.stream,
+            config_hash=self._corrected.config_hash,
+            batch_id=0,
+            epoch=0,
+            first_seen=first_seen,
+        )
+        # They number the batches of the stream's own driver, which the topic of the letters follows.
+        for name in ("batch_id", "epoch"):
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, name, pa.nulls(rows.num_rows, pa.int64()))
+        if any(parts):
+            rows = rows.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string()))
+        return rows
+
+
+def _lacking(row: int) -> Failure:
+    message = "the headers do not say which record it was: it stands at the coordinates that it has in the queue"
+    return Failure(row, REPLAY_STAGE, NO_COORDINATES, message, None)
+
+
+def _with_reason(failure: Failure, reason: str | None) -> Failure:
+    return failure if reason is None else replace(failure, message=f"{failure.message} (Kafka Connect: {reason})")
+
+
+def _tally(looked: Looked) -> Tally:
+    counts = looked.counts
+    tally = Tally(looked.partition.topic, looked.partition.partition, read=counts.read)
+    tally.landed, tally.dead, tally.tombstones = counts.landed, counts.dead, counts.tombstones
+    tally.letters = tally.dead
+    return tally
+
+
+def _wanted(
+    needs: Mapping[str, Need] | None, target: str, partition: TopicPartition, offsets: np.ndarray
+) -> np.ndarray:
+    """Which records of a partition of the queue a target lacks."""
+    if needs is None:
+        return np.ones(len(offsets), dtype=bool)
+    need = needs[target]
+    if partition in need.skip:
+        return np.zeros(len(offsets), dtype=bool)
+    return offsets >= need.floors.get(partition, 0)

@@ -1,0 +1,141 @@
+"""Taking the replays of a stream over: the lease, the claims on both tables, and what stands in the way."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.commit.errors import RolledBackError
+from jobs.commit.history import history
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.deadletter.table_upkeep import ensure_life_columns
+from jobs.errors import FrazilError
+from jobs.replay.return_note import ReturnNote, return_notes
+from jobs.replay.session import BATCHES, ReplaySession, landed_batches, replay_folder, replay_id
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import Lease, LeaseHeldError
+from jobs.state.paths import StreamFolder
+from jobs.steps import step
+
+
+@contextlib.contextmanager
+def replay_session(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, *, recover: bool = True, returning: bool = False
+) -> Iterator[ReplaySession]:
+    """Hold the replays of a stream for the length of the block. The stream itself may run.
+
+    Args:
+        recover: Whether what earlier replays left is finished first; not if an operator settles it.
+        returning: Whether the caller finishes what a return of letters to a topic left, which takes Kafka.
+
+    Raises:
+        LeaseHeldError: Another replay of the stream is at work.
+        StreamStopped: A table is not the one that was there, or was rolled back.
+    """
+    folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
+    lease = Lease(folder.root, name, settings.lease_ttl.total_seconds())
+    refuse_if_replayed(lease, spec.stream)
+    if not returning:
+        refuse_unfinished_return(folder, spec.stream)
+    ensure_life_columns(catalog, spec.dead_letter_table)
+    sink, letters = (Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table))
+    epoch = lease.acquire(above=max(sink.greatest_epoch(), letters.greatest_epoch()))
+    try:
+        session = ReplaySession(spec, folder, lease, epoch, sink, letters)
+        step("replay_before_claim")
+        for target in (sink, letters):
+            _claim(session, target)
+        step("replay_after_claims")
+        if recover:
+            session.recover()
+        yield session
+    finally:
+        lease.release()
+
+
+def is_at_rest(spec: StreamSpec, settings: Settings, sink: Table, letters: Table) -> bool:
+    """Whether no replay is at work, and none has left what the next one has to finish, or to refuse.
+
+    Args:
+        sink: The stream's table.
+        letters: Its dead letters.
+    """
+    folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
+    held = Lease(folder.root, name, settings.lease_ttl.total_seconds()).read()
+    if (held and held.held()) or folder.pending_records():
+        return False
+    if any(history(table.metadata, name).rolled_back for table in (sink, letters)):
+        return False
+    return landed_batches(sink, spec.stream) <= landed_batches(letters, spec.stream)
+
+
+def refuse_if_replayed(lease: Lease, stream: str) -> None:
+    """Say who replays the stream's letters, if anybody does.
+
+    Raises:
+        LeaseHeldError: Another process does.
+    """
+    held = lease.read()
+    if held and held.held():
+        raise LeaseHeldError(
+            f"stream {stream}: its letters are being replayed by process {held.pid} on {held.host}.",
+            fix=f"wait for it to end, or stop process {held.pid} and run this again",
+        )
+
+
+def _claim(session: ReplaySession, target: Target) -> None:
+    """Take a table over for this replay, also after a rollback: what it took out is found by the rows themselves."""
+
+    def make(newest: Stamp | None) -> Stamp:
+        if newest is not None:
+            return newest.claimed(session.epoch)
+        at = {BATCHES: 0}
+        return Stamp(target.stream, "claim", -1, session.epoch, session.spec.config_hash, start=at, position=at)
+
+    try:
+        target.claim(session.epoch, make)
+    except RolledBackError:
+        what = "landed" if target is session.sink else "said of letters"
+        raise RolledBackError(
+            f"stream {session.spec.stream}: table {target.name} was rolled back, and what a replay {what} since is no "
+            "longer in it. Nothing was changed.",
+            fix=f"`frazil letters {session.spec.stream} --after-rollback WHY`, which sets every letter to what the "
+            "table's rows say; where the stream itself has stopped, answer it first (`frazil accept`)",
+        ) from None
+
+
+def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:
+    """Letters that went back to a topic, and do not know it yet, must not be taken for others.
+
+    Args:
+        folder: Of the stream's replays.
+
+    Raises:
+        FrazilError: There may be some.
+    """
+    note = next(iter(return_notes(folder)), None)
+    if note is not None:
+        topic = ReturnNote.read(note).topic
+        raise FrazilError(
+            f"stream {stream}: an earlier `frazil replay {stream} --to-topic {topic}` was interrupted within a batch.",
+            fix=f"finish it first: frazil replay {stream} --to-topic {topic}",
+        )
+
+
+def refuse_unfinished_queue(folder: Path, stream: str, topic: str | None = None) -> None:
+    """A batch of a Connect queue that is half committed may hold records that letters are of.
+
+    Raises:
+        FrazilError: There is one.
+    """
+    if any((folder / "connect").glob("pending-*.json")):
+        raise FrazilError(
+            f"stream {stream}: an earlier `frazil replay {stream} --from-topic` was interrupted within a batch.",
+            fix=f"finish it first: frazil replay {stream} --from-topic {topic or 'TOPIC'}",
+        )

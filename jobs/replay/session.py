@@ -1,0 +1,233 @@
+"""Holding a stream's replays: one at a time, what an earlier one left finished first, and one batch committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.history import history, stamps_along_main
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.pending import Pending, PendingTarget
+from jobs.commit.stamp_parts import Counts, Part
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Outcome, Seen, Target
+from jobs.errors import StreamStopped
+from jobs.replay.changes import with_snapshot
+from jobs.replay.landed import has_coordinates
+from jobs.replay.lifecycle import CHANGE_ARROW, change_life
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.files import remove_durably, write_durably
+from jobs.state.lease import Lease
+from jobs.state.paths import StreamFolder, stream_folder
+from jobs.steps import step
+
+log = logging.getLogger(__name__)
+
+# The batches of a replay are numbered where a stream has the offsets of a partition: batch n is the range [n, n + 1).
+BATCHES = TopicPartition("replay", 0)
+
+
+class LostRecordError(StreamStopped):
+    """A replay's rows stand in a table that does not say which letters they are of."""
+
+
+def replay_id(stream: str) -> str:
+    """The id under which replays of a stream stamp its tables; no stream can have it."""
+    return f"{stream}~replay"
+
+
+def replay_folder(settings: Settings, stream: str) -> StreamFolder:
+    """Where the lease and the pending record of a stream's replays are."""
+    return StreamFolder(stream_folder(settings, stream).root / "replay")
+
+
+def landed_batches(table: Table, stream: str) -> int:
+    """How many batches of a stream's replays a table knows: its own, or the dead letters those whose life is told."""
+    newest = history(table.metadata, replay_id(stream)).newest
+    return newest.position.get(BATCHES, 0) if newest else 0
+
+
+@dataclass(slots=True)
+class ReplaySession:
+    """A replay that may commit: the lease is held, both tables are claimed, nothing is left half done.
+
+    Attributes:
+        snapshot: Of the stream's table, with the rows of the batch that was landed last.
+    """
+
+    spec: StreamSpec
+    folder: StreamFolder
+    lease: Lease
+    epoch: int
+    sink: Target
+    letters: Target
+    snapshot: int | None = None
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the next batch."""
+        return self.sink.newest.position.get(BATCHES, 0) if self.sink.newest else 0
+
+    def land(self, config: str, files: Sequence[DataFile], seen: Seen, changes: pa.Table, counts: Counts) -> bool:
+        """Commit one batch: its rows, then the life of its letters.
+
+        Args:
+            config: The hash of the configuration that made the rows.
+            files: For the stream's table; none if no letter of the batch succeeded.
+            seen: The table as the files were written for it.
+            changes: See `change_life`; letters that are replayed get the snapshot's id here.
+            counts: Letters by what became of them.
+
+        Returns:
+            False if the table changed so that the files no longer fit; nothing is committed and the files are gone.
+
+        Raises:
+            FencedError: Another replay has taken over; nothing more is committed from here.
+        """
+        if not files:
+            self.lease.verify()
+            change_life(self.letters, changes, epoch=self.epoch)
+            return True
+        stamp = self._stamp(config, counts)
+        batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
+        planned = PendingTarget({BATCHES: stamp.batch}, stamp, tuple(files), seen)
+        note, beside = self.folder.pending(self.epoch), _letters_file(self.folder, self.epoch, stamp.batch)
+        self.lease.verify()
+        _write_letters(beside, changes)
+        write_durably(note, Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()}))
+        step("replay_before_commit")
+        self.lease.verify()
+        outcome = self.sink.commit(stamp, files, seen=seen, batch=batch, position=planned.position)
+        if outcome is Outcome.RUN_AGAIN:
+            self._give_up(note, beside, planned)
+            return False
+        step("replay_after_commit")
+        self._finish(stamp, changes, note, beside)
+        return True
+
+    def _stamp(self, config: str, counts: Counts) -> Stamp:
+        number = self.next_batch
+        return Stamp(
+            self.sink.stream,
+            "batch",
+            number,
+            self.epoch,
+            config,
+            start={BATCHES: number},
+            position={BATCHES: number + 1},
+            rows={self.sink.name: counts.landed},
+            counts=counts,
+            targets={self.sink.name: self.sink.uuid, self.letters.name: self.letters.uuid},
+            parts={BATCHES: Part(number, counts)},
+        )
+
+    def _metadata(self) -> TableMetadata:
+        return self.sink.table.metadata
+
+    def _finish(self, stamp: Stamp, changes: pa.Table, note: Path, beside: Path) -> None:
+        self.snapshot = self._snapshot_of(stamp)
+        change_life(
+            self.letters, with_snapshot(changes, self.snapshot), epoch=self.epoch, stamp=_on_letters(stamp, self.epoch)
+        )
+        step("replay_after_life")
+        remove_durably(note)
+        beside.unlink(missing_ok=True)
+
+    def _snapshot_of(self, stamp: Stamp) -> int | None:
+        """The snapshot that holds the batch; None if it has expired or was never committed."""
+        for snapshot_id, found in stamps_along_main(self._metadata(), self.sink.stream):
+            if found.kind == "batch" and (found.batch, found.epoch) == (stamp.batch, stamp.epoch):
+                return snapshot_id
+        return None
+
+    def _give_up(self, note: Path, beside: Path, planned: PendingTarget) -> None:
+        for file in planned.files:
+            try:
+                self.sink.table.io.delete(file.file_path)
+            except OSError as problem:
+                log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
+        remove_durably(note)
+        beside.unlink(missing_ok=True)
+
+    def recover(self) -> None:
+        """Finish what earlier replays left: a batch that landed becomes known to its letters, another is dropped.
+
+        Nobody can commit for them any more, since both tables are claimed.
+        """
+        for note in self.folder.pending_records():
+            step("replay_before_recovery")
+            pending = Pending.decode(note.read_bytes(), {self.sink.name: self._metadata()})
+            planned = pending.targets[self.sink.name]
+            stamp = planned.stamp
+            beside = _letters_file(self.folder, stamp.epoch, stamp.batch)
+            if self._snapshot_of(stamp) is not None and beside.is_file():
+                log.info(
+                    "stream %s: batch %d of a replay has landed; its letters learn it", self.spec.stream, stamp.batch
+                )
+                self._finish(stamp, pq.read_table(beside), note, beside)
+            elif self._never_landed(stamp):
+                self._give_up(note, beside, planned)
+            else:
+                # Its snapshot has expired: its files may be the table's, and its letters are told by their rows.
+                remove_durably(note)
+                beside.unlink(missing_ok=True)
+        for left in self.folder.root.glob("letters-*.parquet"):
+            left.unlink(missing_ok=True)
+        self._settle_unknown()
+
+    def _never_landed(self, stamp: Stamp) -> bool:
+        if self.next_batch <= stamp.batch:
+            return True
+        others = (found for _, found in stamps_along_main(self._metadata(), self.sink.stream))
+        return any(found.kind == "batch" and found.batch == stamp.batch for found in others) and (
+            self._snapshot_of(stamp) is None
+        )
+
+    def settle_lost(self) -> None:
+        """Let the letters' table stand where the stream's table does, whatever the life of its letters."""
+        at = {BATCHES: self.next_batch}
+        stamp = Stamp(
+            self.sink.stream, "batch", self.next_batch, self.epoch, self.spec.config_hash, start=at, position=at
+        )
+        change_life(self.letters, CHANGE_ARROW.empty_table(), epoch=self.epoch, stamp=stamp)
+
+    def _settle_unknown(self) -> None:
+        """A pending record that is lost does no harm where rows say what they are of."""
+        known = self.letters.newest.position.get(BATCHES, 0) if self.letters.newest else 0
+        if known >= self.next_batch:
+            return
+        if has_coordinates(self.sink.table):
+            self.settle_lost()
+            return
+        raise LostRecordError(
+            f"stream {self.spec.stream}: batch {known} of a replay is in {self.sink.name}, its letters do not know it, "
+            f"its pending record is lost, and the table has no _kafka columns to tell which letters they are. Nothing "
+            "was changed.",
+            fix=f'find the rows by the snapshot with `"batch":{known}` of {self.sink.stream} in its summary, dismiss '
+            f"their letters with `frazil letters {self.spec.stream} --dismiss 'has landed' …`, then "
+            f"`frazil letters {self.spec.stream} --settle-lost 'their letters are dismissed'`",
+        )
+
+
+def _on_letters(stamp: Stamp, epoch: int) -> Stamp:
+    """The batch's stamp as the dead letters carry it: that their life is known up to it."""
+    return Stamp(stamp.stream, "batch", stamp.batch, epoch, stamp.config, start=stamp.start, position=stamp.position)
+
+
+def _letters_file(folder: StreamFolder, epoch: int, batch: int) -> Path:
+    return folder.root / f"letters-{epoch:08d}-{batch:08d}.parquet"
+
+
+def _write_letters(path: Path, changes: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(changes, sink, compression="zstd")
+    write_durably(path, sink.getvalue().to_pybytes())

@@ -1,0 +1,160 @@
+"""What people decide about letters: set them aside, make them new again, settle what a rollback or a loss left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.errors import HeadMovedError
+from jobs.commit.offsets import pointwise_max
+from jobs.commit.target import Target
+from jobs.deadletter.letters import UnreadableLettersError, letters_of
+from jobs.deadletter.selection import Selection
+from jobs.deadletter.table import STATES
+from jobs.errors import FrazilError
+from jobs.replay.connect.opening import reland_queue
+from jobs.replay.dry_run import MAX_BYTES, MAX_LETTERS
+from jobs.replay.landed import has_coordinates, standing
+from jobs.replay.lifecycle import CHANGE_ARROW, change_life
+from jobs.replay.opening import replay_session
+from jobs.replay.return_note import is_returned
+from jobs.replay.session import BATCHES, replay_folder, replay_id
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A person's decision about letters.
+
+    Attributes:
+        state: What they become: `dismissed`, or `new` again with no attempt counted.
+        by: Who.
+        note: Why.
+    """
+
+    state: Literal["dismissed", "new"]
+    by: str
+    note: str
+
+
+def change_letters(spec: StreamSpec, settings: Settings, catalog: Catalog, selection: Selection, change: Change) -> int:
+    """Set the state of the selected letters; those that are replayed stay so.
+
+    Returns:
+        How many changed.
+
+    Raises:
+        LeaseHeldError: A replay of the stream is at work.
+        UnreadableLettersError: A data file of theirs cannot be read.
+    """
+    with replay_session(spec, settings, catalog) as session:
+        session.letters.read()
+        changed = 0
+        for letters in _letters(session.letters, spec.stream, selection):
+            changed += change_life(session.letters, _changes(letters, change), epoch=session.epoch)
+        return changed
+
+
+def settle(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> int:
+    """Let replays go on after a record was lost whose letters an operator has looked after; returns 0."""
+    with replay_session(spec, settings, catalog, recover=False) as session:
+        session.settle_lost()
+    return 0
+
+
+def set_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, note: str) -> int:
+    """Set every letter to what the stream's table says after it, or the dead letters, was rolled back.
+
+    A letter that is replayed and whose row is gone becomes new, unless it went back to a topic; one whose row stands is
+    replayed.
+
+    Returns:
+        How many letters changed.
+
+    Raises:
+        FrazilError: The table's rows do not say where they come from.
+    """
+    name = replay_id(spec.stream)
+    sink, letters = (Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table))
+    if not has_coordinates(sink.table):
+        raise FrazilError(
+            f"stream {spec.stream}: table {sink.name} has no _kafka columns to tell which letters have landed.",
+            fix=f"`frazil letters {spec.stream} --dismiss WHY` or `--restore WHY` for the letters in question",
+        )
+    _stand_again(spec, settings, (sink, letters))
+    reland_queue(spec, settings, catalog, f"{by}: {note}")
+    with replay_session(spec, settings, catalog) as session:
+        session.letters.read()
+        changed = 0
+        for batch in _letters(session.letters, spec.stream, Selection(states=STATES)):
+            there = standing(session.sink.table, batch)
+            known = np.array([state == "replayed" for state in batch.column("state").to_pylist()], dtype=bool)
+            # What went back to a topic has no row to be looked for.
+            gone = np.array([is_returned(said) for said in batch.column("note").to_pylist()], dtype=bool)
+            back = batch.filter(pa.array(known & ~there & ~gone))
+            come = batch.filter(pa.array(~known & there))
+            changed += change_life(
+                session.letters, _changes(back, Change("new", by, note)), epoch=session.epoch, undo=True
+            )
+            changed += change_life(
+                session.letters, _changes(come, Change("new", by, note), "replayed"), epoch=session.epoch
+            )
+        return changed
+
+
+def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]) -> None:
+    """Stamp the tables with where they stood before they were rolled back, so that no batch number comes twice."""
+    folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
+    lease = Lease(folder.root, name, settings.lease_ttl.total_seconds())
+    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets))
+    try:
+        pasts = [target.past() for target in targets]
+        stands = pointwise_max(past.newest.position for past in pasts if past.newest)
+        for target, past in zip(targets, pasts, strict=True):
+            if not past.rolled_back or past.newest is None:
+                continue
+            at = {BATCHES: stands.get(BATCHES, 0)}
+            try:
+                target.restamp(replace(past.newest.claimed(epoch), start=at, position=at))
+            except HeadMovedError:
+                raise FrazilError(
+                    f"table {target.name} was committed to by somebody else at the same moment.",
+                    fix="run the command again",
+                ) from None
+    finally:
+        lease.release()
+
+
+def _letters(target: Target, stream: str, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def unreadable(problem: UnreadableLettersError, rows: int) -> None:
+        raise problem
+
+    return letters_of(target.table, stream, selection, most=MAX_LETTERS, most_bytes=MAX_BYTES, on_unreadable=unreadable)
+
+
+def _changes(letters: pa.RecordBatch, change: Change, state: str | None = None) -> pa.Table:
+    """The life of letters after a decision: what replays said of them stays, but for the attempts of new ones."""
+    count = letters.num_rows
+    state = state or change.state
+    told: dict[str, Any] = {name: letters.column(name) for name in CHANGE_ARROW.names}
+    told |= {
+        "state": [state] * count,
+        "state_at": [datetime.now(UTC)] * count,
+        "changed_by": [change.by] * count,
+        "note": [change.note] * count,
+    }
+    if state == "new":
+        told |= {"attempts": [0] * count, "replay_snapshot_id": [None] * count}
+    columns = {
+        f.name: told[f.name] if isinstance(told[f.name], pa.Array) else pa.array(told[f.name], f.type)
+        for f in CHANGE_ARROW
+    }
+    return pa.table(columns, schema=CHANGE_ARROW)

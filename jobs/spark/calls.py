@@ -1,0 +1,53 @@
+"""Long calls into the JVM that Ctrl-C, SIGTERM and Dagster's Terminate may end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from jobs.system.signals import deferred_signals
+
+T = TypeVar("T")
+
+_GRACE_SECONDS = 10.0
+_AGAIN_SECONDS = 0.25
+
+
+def interruptible(call: Callable[[], T], cancel: Callable[[], object], grace_seconds: float = _GRACE_SECONDS) -> T:
+    """The result of a call, which is made in a thread of its own while this one waits.
+
+    Python runs the handlers of signals in the main thread. One that raises in the middle of py4j's conversation with
+    the JVM may be swallowed there, and the next call then takes the answer to this one for its own. Where the main
+    thread only waits, a signal ends the wait, and nothing else.
+
+    Args:
+        call: Converses with the JVM, for as long as it likes.
+        cancel: Asks the JVM to give up what `call` waits for; called until it has.
+        grace_seconds: How long `call` may take to end after that; it is left behind then.
+
+    Raises:
+        BaseException: What `call` raised, or what ended the wait.
+    """
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as problem:
+            answer.set_exception(problem)
+
+    try:
+        threading.Thread(target=ask, name="jvm call", daemon=True).start()
+        return answer.result()
+    except BaseException:
+        deadline = time.monotonic() + grace_seconds
+        # What was to be given up may only begin now.
+        while not answer.done() and time.monotonic() < deadline:
+            with deferred_signals(), contextlib.suppress(Exception):
+                cancel()
+            wait([answer], _AGAIN_SECONDS)
+        raise

@@ -1,0 +1,92 @@
+"""A Spark session that starts in a thread of its own, while its caller imports, opens tables and decides."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from jobs.spark.end import end_spark
+from jobs.system.signals import deferred_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_START_SECONDS = 60.0
+_WORKERS_SECONDS = 10.0
+
+
+class SessionStart:
+    """A session to come; two cores then start in about the time of the longer half.
+
+    The thread also has Spark's Python workers started, which the first batch would otherwise wait for.
+
+    Args:
+        make: Starts the session.
+        prepare: Called before, on the caller's thread, as the environment belongs to it.
+    """
+
+    def __init__(self, make: Callable[[], SparkSession], prepare: Callable[[], None] = lambda: None) -> None:
+        self._make: Callable[[], SparkSession] = make
+        self._prepare: Callable[[], None] = prepare
+        self._session: Future[SparkSession] | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> Future[SparkSession]:
+        """Start it, unless it is under way; returns at once."""
+        if self._session is None:
+            self._prepare()
+            session: Future[SparkSession] = Future()
+            thread = threading.Thread(target=self._start, args=(session,), name="spark-start", daemon=True)
+            thread.start()
+            self._session, self._thread = session, thread
+        return self._session
+
+    def get(self) -> SparkSession:
+        """The session, as soon as it is there.
+
+        Raises:
+            Exception: What its start raised; who asks again has it tried again.
+        """
+        session = self.begin()
+        try:
+            return session.result()
+        except BaseException:
+            if session.done():
+                self._session = None
+            raise
+
+    def end(self) -> None:
+        """End the session and its JVM, also one that is only starting; without one, nothing."""
+        if self._thread is None:
+            return
+        with deferred_signals():
+            # What is left alone while it starts, JVM or workers, would start all the same.
+            if self._session is not None:
+                with contextlib.suppress(TimeoutError):
+                    self._session.exception(_START_SECONDS)
+            self._thread.join(_WORKERS_SECONDS)
+            end_spark()
+
+    def _start(self, session: Future[SparkSession]) -> None:
+        try:
+            started = self._make()
+        except BaseException as problem:
+            # A JVM without a context: the next start has one of its own. Whatever happens, who waits is told.
+            with contextlib.suppress(Exception):
+                end_spark()
+            session.set_exception(problem)
+            return
+        session.set_result(started)
+        context = started.sparkContext
+        if str(context.master).startswith("local"):
+            # What keeps them from starting keeps the first batch from it, too, and is told there.
+            with contextlib.suppress(Exception):
+                cores = context.defaultParallelism
+                context.parallelize(range(cores), cores).foreachPartition(_nothing)
+
+
+def _nothing(values: Iterable[int]) -> None:
+    pass

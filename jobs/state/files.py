@@ -1,0 +1,87 @@
+"""Small files that must survive a crash whole, for this user alone: written beside, synced, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+
+from jobs.system.private import private_folder, private_opener
+
+
+def write_durably(path: Path, content: bytes, *, shared: bool = False) -> None:
+    """Replace `path` by `content`, so that a reader sees the old or the new, and the new survives a power cut.
+
+    Args:
+        shared: Others may read it, as far as the umask lets them.
+    """
+    if shared:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    put_in_place(staged_durably(path, content, shared=shared), path)
+
+
+def staged_durably(path: Path, content: bytes, *, shared: bool = False) -> Path:
+    """Write `content` beside `path`, under a name that nobody looks for; what fails here leaves nothing behind."""
+    private_folder(path.parent)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with open(beside, "wb", opener=None if shared else private_opener) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return beside
+
+
+def put_in_place(staged: Path, path: Path) -> None:
+    """Give what `staged_durably` wrote its name. Where this fails, others may have seen it under that name already."""
+    try:
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def replace_whole(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`, so that a reader sees the old or the new; for what need not survive a power cut."""
+    private_folder(path.parent)
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with open(beside, "wb", opener=private_opener) as file:
+            file.write(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def create_durably(path: Path, content: bytes) -> bool:
+    """Make `path` with `content`, whole and at once, unless it is there; returns whether this call made it."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write_durably(beside, content)
+        os.link(beside, path)
+    except FileExistsError:
+        return False
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def remove_durably(path: Path) -> None:
+    """Remove `path`, if it is there, so that it stays removed after a power cut."""
+    path.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some file systems cannot sync a folder; the file itself is synced either way.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,294 @@
+"""One driver per stream: a lease, taken by making the next epoch's document in a store.
+
+The lease keeps two live drivers apart and makes a take-over quick. It is not what makes commits safe: a driver that
+slept through a take-over is refused by the claims in the tables, whatever its clock says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
+from jobs.errors import FrazilError
+from jobs.state.lease_record import LeaseRecord
+from jobs.state.lease_store import LeaseFolder, LeaseStore
+from jobs.system.boot import boot_clock, boot_id
+from jobs.system.processes import start_time
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 1.0
+# How long giving it back waits for a store that does not answer.
+_RELEASE_SECONDS = 10.0
+
+
+class LeaseHeldError(FrazilError):
+    """Another driver runs this stream.
+
+    Attributes:
+        ours: It is this very process, which could not give its lease back when it closed the stream.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, ours: bool = False) -> None:
+        super().__init__(message, fix=fix)
+        self.ours: bool = ours
+
+
+class Lease:
+    """The lease of one stream.
+
+    A holder renews it from a thread of its own. One that has not managed to for longer than its time to live has lost
+    it for good, even if nobody took it meanwhile: others could have, and may be about to.
+
+    Args:
+        store: Where the stream's leases are; a path is the stream's state folder.
+        stream: The stream's id.
+        ttl_seconds: How long a holder that does not renew keeps it, on the clock that suspend does not stop.
+        on_lost: Called once when a held lease turns out to be lost, from the thread that noticed.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore | Path,
+        stream: str,
+        ttl_seconds: float,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.epoch: int = 0
+        self.on_lost: Callable[[], None] = on_lost
+        self._store: LeaseStore = LeaseFolder(store) if isinstance(store, Path) else store
+        self._stream: str = stream
+        self._ttl: float = ttl_seconds
+        self._targets: dict[str, str] = {}
+        self._renewed: float = 0.0
+        self._held: bool = False
+        self._given_back: bool = False
+        self._loss: FencedError | None = None
+        self._writing: threading.Lock = threading.Lock()
+        self._losing: threading.Lock = threading.Lock()
+        self._stop: threading.Event = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def read(self) -> LeaseRecord | None:
+        """The lease as it stands, or None if nobody ever held it.
+
+        One that was written under a clock ahead of ours counts as renewed when this host first saw it like that.
+
+        Raises:
+            FrazilError: What is there is no lease that this version can read.
+        """
+        found = self._store.newest()
+        if found is None:
+            return None
+        epoch, content = found
+        try:
+            record = msgspec.json.decode(content, type=LeaseRecord)
+            return record.seen_for(self._store.unchanged_for(epoch, content)) if record.ahead else record
+        except msgspec.DecodeError as problem:
+            raise FrazilError(
+                f"stream {self._stream}: {self._store.place(epoch)} is no lease: {problem}.",
+                fix=f"if no driver of the stream runs, remove {self._store.place(epoch)}",
+            ) from None
+
+    @property
+    def lost(self) -> FencedError | None:
+        """Why the lease that this driver took is its own no more, given back included; None while held, and before.
+
+        It asks the clock and not the store, so it answers also while the disk is stuck.
+        """
+        if self._given_back:
+            return LeaseLostError(self._stream, self.epoch, "this driver has given its lease back")
+        if self._loss is None and self._held and self._age() > self._ttl:
+            return LeaseExpiredError(self._stream, self.epoch, self._age(), self._ttl)
+        return self._loss
+
+    def acquire(self, above: int) -> int:
+        """Take the lease with an epoch greater than `above` and than every earlier one, and keep renewing it.
+
+        Returns:
+            The epoch.
+
+        Raises:
+            LeaseHeldError: A live driver holds it.
+        """
+        while True:
+            current = self.refuse_if_held()
+            self.epoch = 1 + max(above, current.epoch if current else 0)
+            self._targets = dict(current.targets) if current else {}
+            renewed = boot_clock()
+            # One that slept before this step may make an epoch that others have taken and tidied up since.
+            if self._store.create(self.epoch, self._encoded(renewed)) and self._is_newest():
+                break
+        self._renewed, self._loss, self._held, self._given_back = renewed, None, True, False
+        self._store.remove_below(self.epoch)
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
+        self._thread.start()
+        return self.epoch
+
+    def refuse_if_held(self) -> LeaseRecord | None:
+        """Say who runs the stream, if anybody does; returns the lease as it stands.
+
+        A lease that was written under a clock ahead of ours is watched first, for as long as it may go unrenewed.
+
+        Raises:
+            LeaseHeldError: A live driver holds it.
+        """
+        current = self._watched() or self.read()
+        if current and current.held():
+            raise LeaseHeldError(
+                f"stream {self._stream} is run by process {current.pid} on {current.host} (epoch {current.epoch}).",
+                fix=f"wait for it to end, or stop process {current.pid} and run this again",
+                ours=current.is_of_this_process(),
+            )
+        return current
+
+    def _watched(self) -> LeaseRecord | None:
+        """A lease of a clock that is ahead, once it has been renewed, or has not been for its time to live."""
+        first = self._store.newest()
+        with contextlib.suppress(msgspec.DecodeError):
+            record = msgspec.json.decode(first[1], type=LeaseRecord) if first else None
+            if first is None or record is None or not record.ahead or record.released:
+                return None
+            seen = self._store.unchanged_for(*first)
+            log.warning(
+                "stream %s: the lease of process %d on %s was written under a clock that is ahead of this host's by "
+                "%.0f s; whether it is renewed is seen within %.0f s",
+                *(self._stream, record.pid, record.host, record.renewed_wall - time.time()),
+                max(0.0, record.ttl_seconds - seen),
+            )
+            while self._store.newest() == first and self._store.unchanged_for(*first) <= record.ttl_seconds:
+                time.sleep(min(_POLL_SECONDS, record.ttl_seconds / 10))
+            return self.read()
+        return None
+
+    def verify(self) -> None:
+        """Raise unless the lease is still this driver's; renews it.
+
+        Raises:
+            FencedError: Another driver took it, it ran out, it was given back, or it is gone.
+            OSError: The store cannot be reached, and the lease has not run out yet.
+        """
+        # Another thread may be stuck in a write: what it holds up is lost when the lease runs out, not when it returns.
+        if not self._writing.acquire(timeout=max(_POLL_SECONDS, self._ttl - self._age() if self._held else 0.0)):
+            raise self._lose(LeaseExpiredError(self._stream, self.epoch, self._age(), self._ttl))
+        try:
+            problem = self._renew()
+        finally:
+            self._writing.release()
+        if problem:
+            raise self._lose(problem)
+
+    def remember(self, targets: Mapping[str, str]) -> None:
+        """Note the table uuids of the stream's targets, if the lease is still this driver's."""
+        with self._writing:
+            problem = self._renew(targets)
+        if problem:
+            self._lose(problem)
+
+    def release(self) -> None:
+        """Give the lease back, if it is still this driver's; it is free at once, also if it had run out.
+
+        A store that cannot be written now is no error: the lease then runs out, or counts no more with its process.
+        """
+        self._stop.set()
+        if self._thread:
+            self._thread.join(_RELEASE_SECONDS)
+        if self._writing.acquire(timeout=_RELEASE_SECONDS):
+            try:
+                if self._held and self._is_newest():
+                    self._store.replace(self.epoch, self._encoded(boot_clock(), released=True))
+            except OSError as problem:
+                log.warning("stream %s: the lease could not be given back: %s", self._stream, problem)
+            finally:
+                self._writing.release()
+        self._given_back = self._held
+        self._held = False
+
+    def _renew(self, targets: Mapping[str, str] | None = None) -> FencedError | None:
+        """Write the lease anew, or say why it is no longer this driver's; called by one thread at a time."""
+        if not self._held:
+            return LeaseLostError(self._stream, self.epoch, "this driver holds no lease, or has given it back")
+        now = boot_clock()
+        try:
+            if problem := self._taken() or self.lost:
+                return problem
+            self._targets = dict(targets) if targets is not None else self._targets
+            self._store.replace(self.epoch, self._encoded(now))
+            # It may have run out before the write was through, and others may have seen that.
+            if problem := self.lost and (self._taken() or self.lost):
+                return problem
+        except OSError:
+            if lost := self.lost:
+                return lost
+            raise
+        self._renewed = now
+        return None
+
+    def _taken(self) -> FencedError | None:
+        newest = self._store.newest()
+        if newest and newest[0] > self.epoch:
+            return FencedError(self._stream, self.epoch, newest[0], "the lease")
+        if newest is None or newest[0] < self.epoch:
+            return LeaseLostError(self._stream, self.epoch, f"its lease {self._store.place(self.epoch)} is gone")
+        return None
+
+    def _lose(self, problem: FencedError) -> FencedError:
+        with self._losing:
+            first = self._held and self._loss is None
+            if first:
+                self._loss = problem
+        if first:
+            self.on_lost()
+        return self._loss or problem
+
+    def _age(self) -> float:
+        return boot_clock() - self._renewed
+
+    def _is_newest(self) -> bool:
+        newest = self._store.newest()
+        return newest is not None and newest[0] == self.epoch
+
+    def _encoded(self, renewed: float, *, released: bool = False) -> bytes:
+        pid = os.getpid()
+        record = LeaseRecord(
+            stream=self._stream,
+            epoch=self.epoch,
+            host=socket.gethostname(),
+            boot=boot_id(),
+            pid=pid,
+            started=str(start_time(pid)),
+            renewed=renewed,
+            renewed_wall=time.time(),
+            ttl_seconds=self._ttl,
+            released=released,
+            targets=self._targets,
+        )
+        return msgspec.json.encode(record)
+
+    def _renew_for_ever(self) -> None:
+        failing = False
+        # Waiting stops while the host sleeps, the lease's clock does not: so look often, and renew when it is time.
+        while not self._stop.wait(min(self._ttl / 3, _POLL_SECONDS)):
+            if self._age() < self._ttl / 3 and self.lost is None:
+                continue
+            try:
+                self.verify()
+                failing = False
+            except FencedError as problem:
+                log.warning("%s", problem.message)
+                return
+            except OSError as problem:
+                # A full or unreachable disk: try again until the lease runs out; the commit verifies for itself.
+                if not failing:
+                    log.warning("stream %s: the lease could not be renewed: %s", self._stream, problem)
+                failing = True

@@ -1,0 +1,82 @@
+"""The time through which a stream is complete: what a batch may say of records that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.task.plan import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The ends of the logs at a time: what came later came behind them.
+
+    Attributes:
+        at_ms: Before they were asked for, milliseconds since 1970.
+        watermarks: The ends of all that was there, records of open transactions included.
+    """
+
+    at_ms: int
+    watermarks: Positions
+
+    def reached(self, position: Positions) -> bool:
+        """Whether all that was there is read or known not to count, of every partition that it knows."""
+        return all(position.get(p, end) >= end for p, end in self.watermarks.items())
+
+
+def valid_through(
+    end: Positions, now: Sighting, tallies: Sequence[Tally], before_ms: int | None, earlier: Sighting | None = None
+) -> int | None:
+    """The time through which the stream is complete: every record that was in its topics by then is in its tables.
+
+    Per partition, the latest of these holds:
+
+    - now, if it was read to the end of all that is there. Behind the end of what is decided there may be records of
+      open transactions, which come later and are not of later;
+    - the time of an earlier look, if it was read past the end that the log had then;
+    - the time of its newest record, if the broker set it when it took the record: then no later record is older. A time
+      that a producer sets says nothing of other records;
+    - what was said before.
+
+    The stream is as complete as its least complete partition, and never less than it was.
+
+    Args:
+        end: The next offsets after the batch.
+        now: The ends of the logs after the tasks had read.
+        tallies: Of the batch.
+        before_ms: What was said before.
+        earlier: The ends of the logs at an earlier time.
+
+    Returns:
+        Milliseconds since 1970, UTC, or None if nothing can be said.
+    """
+    appended: dict[TopicPartition, int] = {}
+    for tally in tallies:
+        partition = TopicPartition(tally.topic, tally.partition)
+        if tally.appended_ms is not None:
+            appended[partition] = max(tally.appended_ms, appended.get(partition, 0))
+    through = [_partition_through(partition, at, now, appended, before_ms, earlier) for partition, at in end.items()]
+    known = [each for each in through if each is not None]
+    if not known or len(known) < len(through):
+        return before_ms
+    return max(min(known), before_ms or 0)
+
+
+def _partition_through(
+    partition: TopicPartition,
+    at: int,
+    now: Sighting,
+    appended: Mapping[TopicPartition, int],
+    before_ms: int | None,
+    earlier: Sighting | None,
+) -> int | None:
+    if at >= now.watermarks.get(partition, at):
+        return now.at_ms
+    times = [] if before_ms is None else [before_ms]
+    if earlier and at >= earlier.watermarks.get(partition, at + 1):
+        times.append(min(earlier.at_ms, now.at_ms))
+    if partition in appended:
+        times.append(min(appended[partition], now.at_ms))
+    return max(times, default=None)

@@ -1,0 +1,172 @@
+"""Draining a stream: land everything its topics hold when it starts, then end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jobs.catalog import connect_catalog
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.stream.opening import decide_start, opened
+from jobs.stream.outbox_thread import LettersState, publishing_letters
+from jobs.stream.query import StreamQuery
+from jobs.stream.results import BatchDone
+from jobs.stream.retry import RAISED
+from jobs.stream.session import OpenStream
+from jobs.stream.unknown_fields import UnknownFieldsNote
+from jobs.system.full_disk import is_full
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Drained:
+    """What a drain did.
+
+    Attributes:
+        counts: Records of this drain.
+        batches: The batches that committed something, in order.
+        positions: Where the stream stands.
+        lag: Records per partition that came after the drain had begun.
+        undecided: Records per partition of transactions that were open, behind those.
+        seconds: From the start of the query to its end.
+        refusals: Commits that were refused because somebody else committed first.
+        letters: How it stands with the topic of the dead letters; None without one.
+    """
+
+    stream: str
+    epoch: int
+    counts: Counts = field(default_factory=Counts)
+    batches: list[BatchDone] = field(default_factory=list)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    lag: dict[TopicPartition, int] = field(default_factory=dict)
+    undecided: dict[TopicPartition, int] = field(default_factory=dict)
+    snapshot_id: int | None = None
+    dead_letter_snapshot_id: int | None = None
+    valid_through_ms: int | None = None
+    seconds: float = 0.0
+    refusals: int = 0
+    retired: tuple[str, ...] = ()
+    letters: LettersState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a drain is.
+
+    Attributes:
+        total: Records between the stream's position and the log's end when it began.
+    """
+
+    batch: BatchDone
+    counts: Counts
+    total: int
+
+
+def drain(
+    spec: StreamSpec,
+    settings: Settings,
+    get_spark: Callable[[], SparkSession],
+    *,
+    on_open: Callable[[OpenStream, int], None] = lambda stream, total: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Drained:
+    """Land everything that the stream's topics hold now, exactly once, and return.
+
+    Args:
+        spec: The stream.
+        settings: Where things are.
+        get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
+        on_open: Told the opened stream and how many records wait.
+        on_progress: Told after every batch.
+
+    Raises:
+        FrazilError: What stands in the way, and the next command.
+    """
+    kafka = KafkaLog(settings.kafka)
+    with connect_catalog(settings) as catalog, opened(spec, settings, catalog, kafka) as stream:
+        total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
+        on_open(stream, total)
+        result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
+        result.undecided = stream.log.undecided()
+        with publishing_letters(stream, settings) as letters:
+            unknown = UnknownFieldsNote(stream.folder.root, spec.config_hash)
+
+            def landed(done: BatchDone) -> None:
+                unknown.add(done.counts.landed, done.unknown_fields, time.time())
+                if letters and done.letters:
+                    letters.told()
+                if done.counts.read:
+                    on_progress(Progress(done, result.counts, total))
+
+            if total:
+                _run_queries(stream, kafka, get_spark(), result, landed)
+            if letters:
+                result.letters = letters.finish(settings.kafka.request_timeout.total_seconds())
+        result.positions = dict(stream.begin.offsets) | result.positions
+        result.snapshot_id = stream.anchor.snapshot_id
+        result.dead_letter_snapshot_id = stream.dead_letters.snapshot_id
+        result.refusals = sum(target.refusals for target in stream.targets.values())
+        newest = stream.anchor.newest
+        result.valid_through_ms = newest.valid_through_ms if newest else None
+        return result
+
+
+def _run_queries(
+    stream: OpenStream,
+    kafka: KafkaLog,
+    spark: SparkSession,
+    result: Drained,
+    on_landed: Callable[[BatchDone], None],
+) -> None:
+    """Run the query; when topics change under it, look again where to begin, and begin again."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    def landed(done: BatchDone, end: dict[TopicPartition, int]) -> None:
+        result.positions = end
+        if done.counts.read:
+            result.counts += done.counts
+            result.lag, result.undecided = done.lag, done.undecided
+            result.batches.append(done)
+        on_landed(done)
+
+    started = time.monotonic()
+    while True:
+        before = len(result.batches)
+        try:
+            StreamQuery(stream, kafka, drain=True, on_batch=landed).run(spark)
+            break
+        except (PySparkException, Py4JError) as problem:
+            if is_full(problem):
+                raise
+            begin = stream.begin
+            # The topics' own state says more than the query's error: lost offsets and lost topics stop here.
+            decide_start(stream, kafka)
+            if len(result.batches) == before and stream.begin == begin:
+                raise FrazilError(
+                    f"stream {stream.spec.stream}: the Spark query failed: {first_lines(problem)}",
+                    fix=f"look at the Spark log, then `frazil run {stream.spec.stream}`",
+                ) from problem
+            log.warning("stream %s: begins again after %s", stream.spec.stream, first_lines(problem))
+    result.seconds = time.monotonic() - started
+
+
+def first_lines(problem: BaseException, limit: int = 600) -> str:
+    """What Spark says of a failure at first: no stack traces, and of a task only what it raised."""
+    text = str(problem).split("JVM stacktrace")[0].strip()
+    before, trace, below = text.partition("Traceback (most recent call last):")
+    if trace and (raised := [match[0].strip() for match in RAISED.finditer(below)]):
+        text = f"{before.strip()} {raised[-1]}".strip()
+    return text[:limit] + ("…" if len(text) > limit else "")

@@ -1,0 +1,80 @@
+"""Seeing whether a driver's JVM answers and the tasks of a batch work, while its main thread waits for both."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from jobs.stream.progress import WorkLog
+from jobs.system.cpu import grandchildren_cpu_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVERY_SECONDS = 10.0
+# Workers that only wait for their next task use nothing; one that waits for Kafka uses more of a core than this.
+_AT_WORK = 0.003
+
+
+class JvmWatch:
+    """Asks the JVM every ten seconds, in a thread of its own, which hangs where the JVM does.
+
+    What comes of it stands in the work log: a question that is not answered, and when the Python workers, in which
+    tasks run, were last seen to use the processor. They are seen only if they run on this host.
+
+    Args:
+        work: Told.
+        ask: Asks the JVM something that costs nothing.
+        local: Whether tasks run on this host.
+        every_seconds: Between two questions.
+    """
+
+    def __init__(
+        self, work: WorkLog, ask: Callable[[], object], *, local: bool, every_seconds: float = EVERY_SECONDS
+    ) -> None:
+        self._work: WorkLog = work
+        self._ask: Callable[[], object] = ask
+        self._local: bool = local
+        self._every: float = every_seconds
+        self._used: float | None = None
+        self._looked: float = time.monotonic()
+        self._stop: threading.Event = threading.Event()
+        self._thread: threading.Thread = threading.Thread(target=self._watch, name="jvm watch", daemon=True)
+
+    @classmethod
+    def of(cls, session: SparkSession, work: WorkLog) -> Self:
+        """The watch of a session's JVM."""
+        context = session.sparkContext
+        jvm: Any = context._jvm
+        return cls(work, lambda: jvm.System.nanoTime(), local=str(context.master).startswith("local"))
+
+    def start(self) -> Self:
+        """Begin to watch."""
+        self._thread.start()
+        return self
+
+    def end(self) -> None:
+        """Watch no longer; not waited for, since it may hang in a question."""
+        self._stop.set()
+        self._work.jvm_answered()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._every):
+            self._look_at_work()
+            self._work.jvm_asked(time.time())
+            # A JVM that is gone refuses at once: that is noticed elsewhere, and is no silence.
+            with contextlib.suppress(Exception):
+                self._ask()
+            self._work.jvm_answered()
+
+    def _look_at_work(self) -> None:
+        now, used = time.monotonic(), grandchildren_cpu_seconds() if self._local else None
+        if used is None:
+            return
+        before, seconds = self._used, now - self._looked
+        self._used, self._looked = used, now
+        if before is None or abs(used - before) > _AT_WORK * seconds:
+            self._work.got_on(time.time())

@@ -1,0 +1,119 @@
+"""Looking up how far the log goes beyond the stream's position, while a driver runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.start import LogState
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.stream.heartbeat_thread import Beater
+
+log = logging.getLogger(__name__)
+
+_LAG_SECONDS = 10.0
+
+
+@dataclass
+class _Query:
+    """What a query knows, and what was seen since it began.
+
+    Attributes:
+        reads: The topics that it reads.
+        under: The leader epochs under which it began.
+        there: Topics that there are.
+        leaders: The leader epochs of now.
+    """
+
+    reads: frozenset[str] = frozenset()
+    under: Mapping[TopicPartition, int] = field(default_factory=dict)
+    there: frozenset[str] = frozenset()
+    leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class LagWatch:
+    """Asks Kafka every ten seconds, in a thread of its own, so that a Kafka that is slow delays nothing.
+
+    Args:
+        spec: The stream.
+        settings: Where Kafka is.
+        beater: Knows the position, and is told the lag.
+        hanging_seconds: A transaction that holds a partition up for longer is told of.
+    """
+
+    def __init__(
+        self, spec: StreamSpec, settings: Settings, beater: Beater, hanging_seconds: float = HANGING_SECONDS
+    ) -> None:
+        self._spec: StreamSpec = spec
+        self._query: _Query = _Query()
+        self._bootstrap: str = settings.kafka.require_bootstrap()
+        self._kafka: KafkaLog = KafkaLog(settings.kafka)
+        self._beater: Beater = beater
+        self._open: OpenTransactions = OpenTransactions()
+        self._hanging_seconds: float = hanging_seconds
+        self._stop: threading.Event = threading.Event()
+        self._thread: threading.Thread = threading.Thread(target=self._watch, name="lag", daemon=True)
+
+    def follow(self, reads: LogState) -> None:
+        """A query begins, on the topics as they are now."""
+        self._query = _Query(frozenset(reads.topics), dict(reads.leader_epochs))
+
+    @property
+    def outdated(self) -> bool:
+        """Whether there is more to know than the query knows.
+
+        A topic that the spec names and the query does not read has appeared; or a partition has another leader, who
+        may lack what was read, also where there is nothing new to read.
+        """
+        query = self._query
+        moved = any(query.under.get(p, epoch) != epoch for p, epoch in query.leaders.items())
+        return moved or bool(query.there - query.reads)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # Not waited for: it may be in the middle of a question to a broker that is away.
+        self._stop.set()
+
+    def _watch(self) -> None:
+        told: str | None = None
+        while True:
+            try:
+                self._look()
+                told = None
+            except FrazilError as problem:
+                if problem.message != told:
+                    told = problem.message
+                    log.warning("the lag is not known: %s", told)
+            if self._stop.wait(_LAG_SECONDS):
+                return
+
+    def _look(self) -> None:
+        # A query that begins meanwhile may know more than this look finds: it is told to the query of now only.
+        source, query = self._spec.source, self._query
+        if source.topics is None or not query.reads.issuperset(source.topics):
+            query.there = frozenset(self._kafka.topics(source))
+        now = time.time()
+        ends = self._kafka.ends(self._beater.work.position())
+        query.leaders = ends.leader_epochs
+        self._open.look(ends, now)
+        if not self._stop.is_set():
+            self._beater.work.lag(ends.latest, now, ends.undecided(), self._open.oldest())
+        for partition in self._open.hanging(now, self._hanging_seconds):
+            log.warning(
+                "topic %s, partition %d: %d records have waited for %.0f s behind a transaction that nobody ends.\n"
+                "  Next: %s",
+                *(partition.topic, partition.partition, ends.undecided()[partition]),
+                *(now - self._open.since[partition], find_hanging(partition, self._bootstrap)),
+            )

@@ -1,0 +1,177 @@
+"""The process that runs one stream for as long as it is wanted: `python -m jobs.stream.main`.
+
+It is started detached by a control action and belongs to nobody: no web server, daemon or run has to live for it. It
+takes its configuration from the state folder, where the launch put it, and does what `control.json` says between
+batches. Its heartbeat says how it is, and its last beat how it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Literal
+
+from jobs.commit.errors import FencedError, ToleranceError
+from jobs.errors import FrazilError, StreamStopped
+from jobs.redaction import RedactingFormatter, redacted
+from jobs.spark.log import spark_log_option
+from jobs.spark.session import prepare_environment, start_session
+from jobs.spark.start import SessionStart
+from jobs.spec.errors import letter_secrets
+from jobs.spec.generation import generation
+from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, load_settings
+from jobs.state.lease import Lease, LeaseHeldError
+from jobs.state.paths import stream_folder
+from jobs.steps import step
+from jobs.stream.control_reader import Wishes
+from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
+from jobs.supervise.heartbeat import LastError, State
+from jobs.supervise.keeper import Keeping, policy_of
+from jobs.supervise.launches import SPEC_FILE
+from jobs.system.private import keep_private
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.stream.runner import StreamRunner
+
+log = logging.getLogger(__name__)
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_FENCED = 3
+EXIT_TERMINATED = 128 + signal.SIGTERM
+_EXITS: dict[State, int] = {
+    "stopped": EXIT_DONE,
+    "finished": EXIT_DONE,
+    "failed": EXIT_FAILED,
+    "fenced": EXIT_FENCED,
+    "terminated": EXIT_TERMINATED,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a stream until it is asked to end, or fails; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.stream.main", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the deployment's folder")
+    parser.add_argument("--settings", type=Path, help="the settings file, if it is not frazil.yaml in the home folder")
+    parser.add_argument("--stream", required=True)
+    parser.add_argument("--attempt", type=int, required=True, help="the number of the launch")
+    given = parser.parse_args(arguments)
+    try:
+        settings = load_settings(given.settings, home=given.home)
+        keep_private(settings.state)
+        folder = stream_folder(settings, given.stream).root
+        handler = start_logging(folder, settings)
+        spec = load_stream(folder / SPEC_FILE)
+        secrets = tuple(letter_secrets(spec.errors))
+        handler.setFormatter(RedactingFormatter(settings, also=secrets))
+    except FrazilError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return EXIT_FAILED
+    wishes = Wishes(folder, given.attempt)
+    _listen(wishes)
+    keeping = Keeping(folder, spec.stream, given.attempt, _arguments(given), policy_of(spec.restart))
+
+    def on_beat() -> None:
+        cap_output(driver_output(folder))
+        keeping.ensure()
+
+    with Beater(folder, spec.stream, generation(spec, settings), given.attempt, driver_log(folder), on_beat) as beater:
+        keeping.ensure()
+        log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
+        wishes.superseded = lambda: beater.superseded
+        spark = SessionStart(lambda: _session(spec, settings), lambda: prepare_environment(settings))
+
+        def runner() -> StreamRunner:
+            if wishes.now() == "run" and not _is_held(folder, spec, settings):
+                spark.begin()
+            # Imported here: while the JVM starts, this process imports PyIceberg and opens the tables.
+            from jobs.stream.runner import StreamRunner
+
+            return StreamRunner(spec, settings, beater, wishes, spark.get)
+
+        try:
+            state, error = _run(runner, wishes, lambda text: redacted(settings, text, secrets))
+            step("before_last_word")
+            beater.change(state=state, error=error)
+        finally:
+            spark.end()
+    return _EXITS[beater.state]
+
+
+def _arguments(given: argparse.Namespace) -> list[str]:
+    """What started this process, but for the attempt."""
+    settings = ["--settings", str(given.settings)] if given.settings else []
+    return ["--home", str(given.home), *settings, "--stream", given.stream]
+
+
+def _is_held(folder: Path, spec: StreamSpec, settings: Settings) -> bool:
+    """Whether another driver seems to have the stream; a start of Spark would be in vain."""
+    with contextlib.suppress(FrazilError, OSError):
+        lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds()).read()
+        return lease is not None and lease.held()
+    return False
+
+
+def _session(spec: StreamSpec, settings: Settings) -> SparkSession:
+    log_option = spark_log_option(spark_log(stream_folder(settings, spec.stream).root), FILE_BYTES, FILES)
+    return start_session(settings, f"frazil {spec.stream}", java_options=log_option, conf={"spark.ui.port": "0"})
+
+
+def _run(
+    make: Callable[[], StreamRunner], wishes: Wishes, words: Callable[[str], str]
+) -> tuple[State, LastError | None]:
+    """Run the stream; returns the last word, in words without secrets."""
+    try:
+        runner = make()
+        runner.run()
+    except (FencedError, LeaseHeldError) as problem:
+        log.warning("%s", problem)
+        return "fenced", _last_error(problem, "error", words)
+    except StreamStopped as problem:
+        log.error("%s", problem)
+        return "failed", _last_error(problem, "operator", words)
+    except FrazilError as problem:
+        log.error("%s", problem)
+        return "failed", _last_error(problem, "error", words)
+    except Exception as problem:
+        trace = words(traceback.format_exc())
+        log.error("an error that nobody expected:\n%s", trace)
+        said = words(f"{type(problem).__name__}: {problem}")
+        return "failed", LastError(said, "error", time.time(), "read the driver's log", trace)
+    if runner.finished:
+        return "finished", None
+    return ("terminated" if wishes.signalled else "stopped"), None
+
+
+def _last_error(problem: FrazilError, kind: Literal["operator", "error"], words: Callable[[str], str]) -> LastError:
+    question = isinstance(problem, StreamStopped) and not isinstance(problem, ToleranceError)
+    fix = words(problem.fix) if problem.fix else None
+    return LastError(words(problem.message), kind, time.time(), fix, question=question)
+
+
+def _listen(wishes: Wishes) -> None:
+    """SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is none of its business."""
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        wishes.signalled = True
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, asked)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

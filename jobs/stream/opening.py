@@ -1,0 +1,231 @@
+"""Opening a stream: take the lease, claim the targets, finish what a crash left, and decide where to begin."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.decide import half_committed, of_known_topics, restart_positions, target_positions
+from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
+from jobs.commit.history import history
+from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.retired import returned
+from jobs.commit.start import LogState, refuse_untellable, starting_point
+from jobs.commit.target import Target, gone, recreated
+from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.deadletter.table_upkeep import ensure_life_columns
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.schema.table_schema import disagreements, iceberg_schema
+from jobs.spec.generation import generation
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import EMBEDDED_FOLDER, Settings
+from jobs.state.lease import Lease
+from jobs.state.paths import stream_folder
+from jobs.steps import step
+from jobs.stream.continuity import departed
+from jobs.stream.previous_targets import refuse_passing_over
+from jobs.stream.session import OpenStream
+from jobs.stream.takeover import claim, forget_retired, former_stamps, recover
+from jobs.system.full_disk import full_disk_named, refuse_if_full
+from jobs.write.locations import local_folder, state_in_the_way, state_under
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.write.table_remaking import as_made, differs, is_as_made, remade
+
+log = logging.getLogger(__name__)
+
+
+class TopicsAwaitedError(FrazilError):
+    """None of the topics that the spec names is there yet: the stream has read nothing of them so far."""
+
+
+@contextlib.contextmanager
+def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog) -> Iterator[OpenStream]:
+    """Hold the stream's lease for the length of the block, with its targets claimed and recovered.
+
+    Raises:
+        LeaseHeldError: Another driver runs it.
+        StreamStopped: Going on would lose or double records; the message says what an operator can do.
+    """
+    state = kafka.state(spec.source)
+    _require_topics(spec, state, catalog)
+    with (
+        full_disk_named(spec.stream, lambda: _written_to(settings, catalog, spec)),
+        _held(spec, settings, catalog, kafka, state) as stream,
+    ):
+        yield stream
+
+
+@contextlib.contextmanager
+def _held(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState
+) -> Iterator[OpenStream]:
+    folder = stream_folder(settings, spec.stream)
+    lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
+    known = lease.read()
+    lease.refuse_if_held()
+    remembered = known.targets if known else {}
+    refuse_passing_over(spec, catalog, kafka, state, remembered)
+    targets = _targets(spec, settings, catalog, remembered)
+    read = targets[spec.table.name].newest
+    refuse_untellable(spec.stream, state, read.topics if read else ())
+    step("before_lease")
+    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
+    try:
+        stream = OpenStream(spec, settings, folder, lease, epoch, targets, state, generation(spec, settings))
+        claim(stream, kafka)
+        lease.remember({name: target.uuid for name, target in targets.items()})
+        recover(stream, catalog)
+        stream.former = former_stamps(stream, catalog)
+        decide_start(stream, kafka)
+        yield stream
+        step("before_release")
+    except LeaseExpiredError:
+        # It cannot be renewed where there is no room, and is taken again when there is.
+        refuse_if_full(spec.stream, folder.root)
+        raise
+    finally:
+        lease.release()
+
+
+def _written_to(settings: Settings, catalog: Catalog, spec: StreamSpec) -> Iterator[Path]:
+    """The local folders that a driver of the stream writes to."""
+    yield settings.state
+    yield settings.home / EMBEDDED_FOLDER
+    for name in (spec.table.name, spec.dead_letter_table):
+        with contextlib.suppress(Exception):
+            if folder := local_folder(catalog.load_table(name).location()):
+                yield folder
+
+
+def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
+    """Look at Kafka and the stamps, and set where reading begins; called again when the topics change under a query."""
+    spec = stream.spec
+    stream.log, newest = kafka.state(spec.source), stream.anchor.newest
+    forget_retired(stream)
+    stamps = {name: target.newest for name, target in stream.targets.items()}
+    refuse_untellable(spec.stream, stream.log, newest.topics if newest else ())
+    half = half_committed(of_known_topics(stream.former | stamps, spec.table.name), spec.table.name)
+    subscribed = spec.source.reads
+    dropped = sorted({p.topic for p in half.ranges if not subscribed(p.topic)}) if half else []
+    if half and (half.config != spec.config_hash or dropped):
+        changed = f"the configuration has changed since ({half.config} then, {spec.config_hash} now)"
+        raise HalfCommittedError(
+            f"stream {spec.stream}: the batch {describe(half.ranges)} is in {', '.join(half.have)} and not in "
+            f"{', '.join(half.lack)}, its pending record is lost, and "
+            + (f"the file no longer names {', '.join(dropped)}." if dropped else f"{changed}."),
+            half,
+            fix=f"put the stream's file back to what it was, run `frazil run {spec.stream}` once, then change it",
+        )
+    positions = target_positions(stamps, spec.table.name)
+    known = restart_positions(positions)
+    _refuse_half_seen(stream, known, kafka)
+    stream.begin = starting_point(
+        spec.stream,
+        known,
+        newest,
+        stream.log,
+        known,
+        subscribed,
+        pointwise_max(target.position for target in stamps.values() if target),
+        departed(newest, stream.log, kafka),
+    )
+    for topic in stream.begin.retired:
+        log.info("stream %s: topic %s was read to its end and is gone; it is retired", spec.stream, topic)
+    if back := sorted({p.topic for p in returned(newest.retired, stream.log.topics)} if newest else ()):
+        log.warning("stream %s: %s had been called unknown, and goes on where it stood", spec.stream, ", ".join(back))
+    stream.positions = {
+        name: {p: offset for p, offset in at.items() if p in stream.begin.offsets} for name, at in positions.items()
+    }
+
+
+def _refuse_half_seen(stream: OpenStream, known: Positions, kafka: KafkaLog) -> None:
+    """A topic that the list of topics lacks may still be there: its retirement would mean to land it again later."""
+    missing = {partition.topic for partition in known} - set(stream.log.topics)
+    still_there = kafka.identities(sorted(topic for topic in missing if stream.spec.source.reads(topic)))
+    if still_there:
+        raise FrazilError(
+            f"stream {stream.spec.stream}: Kafka lists no topic {', '.join(still_there)}, but knows it when asked.",
+            fix="check that the user may describe the topic, and run this again",
+        )
+
+
+def _require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None:
+    missing = [topic for topic in spec.source.topics or () if topic not in state.topics]
+    if not missing or len(missing) < len(spec.source.topics or ()):
+        return
+    fix = f"create the topic, or correct source.topics in streams/{spec.stream}.yaml"
+    if _has_read(spec, missing, catalog):
+        raise FrazilError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist any more.", fix=fix)
+    raise TopicsAwaitedError(f"stream {spec.stream}: topic {', '.join(missing)} does not exist.", fix=fix)
+
+
+def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool:
+    """Whether the stream's stamps know one of these topics."""
+    if not catalog.table_exists(spec.table.name):
+        return False
+    newest = history(catalog.load_table(spec.table.name).metadata, spec.stream).newest
+    return newest is not None and any(partition.topic in topics for partition in newest.position)
+
+
+def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
+    """Create the stream's tables if they are not there, and see that they hold what the spec declares.
+
+    A table of the stream without rows, as frazil made it, is made as the spec declares now.
+
+    Raises:
+        FrazilError: They cannot; the message names each column.
+    """
+    properties = create_table_properties(spec.table.properties) | as_made(spec.stream)
+    schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
+    partitions = partition_spec(spec.table.partition_by, schema)
+    table = ensure_table(catalog, spec.table.name, schema, partitions, properties)
+    if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
+        table = remade(table, spec.stream, schema, partitions)
+    ensure_table(
+        catalog,
+        spec.dead_letter_table,
+        DEAD_LETTER_SCHEMA,
+        partition_spec(DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA),
+        create_table_properties({}),
+    )
+    ensure_life_columns(catalog, spec.dead_letter_table)
+    differences = disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns)
+    if differences:
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
+            + "; ".join(differences),
+            fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table",
+        )
+
+
+def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered: dict[str, str]) -> dict[str, Target]:
+    """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
+    for name in (spec.table.name, spec.dead_letter_table):
+        if name in remembered and not catalog.table_exists(name):
+            raise gone(spec.stream, name)
+    ensure_tables(spec, catalog)
+    targets = {name: Target(catalog, name, spec.stream) for name in (spec.table.name, spec.dead_letter_table)}
+    for target in targets.values():
+        target.read()
+        if state_under(target.table.location(), settings.state):
+            problem = state_in_the_way(settings.state, f"table {target.name}")
+            raise FrazilError(f"stream {spec.stream}: {problem.message}.", fix=problem.fix)
+    anchor = targets[spec.table.name].newest
+    identities = remembered | (dict(anchor.targets) if anchor else {})
+    for name, target in targets.items():
+        if name in identities and identities[name] != target.uuid:
+            raise recreated(spec.stream, name, identities[name], target.uuid)
+    others = [name for name, target in targets.items() if target.newest and target.newest.start]
+    if anchor is None and others:
+        raise TargetRecreatedError(
+            f"stream {spec.stream}: table {spec.table.name} has never received anything of the stream, but "
+            f"{', '.join(others)} has, so it is not the table that the stream wrote before.",
+            fix="put the former table back, or give the stream another id and other dead letters to begin anew",
+        )
+    return targets

@@ -1,0 +1,50 @@
+"""A stream whose file names other tables than the ones it has landed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.errors import GapError
+from jobs.commit.history import history
+from jobs.commit.offsets import OffsetRange, describe, pointwise_max, spark_offsets
+from jobs.commit.stamps import Stamp
+from jobs.commit.start import LogState
+from jobs.kafka.metadata import KafkaLog
+from jobs.spec.models import StreamSpec
+
+
+def refuse_passing_over(
+    spec: StreamSpec, catalog: Catalog, kafka: KafkaLog, state: LogState, remembered: dict[str, str]
+) -> None:
+    """Refuse a file that names other tables while `source.start`, which counts again for them, lies ahead.
+
+    Args:
+        remembered: The tables that the stream wrote last, by the lease.
+
+    Raises:
+        GapError: With the records that would be passed over.
+    """
+
+    def newest(names: Iterable[str]) -> dict[str, Stamp]:
+        loaded = {name: catalog.load_table(name).metadata for name in names if catalog.table_exists(name)}
+        stamps = {name: history(metadata, spec.stream).newest for name, metadata in loaded.items()}
+        return {name: stamp for name, stamp in stamps.items() if stamp}
+
+    named = (spec.table.name, spec.dead_letter_table)
+    if not remembered or any(name in remembered for name in named):
+        return
+    former = newest(remembered)
+    if not former or newest(named):
+        return
+    stood = pointwise_max(stamp.position for stamp in former.values())
+    first = kafka.first_start(spec.source, state)
+    passed = {p: OffsetRange(stood[p], at) for p, at in first.items() if p in stood and stood[p] < at}
+    if passed:
+        raise GapError(
+            f"stream {spec.stream}: it landed in {', '.join(former)} until now; in {', '.join(named)} it would begin "
+            f"at `source.start`, past the records {describe(passed)}, which nobody has read.",
+            fix=f"in streams/{spec.stream}.yaml name the former tables again, or begin with "
+            f"`source.start: {{offsets: {spark_offsets({p: range_.start for p, range_ in passed.items()})}}}`",
+        )

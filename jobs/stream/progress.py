@@ -1,0 +1,183 @@
+"""Adding up what a driver does, for its heartbeat."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.supervise.heartbeat import Offsets, Recent, Work
+
+if TYPE_CHECKING:
+    from jobs.stream.results import BatchDone
+
+RECENT_SECONDS = 300.0
+MOST_UNKNOWN_FIELDS = 20
+"""In each beat; the note in the state folder has more of them."""
+# A JVM that collects its garbage for long answers later than it would, but not so much.
+UNANSWERED_SECONDS = 20.0
+
+
+class WorkLog:
+    """The work of one driver so far; told by the threads of batches and lag, asked by the one that beats.
+
+    Args:
+        since: When the driver started; seconds since 1970, as all times here.
+    """
+
+    def __init__(self, since: float) -> None:
+        self._since: float = since
+        self._guard: threading.Lock = threading.Lock()
+        self._work: Work = Work()
+        self._position: dict[TopicPartition, int] = {}
+        self._reasons: dict[str, int] = {}
+        self._unknown: dict[str, int] = {}
+        self._refused_before: int = 0
+        self._asked: tuple[float, float] | None = None
+        self._recent: deque[tuple[float, int, int, int]] = deque()
+
+    def opened(self, position: Positions, recovered: int = 0) -> None:
+        """The stream was opened, and stands here; refusals are counted from 0 again.
+
+        Args:
+            position: Where it stands.
+            recovered: Batches that were committed from pending records while it was opened.
+        """
+        with self._guard:
+            self._position = dict(position)
+            self._refused_before = self._work.refusals
+            recovered += self._work.recovered
+            self._work = msgspec.structs.replace(self._work, position=by_topic(position), recovered=recovered)
+
+    def begun(self, now: float) -> None:
+        """A batch began."""
+        with self._guard:
+            self._work = msgspec.structs.replace(self._work, busy_since=now)
+
+    def got_on(self, now: float) -> None:
+        """Something of the batch at hand was seen to work."""
+        with self._guard:
+            self._work = msgspec.structs.replace(self._work, got_on_at=now)
+
+    def jvm_asked(self, now: float) -> None:
+        """The JVM was asked something."""
+        with self._guard:
+            self._asked = (now, time.monotonic())
+
+    def jvm_answered(self) -> None:
+        """It has answered, or there is nobody to answer any more."""
+        with self._guard:
+            self._asked = None
+
+    def idle(self) -> None:
+        """No batch is at hand: the query ended, whatever became of its last batch."""
+        with self._guard:
+            self._work = msgspec.structs.replace(self._work, busy_since=None)
+
+    def done(
+        self,
+        batch: BatchDone,
+        end: Positions,
+        now: float,
+        *,
+        snapshot_id: int | None,
+        dead_letter_snapshot_id: int | None,
+        refusals: int,
+    ) -> None:
+        """A batch ended, and the stream stands at `end`; `refusals` since the stream was opened."""
+        with self._guard:
+            work, counts = self._work, batch.counts
+            self._position = dict(end)
+            for reason, count in batch.reasons.items():
+                self._reasons[reason] = self._reasons.get(reason, 0) + count
+            for path, met in batch.unknown_fields.items():
+                if path in self._unknown or len(self._unknown) < MOST_UNKNOWN_FIELDS:
+                    self._unknown[path] = self._unknown.get(path, 0) + met.records
+            committed = counts.read > 0
+            if committed:
+                self._recent.append((now, counts.read, counts.landed, counts.dead))
+            self._work = Work(
+                batch=batch.batch if committed else work.batch,
+                batches=work.batches + committed,
+                recovered=work.recovered,
+                busy_since=None,
+                got_on_at=work.got_on_at,
+                read=work.read + counts.read,
+                landed=work.landed + counts.landed,
+                dead=work.dead + counts.dead,
+                tombstones=work.tombstones + counts.tombstones,
+                commit_seconds=work.commit_seconds + batch.commit_seconds,
+                batch_seconds=work.batch_seconds + batch.seconds,
+                last_commit_seconds=batch.commit_seconds if committed else work.last_commit_seconds,
+                last_batch_seconds=batch.seconds if committed else work.last_batch_seconds,
+                last_commit_at=now if committed else work.last_commit_at,
+                refusals=self._refused_before + refusals,
+                position=by_topic(end),
+                lag=by_topic(batch.lag) if batch.lag else work.lag,
+                lag_at=now if batch.lag else work.lag_at,
+                waiting_since=now if any((batch.lag or {}).values()) else None,
+                undecided=by_topic(batch.undecided) if batch.lag else work.undecided,
+                undecided_since=work.undecided_since if batch.undecided or not batch.lag else None,
+                snapshot_id=snapshot_id,
+                dead_letter_snapshot_id=dead_letter_snapshot_id,
+                valid_through_ms=batch.valid_through_ms or work.valid_through_ms,
+                reasons=dict(self._reasons),
+                unknown_fields=dict(self._unknown),
+            )
+
+    def position(self) -> dict[TopicPartition, int]:
+        """Where the stream stands."""
+        with self._guard:
+            return dict(self._position)
+
+    def lag(
+        self, latest: Positions, now: float, undecided: Positions | None = None, undecided_since: float | None = None
+    ) -> None:
+        """Kafka said where the log ends.
+
+        Args:
+            latest: With read_committed the end of what is decided.
+            now: When it was asked.
+            undecided: What stands behind that, of partitions that have any.
+            undecided_since: Since when that end has not moved, where it has stood longest.
+        """
+        with self._guard:
+            waiting = {at: max(0, latest[at] - offset) for at, offset in self._position.items() if at in latest}
+            since = self._work.waiting_since
+            self._work = msgspec.structs.replace(
+                self._work,
+                lag=by_topic(waiting),
+                lag_at=now,
+                waiting_since=(now if since is None else since) if any(waiting.values()) else None,
+                undecided=by_topic(undecided or {}),
+                undecided_since=undecided_since,
+            )
+
+    def work(self, now: float) -> Work:
+        """All of it, with what is recent as of now."""
+        with self._guard:
+            while self._recent and self._recent[0][0] < now - RECENT_SECONDS:
+                self._recent.popleft()
+            recent = Recent(
+                seconds=max(0.0, min(RECENT_SECONDS, now - self._since)),
+                read=sum(read for _, read, _, _ in self._recent),
+                landed=sum(landed for _, _, landed, _ in self._recent),
+                dead=sum(dead for _, _, _, dead in self._recent),
+            )
+            asked = self._asked
+            silent = asked is not None and time.monotonic() - asked[1] > UNANSWERED_SECONDS
+            unanswered = asked[0] if asked is not None and silent else None
+            return msgspec.structs.replace(self._work, recent=recent, unanswered_since=unanswered)
+
+
+def by_topic(positions: Mapping[TopicPartition, int]) -> Offsets:
+    """`{topic: {partition: number}}`, in order."""
+    topics: Offsets = {}
+    for at, number in sorted(positions.items()):
+        topics.setdefault(at.topic, {})[str(at.partition)] = number
+    return topics

@@ -1,0 +1,251 @@
+"""Spark's query of an open stream: started where the stamps stand, ended between two batches."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.commit.offsets import TopicPartition, from_spark_offsets
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.spec.models import StreamSpec
+from jobs.spec.trigger import Every
+from jobs.steps import step
+from jobs.stream.batch import BatchRunner
+from jobs.stream.kafka_source import source_options
+from jobs.stream.results import BatchDone
+from jobs.stream.session import OpenStream
+from jobs.system.signals import deferred_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_POLL_SECONDS = 0.25
+# How often a query without records to read asks Kafka for new ones; Spark's own 10 ms would keep a core busy.
+_IDLE_POLL = timedelta(milliseconds=500)
+_GAPS = 10
+
+
+class _EndAsked(Exception):
+    """Keeps Spark from beginning another batch."""
+
+
+class _BatchEnded(Exception):
+    """What Spark is told of an error in a batch; the error itself is kept for `StreamQuery.wait`."""
+
+
+class StreamQuery:
+    """One query, from its start to its end.
+
+    Spark's checkpoint is scratch: the query begins at `stream.begin`, and where it ends the stamps say. So it can be
+    ended by refusing its next batch, and nothing has to be stopped in the middle of one.
+
+    Args:
+        stream: The open stream.
+        kafka: For identities and log ends.
+        drain: Read what the topics hold now, then end; otherwise go on as the spec's trigger says.
+        on_begin: Told when a batch begins.
+        on_batch: Told what a batch did, and where the stream stands then.
+
+    Raises:
+        FencedError: The stream is lost.
+    """
+
+    def __init__(
+        self,
+        stream: OpenStream,
+        kafka: KafkaLog,
+        *,
+        drain: bool,
+        on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None],
+        on_begin: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._stream: OpenStream = stream
+        self._drain: bool = drain
+        self._on_begin: Callable[[], None] = on_begin
+        self._on_batch: Callable[[BatchDone, dict[TopicPartition, int]], None] = on_batch
+        self._asked: threading.Event = threading.Event()
+        self._runner: BatchRunner = BatchRunner(stream, kafka, self._asked.wait)
+        # Whoever has lost the stream would take its successor's checkpoint away.
+        stream.lease.verify()
+        self._checkpoint: Path = stream.folder.new_checkpoint()
+        self._failure: BaseException | None = None
+        self._in_batch: threading.Lock = threading.Lock()
+        # Between the end of a pause and the next batch Spark writes its logs and asks Kafka; the least it took lately.
+        # Known of those for which records were there already.
+        self._resumed: float | None = None
+        self._between: deque[float] = deque(maxlen=_GAPS)
+        self._query: Any = None
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether its end was asked for; if not, a query that has ended has read everything."""
+        return self._asked.is_set()
+
+    @property
+    def id(self) -> str | None:
+        """Spark's id of the query, once it is started."""
+        return str(self._query.id) if self._query else None
+
+    def waits_for(self) -> str | None:
+        """What the batch at hand has been waiting for, as a sentence; None if nothing."""
+        return self._runner.waiting.told()
+
+    def start(self, spark: SparkSession) -> None:
+        """Start the query; batches run in Spark's thread from here on."""
+        spec, stream = self._stream.spec, self._stream
+        spark.conf.set("spark.sql.streaming.pollingDelay", f"{_poll_delay(spec) // timedelta(milliseconds=1)}ms")
+        options = source_options(
+            spec, stream.settings.kafka, stream.begin.offsets, sorted(stream.log.topics), drain=self._drain
+        )
+        writer = (
+            spark.readStream.format("kafka")
+            .options(**options)
+            .load()
+            .writeStream.queryName(spec.stream)
+            .foreachBatch(self._land)
+            # Not as a URI: Spark would take an escaped space or plus for the name itself.
+            .option("checkpointLocation", f"file://{self._checkpoint}")
+        )
+        # Not Spark's processing time: it would wait for its next tick while a full batch is there to be read.
+        writer = writer.trigger(availableNow=True) if self._drain else writer.trigger(processingTime="0 seconds")
+        with deferred_signals():
+            self._query = writer.start()
+
+    def ask_to_end(self) -> None:
+        """Let the batch at hand finish, and begin no other; `wait` ends the query."""
+        self._asked.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the query, for so long; returns whether it has ended.
+
+        Raises:
+            PySparkException, Py4JError: The query failed; the topics' own state says why.
+            FencedError: The stream was lost, whatever the query failed of.
+            FrazilError: What a batch itself raised.
+        """
+        query = self._query
+        assert query is not None
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                # A signal in the middle of a call to the JVM leaves that connection with an answer nobody reads.
+                with deferred_signals():
+                    if self._asked.is_set() and self._in_batch.acquire(blocking=False):
+                        # No batch is at hand, and none begins any more.
+                        self._in_batch.release()
+                        _stop(query)
+                        if self._failure is not None and not isinstance(self._failure, _EndAsked):
+                            raise self._failure
+                        return True
+                    if query.awaitTermination(_POLL_SECONDS):
+                        return True
+            except Exception as problem:
+                if isinstance(self._failure, _EndAsked):
+                    return True
+                failure = self._failure or problem
+                if not isinstance(failure, FrazilError):
+                    self._refuse_lost()
+                raise failure from None
+            if time.monotonic() >= deadline:
+                return False
+
+    def run(self, spark: SparkSession) -> None:
+        """Start it and wait for its end, however long that takes; an interrupt stops it at once.
+
+        Raises:
+            PySparkException, Py4JError, FrazilError: As `wait` does.
+        """
+        try:
+            self.start(spark)
+            while not self.wait(3600.0):
+                pass
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop the query at once, wherever it is, if it still runs; never raises."""
+        self._asked.set()
+        if self._query is not None:
+            with deferred_signals():
+                _stop(self._query)
+
+    def _refuse_lost(self) -> None:
+        """Raise if the stream was lost meanwhile: a successor takes the checkpoint away, and Spark blames the file.
+
+        Raises:
+            FencedError: It was.
+        """
+        # A store that cannot be asked says nothing.
+        with contextlib.suppress(OSError):
+            self._stream.lease.verify()
+
+    def _land(self, frame: DataFrame, batch: int) -> None:
+        began = time.monotonic()
+        if self._resumed is not None:
+            self._between.append(began - self._resumed)
+        with self._in_batch:
+            try:
+                if self._asked.is_set():
+                    raise _EndAsked
+                self._on_begin()
+                end = _end_of(self._checkpoint, batch)
+                done = self._runner.run(frame, batch, end)
+                self._on_batch(done, end)
+                step("before_spark_notes")
+            except BaseException as problem:
+                self._failure = problem
+                # Spark writes what is raised here to its own log, secrets that others quote in their errors included.
+                raise _BatchEnded(f"batch {batch} ended with {type(problem).__name__}") from None
+        if not self._drain:
+            between = min(self._between, default=0.0)
+            self._asked.wait(pause_after(self._stream.spec, done, time.monotonic() - began, between))
+            self._resumed = time.monotonic() if sum(done.lag.values()) else None
+
+
+def pause_after(spec: StreamSpec, done: BatchDone, took: float, between: float = 0.0) -> float:
+    """Seconds to wait after a batch before the next one may begin.
+
+    None if the next one is full already, or if this one did nothing: what was in before costs no waiting.
+
+    Args:
+        done: The batch.
+        took: Seconds since it began.
+        between: What Spark needs at least from the end of the pause to the next batch, seconds.
+    """
+    if not isinstance(spec.trigger, Every) or not done.counts.read:
+        return 0.0
+    if sum(done.lag.values()) >= spec.source.max_records_per_batch:
+        return 0.0
+    every = spec.trigger.every.total_seconds()
+    return max(0.0, every - took - between)
+
+
+def _poll_delay(spec: StreamSpec) -> timedelta:
+    return min(_IDLE_POLL, spec.trigger.every) if isinstance(spec.trigger, Every) else _IDLE_POLL / 5
+
+
+def _stop(query: Any) -> None:
+    # Twice: a connection to the JVM on which a call was interrupted fails once, and is replaced.
+    for _ in range(2):
+        with contextlib.suppress(Exception):
+            if query.isActive:
+                query.stop()
+            return
+
+
+def _end_of(checkpoint: Path, batch: int) -> dict[TopicPartition, int]:
+    """The end of a batch's range, from Spark's offset log: version, metadata, one line per source."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    if lines[0] != "v1" or len(lines) != 3:
+        raise FrazilError(
+            f"Spark's offset log has version {lines[0]!r} and {len(lines) - 2} sources; frazil reads v1 with one.",
+            fix="install the pyspark that requirements.lock names",
+        )
+    return from_spark_offsets(lines[2])

@@ -1,0 +1,178 @@
+"""What the tasks of a batch wrote and counted, and what follows from it for the stamp."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from pyiceberg.manifest import DataFile
+
+from jobs.commit.decide import Ranges
+from jobs.commit.log_marks import Mark, Marks
+from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.stamp_parts import Counts, Part
+from jobs.commit.target import Target
+from jobs.stream.unknown_fields import UnknownField
+from jobs.task.plan import MOST_CAUSES, Cause, Tally
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResults:
+    """What the tasks of a batch wrote, by target, and counted, by slice."""
+
+    files: dict[str, list[DataFile]]
+    tallies: list[Tally]
+
+    def counts(self) -> Counts:
+        """The sum over all slices."""
+        return Counts(
+            read=sum(tally.read for tally in self.tallies),
+            landed=sum(tally.landed for tally in self.tallies),
+            dead=sum(tally.dead for tally in self.tallies),
+            tombstones=sum(tally.tombstones for tally in self.tallies),
+        )
+
+    def parts(self, ranges: Ranges, position: Positions, *, letters: bool) -> dict[TopicPartition, Part]:
+        """What a target receives, per partition of which it lacks a part of the batch.
+
+        Args:
+            ranges: The batch's.
+            position: Where the target stood.
+            letters: Of the dead letters, which are sent rows and nothing else.
+        """
+        counted: dict[TopicPartition, Counts] = {}
+        for tally in self.tallies:
+            partition = TopicPartition(tally.topic, tally.partition)
+            if letters:
+                counts = Counts(read=tally.letters, dead=tally.letters)
+            else:
+                counts = Counts(tally.read, tally.landed, tally.dead, tally.tombstones)
+            counted[partition] = counted.get(partition, Counts()) + counts
+        parts: dict[TopicPartition, Part] = {}
+        for partition, (start, end) in ranges.items():
+            stood = max(start, position.get(partition, start))
+            if stood < end:
+                parts[partition] = Part(stood, counted.get(partition, Counts()))
+        return parts
+
+    def marks(self, end: Positions, before: Marks) -> dict[TopicPartition, Mark]:
+        """The last record read of each partition, once the stream stands at `end`.
+
+        Args:
+            end: The next offsets after the batch.
+            before: What was known of the batches before; it stays known where this one read no record.
+        """
+        newest = dict(before)
+        for tally in self.tallies:
+            partition = TopicPartition(tally.topic, tally.partition)
+            mark = _mark(tally)
+            if mark and (partition not in newest or newest[partition].after < mark.after):
+                newest[partition] = mark
+        return {
+            partition: mark._replace(position=end[partition])
+            for partition, mark in newest.items()
+            if mark.after <= end.get(partition, -1)
+        }
+
+    def piece_marks(self, partitions: Collection[TopicPartition]) -> list[dict[TopicPartition, Mark]]:
+        """The last record of every piece of some partitions, so that none is twice in one map."""
+        of: dict[TopicPartition, list[tuple[TopicPartition, Mark]]] = {}
+        for tally in self.tallies:
+            partition, mark = TopicPartition(tally.topic, tally.partition), _mark(tally)
+            if mark and partition in partitions:
+                of.setdefault(partition, []).append((partition, mark))
+        return [dict(filter(None, together)) for together in zip_longest(*of.values())]
+
+    def rows(self) -> dict[str, int]:
+        """Rows written per target that received any."""
+        return {name: sum(file.record_count for file in files) for name, files in self.files.items() if files}
+
+    def summed(self, of: Callable[[Tally], dict[str, int]]) -> dict[str, int]:
+        """A map of counts, summed over all slices."""
+        total: dict[str, int] = {}
+        for tally in self.tallies:
+            for key, count in of(tally).items():
+                total[key] = total.get(key, 0) + count
+        return total
+
+    def causes(self) -> dict[str, Cause]:
+        """Why records failed, over all slices, the most frequent first."""
+        return most_frequent(tally.causes for tally in self.tallies)
+
+    def unknown_fields(self) -> dict[str, UnknownField]:
+        """Keys that the schema does not declare, over all slices, with the first example of each."""
+        total: dict[str, UnknownField] = {}
+        for tally in self.tallies:
+            for path, count in tally.unknown_fields.items():
+                found = UnknownField(count)
+                if (example := tally.unknown_examples.get(path)) is not None:
+                    where = (tally.topic, tally.partition, example.offset)
+                    found = UnknownField(count, *where, example.within, example.column)
+                total[path] = total[path].plus(found) if path in total else found
+        return total
+
+
+def most_frequent(counted: Iterable[Mapping[str, Cause]], most: int = MOST_CAUSES) -> dict[str, Cause]:
+    """Causes added up, the most frequent first and no more than `most`; each with its first example."""
+    total: dict[str, Cause] = {}
+    for causes in counted:
+        for key, cause in causes.items():
+            known = total.get(key)
+            total[key] = Cause(known.example if known else cause.example, cause.count + (known.count if known else 0))
+    ordered = sorted(total.items(), key=lambda item: (-item[1].count, item[0]))
+    return dict(ordered[:most])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """What one batch did.
+
+    Attributes:
+        counts: Its records; zero if the targets had them all.
+        task_seconds: Reading, decoding and writing files.
+        commit_seconds: From the pending record to the last commit.
+        lag: Records per partition between the new position and the log's end.
+        undecided: Offsets per partition behind that end: records of transactions that are open.
+        files: Data files committed.
+        letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
+        causes: Why records failed, see `TaskResults.causes`.
+        unknown_fields: Keys that the schema does not declare, by path.
+    """
+
+    batch: int
+    counts: Counts
+    seconds: float
+    task_seconds: float
+    commit_seconds: float
+    lag: dict[TopicPartition, int]
+    valid_through_ms: int | None
+    reasons: dict[str, int] = field(default_factory=dict)
+    unknown_fields: dict[str, UnknownField] = field(default_factory=dict)
+    files: int = 0
+    letters: int = 0
+    causes: dict[str, Cause] = field(default_factory=dict)
+    undecided: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:
+    """Delete files that no snapshot references, of all targets but those in `keep`."""
+    for name, files in results.files.items():
+        if name in keep:
+            continue
+        io = targets[name].table.io
+        for file in files:
+            try:
+                io.delete(file.file_path)
+            except OSError as problem:
+                log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
+
+
+def _mark(tally: Tally) -> Mark | None:
+    if tally.after is None or tally.leader_epoch is None or tally.leader_epoch < 0:
+        return None
+    return Mark(tally.after, tally.after, tally.leader_epoch)

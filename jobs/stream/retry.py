@@ -1,0 +1,116 @@
+"""Trying again in place, as Kafka Connect's ``errors.retry.*`` do, what passes by itself.
+
+This is the shortest of three waits. What a batch does before it notes or commits anything is tried again here, for as
+long as the spec's ``errors.retry.timeout`` says, with the stream open and the query running. After that a running
+stream is opened anew and waits as long as it takes (`jobs.stream.runner`), and a drain ends with the error. What
+happens from the pending record on is never tried again here: there an outcome may be unknown, and the commit protocol
+finds out.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import logging
+import random
+import re
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.spec.errors import Retry
+from jobs.stream.unavailable import AWAY_ERRNO, is_away
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+FIRST_DELAY = 0.3
+_WRONG_RATHER_THAN_AWAY = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_OS_ERRORS = {
+    name
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and issubclass(kind, OSError) and not issubclass(kind, _WRONG_RATHER_THAN_AWAY)
+} - {"EnvironmentError", "IOError"}
+# The last line of a Python traceback within Spark's own text.
+RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)(.*)$", re.MULTILINE)
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+
+
+def is_transient(problem: BaseException) -> bool:
+    """Whether trying again in a moment is likely to help; what a Spark task raised included."""
+    return is_away(problem) or _task_says_away(problem)
+
+
+def delay(attempt: int, longest: timedelta, rest: float | None, chance: Callable[[], float] = random.random) -> float:
+    """Seconds to wait after a failed attempt.
+
+    Args:
+        attempt: The attempt that failed, from 1 on.
+        longest: Where doubling ends; a random time below it follows, so that many do not come back at once.
+        rest: Seconds that are left; None for any number.
+    """
+    most = longest.total_seconds()
+    # Doubled no further than any cap could be, or the number would be too large for a float.
+    wanted = FIRST_DELAY * 2.0 ** min(attempt - 1, 64)
+    if wanted > most:
+        wanted = chance() * most
+    return max(0.0, wanted if rest is None else min(wanted, rest))
+
+
+def retried(
+    action: Callable[[], Result],
+    retry: Retry,
+    *,
+    wait: Callable[[float], bool],
+    tell: Callable[[Exception, float], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:
+    """Do something, and again while it fails with what passes by itself and there is time left.
+
+    Args:
+        action: Leaves nothing behind when it fails.
+        retry: For how long.
+        wait: Waits so many seconds; returns at once, and True, when the end is asked for: then the problem counts.
+        tell: Told of each failure that is followed by another attempt, and the pause.
+        clock: Seconds.
+
+    Raises:
+        Exception: The last problem, when the time is up or it does not pass by itself.
+    """
+    began, attempt = clock(), 1
+    while True:
+        try:
+            return action()
+        except Exception as problem:
+            rest = None if isinstance(retry.timeout, str) else retry.timeout.total_seconds() - (clock() - began)
+            if (rest is not None and rest <= 0) or not is_transient(problem):
+                raise
+            pause = delay(attempt, retry.max_delay, rest)
+            tell(problem, pause)
+            if wait(pause):
+                raise
+            attempt += 1
+
+
+def _task_says_away(problem: BaseException) -> bool:
+    """A Spark task's error comes as text: Python's traceback, whose last line names the exception."""
+    if not any(kind.__module__.startswith("pyspark.") for kind in type(problem).__mro__):
+        return False
+    for name, rest in reversed(RAISED.findall(str(problem))):
+        if name in _OS_ERRORS:
+            number = _ERRNO.search(rest)
+            return name != "OSError" or number is None or int(number[1]) in AWAY_ERRNO
+        if name == KafkaUnavailableError.__name__:
+            return True
+        if name.endswith(("Error", "Exception")) and name != "PythonException":
+            return False
+    return False
+
+
+def describe(problem: Exception) -> str:
+    """The problem's kind and system error, without what its text may quote."""
+    code = errno.errorcode.get(getattr(problem, "errno", None) or 0)
+    return f"{type(problem).__name__} ({code})" if code else type(problem).__name__

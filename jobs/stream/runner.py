@@ -1,0 +1,280 @@
+"""Running a stream for months: open it, run its query, and begin again after whatever passes by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from jobs.catalog import connect_catalog
+from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
+from jobs.kafka.group_offsets import GroupOffsets
+from jobs.kafka.metadata import KafkaLog
+from jobs.redaction import redacted
+from jobs.spark.end import jvm_is_gone
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.steps import step
+from jobs.stream.control_reader import Wishes
+from jobs.stream.drain import first_lines
+from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.jvm_watch import JvmWatch
+from jobs.stream.lag import LagWatch
+from jobs.stream.metrics import MetricsServer
+from jobs.stream.opening import TopicsAwaitedError, decide_start, opened
+from jobs.stream.outbox_thread import LetterPublishing, LettersState, publishing_letters
+from jobs.stream.query import StreamQuery
+from jobs.stream.results import BatchDone
+from jobs.stream.session import OpenStream
+from jobs.stream.unavailable import is_away
+from jobs.stream.unknown_fields import UnknownFieldsNote
+from jobs.supervise.heartbeat import LastError
+from jobs.system.full_disk import is_full
+from jobs.system.signals import deferred_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_LONGEST_RETRY_SECONDS = 60.0
+_FRUITLESS_QUERIES = 3
+_NO_TOPIC_SECONDS = 10.0
+
+
+class StreamRunner:
+    """Runs one stream until it is asked to end.
+
+    Kafka, the catalog or a disk that is away is waited for, with growing pauses: the stream is then opened anew, as
+    after a crash, only with the JVM still warm.
+
+    Args:
+        spec: The stream, as it was launched.
+        settings: Where things are.
+        beater: Told how it goes.
+        wishes: What the operator asks.
+        get_spark: The session, the same each time; called when there is something to read.
+
+    Attributes:
+        finished: Everything was read, and the stream reads only when it is asked to.
+    """
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        settings: Settings,
+        beater: Beater,
+        wishes: Wishes,
+        get_spark: Callable[[], SparkSession],
+    ) -> None:
+        self.finished: bool = False
+        self._spec: StreamSpec = spec
+        self._settings: Settings = settings
+        self._beater: Beater = beater
+        self._wishes: Wishes = wishes
+        self._get_spark: Callable[[], SparkSession] = get_spark
+        self._group: GroupOffsets | None = None
+        self._letters: LetterPublishing | None = None
+        self._unknown: UnknownFieldsNote | None = None
+        self._retries: int = 0
+        self._watch: JvmWatch | None = None
+
+    def run(self) -> None:
+        """Run until asked to end.
+
+        Raises:
+            FencedError, LeaseHeldError: Another driver has the stream.
+            StreamStopped: An operator has to answer.
+            FrazilError: What else stands in the way.
+        """
+        with contextlib.ExitStack() as watching, MetricsServer(self._beater.current) as metrics:
+            watching.callback(lambda: self._watch.end() if self._watch else None)
+            self._beater.change(metrics_url=metrics.url)
+            while not self.finished and self._wishes.now() != "end":
+                if self._wishes.now() == "pause":
+                    self._beater.change(state="paused")
+                    self._wishes.wait_while("pause")
+                    continue
+                try:
+                    self._run_open()
+                except Exception as problem:
+                    if not is_away(problem):
+                        raise
+                    self._wait_for(problem)
+        if self._wishes.superseded():
+            raise FrazilError(f"stream {self._spec.stream}: a later launch has taken over.")
+
+    def _run_open(self) -> None:
+        """Open the stream and run its queries until it is asked to end."""
+        settings = self._settings
+        kafka = KafkaLog(settings.kafka)
+        with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
+            self._beater.change(epoch=stream.epoch)
+            self._unknown = UnknownFieldsNote(stream.folder.root, self._spec.config_hash)
+            self._beater.work.opened(stream.begin.offsets, stream.recovered)
+            with (
+                LagWatch(self._spec, settings, self._beater) as watch,
+                self._publishing(settings),
+                publishing_letters(stream, settings, self._tell_of_letters) as self._letters,
+            ):
+                self._run_queries(stream, kafka, watch)
+                if self._letters and self.finished:
+                    self._letters.finish(settings.kafka.request_timeout.total_seconds())
+
+    def _run_queries(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        fruitless, decided = 0, True
+        while not self.finished and (asked := self._wishes.now()) != "end":
+            if not decided:
+                # The stamps and the topics say where a query begins; where the one before began may be months ago.
+                # They also say more of why it failed than its own error: lost offsets and lost topics stop here.
+                decide_start(stream, kafka)
+            decided = False
+            watch.follow(stream.log)
+            if asked == "pause" or not stream.begin.offsets:
+                self._stand_by(stream, asked == "pause")
+                continue
+            before = self._beater.work.work(time.time()).batches
+            try:
+                self._run_query(stream, kafka, watch)
+            except (PySparkException, Py4JError) as problem:
+                if is_full(problem):
+                    raise
+                fruitless = 0 if self._beater.work.work(time.time()).batches > before else fruitless + 1
+                said = redacted(self._settings, first_lines(problem))
+                if fruitless >= _FRUITLESS_QUERIES:
+                    decide_start(stream, kafka)
+                    raise FrazilError(
+                        f"stream {self._spec.stream}: the Spark query failed {fruitless} times in a row: {said}",
+                        fix=f"read spark.log and driver.log of the stream (`frazil status {self._spec.stream}`)",
+                    ) from problem
+                log.warning("begins again after: %s", said)
+                self._wishes.wait_while("run", fruitless)
+
+    def _run_query(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
+        """Run one query until it fails, something else is asked, or topics or leaders are others than it knows."""
+        beater = self._beater
+        query = StreamQuery(
+            stream,
+            kafka,
+            drain=not self._spec.continuous,
+            on_begin=lambda: beater.work.begun(time.time()),
+            on_batch=lambda done, end: self._landed(stream, done, end),
+        )
+        try:
+            query.start(self._session())
+            beater.change(state="running", query_id=query.id, error=None)
+            steady = time.monotonic() + _LONGEST_RETRY_SECONDS
+            while not query.wait(1.0):
+                _refuse_lost(stream)
+                self._tell_waiting(query.waits_for())
+                if self._retries and time.monotonic() > steady:
+                    self._retries = 0
+                    beater.change(retries=0)
+                if self._wishes.now() != "run" or watch.outdated:
+                    if self._wishes.now() == "end":
+                        beater.change(state="stopping")
+                        step("after_stop_asked")
+                    query.ask_to_end()
+            self.finished = not query.asked_to_end
+        except Exception as problem:
+            if jvm_is_gone():
+                # A new one in this process would be a driver with a past; the supervisor starts a fresh one.
+                raise FrazilError(
+                    f"stream {self._spec.stream}: Spark's JVM has ended: killed, or out of memory.",
+                    fix="read spark.log and driver.out of the stream; perhaps raise spark.driver_memory in frazil.yaml",
+                ) from problem
+            raise
+        finally:
+            query.abandon()
+            beater.work.idle()
+            beater.change(query_id=None)
+
+    def _landed(self, stream: OpenStream, done: BatchDone, end: dict[TopicPartition, int]) -> None:
+        self._retries = 0
+        self._beater.work.done(
+            done,
+            end,
+            time.time(),
+            snapshot_id=stream.anchor.snapshot_id,
+            dead_letter_snapshot_id=stream.dead_letters.snapshot_id,
+            refusals=sum(target.refusals for target in stream.targets.values()),
+        )
+        if self._unknown:
+            self._unknown.add(done.counts.landed, done.unknown_fields, time.time())
+        self._beater.change(error=None, retries=0)
+        self._beater.beat()
+        if self._group:
+            self._group.publish(end)
+        counts = done.counts
+        if self._letters and done.letters:
+            self._letters.told()
+        log.info(
+            "batch %d: %d read, %d landed, %d dead, %d tombstones in %.1f s, commit %.0f ms",
+            *(done.batch, counts.read, counts.landed, counts.dead, counts.tombstones),
+            *(done.seconds, done.commit_seconds * 1000),
+        )
+
+    def _tell_waiting(self, why: str | None) -> None:
+        """A driver whose batch gets no answer does not run, whatever its query says."""
+        if why is not None and self._beater.state == "running":
+            log.warning("%s", why)
+            error = LastError(why, "away", time.time(), "frazil validate")
+            self._beater.change(state="retrying", error=error)
+        elif why is None and self._beater.state == "retrying":
+            self._beater.change(state="running", error=None)
+
+    def _tell_of_letters(self, state: LettersState) -> None:
+        error = LastError(state.problem, "away", time.time(), state.fix) if state.problem else None
+        self._beater.change(unpublished_letters=state.unpublished, outbox_error=error)
+
+    def _stand_by(self, stream: OpenStream, paused: bool) -> None:
+        """Hold the stream without reading: at an operator's wish, or because there is no topic to read yet."""
+        self._beater.change(state="paused" if paused else "running")
+        deadline = time.monotonic() + (float("inf") if paused else _NO_TOPIC_SECONDS)
+        asked = self._wishes.now()
+        while self._wishes.now() == asked and time.monotonic() < deadline:
+            _refuse_lost(stream)
+            self._wishes.wait_while(asked, 1.0)
+
+    def _wait_for(self, problem: Exception) -> None:
+        self._retries += 1
+        longest = _NO_TOPIC_SECONDS if isinstance(problem, TopicsAwaitedError) else _LONGEST_RETRY_SECONDS
+        pause = min(longest, 2.0 ** (self._retries - 1))
+        message = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
+        said = redacted(self._settings, message)
+        log.warning("away, tries again in %.0f s: %s", pause, said)
+        error = LastError(said, "away", time.time(), getattr(problem, "fix", None))
+        self._beater.change(state="retrying", error=error, retries=self._retries)
+        self._wishes.wait_while("run", pause)
+
+    def _session(self) -> SparkSession:
+        session = self._get_spark()
+        with deferred_signals():
+            context = session.sparkContext
+            self._beater.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
+            if self._watch is None:
+                self._watch = JvmWatch.of(session, self._beater.work).start()
+        return session
+
+    @contextlib.contextmanager
+    def _publishing(self, settings: Settings) -> Iterator[None]:
+        """Commits positions to the consumer group of the spec, if it names one, while the stream is open."""
+        group = self._spec.source.group
+        self._group = GroupOffsets(settings.kafka, group) if group else None
+        try:
+            yield
+        finally:
+            if self._group:
+                self._group.stop()
+            self._group = None
+
+
+def _refuse_lost(stream: OpenStream) -> None:
+    if lost := stream.lease.lost:
+        raise lost

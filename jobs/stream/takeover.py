@@ -1,0 +1,189 @@
+"""Taking a stream over: claim its targets, and commit what the drivers before left half committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.history import history
+from jobs.commit.offsets import Positions
+from jobs.commit.pending import Pending
+from jobs.commit.recovery import lacking
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Outcome, Target
+from jobs.commit.topic_ids import another_topic
+from jobs.kafka.metadata import KafkaLog
+from jobs.state.files import remove_durably
+from jobs.steps import step
+from jobs.stream.session import OpenStream
+
+log = logging.getLogger(__name__)
+
+_NO_LONGER_FIT = "stream %s: the files of the pending record no longer fit table %s"
+
+
+def claim(stream: OpenStream, kafka: KafkaLog) -> None:
+    """Commit an empty snapshot with this driver's epoch on every target; the first claim of all stamps the start.
+
+    Raises:
+        FencedError: A driver of the same or a later epoch was here.
+    """
+    spec = stream.spec
+    step("before_claim")
+    fresh_start: Positions = {}
+    if stream.anchor.newest is None:
+        fresh_start = kafka.first_start(spec.source, stream.log)
+
+    def claim_anchor(newest: Stamp | None) -> Stamp:
+        if newest is not None:
+            claimed = newest.claimed(stream.epoch, stream.generation)
+            return replace(claimed, ends={**claimed.ends, **_ends(stream, claimed.position, newest.topics)})
+        return Stamp(
+            spec.stream,
+            "claim",
+            -1,
+            stream.epoch,
+            spec.config_hash,
+            start=fresh_start,
+            position=fresh_start,
+            ends=_ends(stream, fresh_start, {}),
+            targets={name: target.uuid for name, target in stream.targets.items()},
+            topics=stream.log.topics,
+            generation=stream.generation,
+        )
+
+    def claim_other(newest: Stamp | None) -> Stamp:
+        if newest is not None:
+            return newest.claimed(stream.epoch, stream.generation).known_to(stream.anchor.newest)
+        return Stamp(
+            spec.stream,
+            "claim",
+            -1,
+            stream.epoch,
+            spec.config_hash,
+            start={},
+            position={},
+            generation=stream.generation,
+        )
+
+    for target in stream.targets.values():
+        target.claim(stream.epoch, claim_anchor if target is stream.anchor else claim_other)
+        if target is stream.anchor:
+            step("after_anchor_claim")
+    step("after_claims")
+
+
+def forget_retired(stream: OpenStream) -> None:
+    """Claim the targets again whose stamps still speak of topics that the anchor has retired.
+
+    A target that no batch had rows for since says what it last knew of them. If such a topic comes back, or another one
+    of its name, that would be taken for what was landed of it.
+
+    Raises:
+        FencedError: A driver of a later epoch was here.
+    """
+    anchored = stream.anchor.newest
+    for target in stream.targets.values():
+        newest = target.newest
+        if target is not stream.anchor and newest and newest.known_to(anchored) != newest:
+            target.claim_again(
+                stream.epoch, lambda before: before.claimed(stream.epoch, stream.generation).known_to(anchored)
+            )
+
+
+def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:
+    """The log's end where it is not reached: a topic that is gone before its first batch is then no topic read whole.
+
+    Args:
+        known: Kafka's ids of the topics that the positions are of; a topic that was created anew has another log.
+    """
+    topics = stream.log.topics
+    return {
+        partition: end
+        for partition, end in stream.log.latest.items()
+        if end > position.get(partition, end)
+        and not another_topic(known.get(partition.topic), topics.get(partition.topic))
+    }
+
+
+def former_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
+    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
+    newest = stream.anchor.newest
+    former: dict[str, Stamp | None] = {}
+    by_uuid = {target.uuid: target for target in stream.targets.values()}
+    for name in newest.rows if newest else ():
+        if name in stream.targets:
+            continue
+        uuid = newest.targets.get(name, "") if newest else ""
+        if uuid in by_uuid:
+            # The table has another name now, and lacks what it lacked.
+            former[name] = by_uuid[uuid].newest
+            continue
+        if catalog.table_exists(name):
+            former[name] = history(catalog.load_table(name).metadata, stream.spec.stream).newest
+        else:
+            # Whoever dropped it took the batch out of it; it counts as committed.
+            former[name] = newest
+    return former
+
+
+def recover(stream: OpenStream, catalog: Catalog) -> None:
+    """Commit what the pending records of earlier drivers say is missing.
+
+    Whatever cannot be committed from them is recognised by the stamps: the batch runs again, or the stream stops.
+    """
+    for record in stream.folder.pending_records():
+        step("before_recovery")
+        try:
+            content = record.read_bytes()
+        except FileNotFoundError:
+            # A driver that was taken over wakes up and clears away its own. It can commit nothing since the claims.
+            continue
+        stream.recovered += _recover_from(content, stream, catalog)
+        step("before_record_goes")
+        remove_durably(record)
+    step("after_recovery")
+
+
+def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
+    """Commit what a record says is missing; returns whether anything was, and is there now."""
+    stream_id = stream.spec.stream
+    targets = dict(stream.targets)
+    for name in Pending.names(content):
+        if name in targets:
+            continue
+        # The spec was changed since: what was decided under the old one goes where the old one said.
+        if not catalog.table_exists(name):
+            log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, name)
+            return False
+        targets[name] = Target(catalog, name, stream_id)
+        targets[name].read()
+    pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
+    anchor = next((name for name, planned in pending.targets.items() if planned.stamp.targets), stream.anchor.name)
+    stamps = {name: targets[name].newest for name in {anchor, *pending.targets}}
+    names = lacking(pending.batch, pending.targets, stamps, anchor)
+    if names is None:
+        log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
+        return False
+    for name in names:
+        target, planned = targets[name], pending.targets[name]
+        if planned.spec_is_gone and planned.seen.uuid == target.uuid:
+            log.warning(_NO_LONGER_FIT, stream_id, name)
+            return False
+        io = target.table.io
+        lost = [file.file_path for file in planned.files if not io.new_input(file.file_path).exists()]
+        if lost:
+            log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
+            return False
+        stream.lease.verify()
+        stamp = planned.stamp.under(stream.epoch)
+        outcome = target.commit(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
+        if outcome is Outcome.RUN_AGAIN:
+            log.warning(_NO_LONGER_FIT, stream_id, name)
+            return False
+        log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)
+        step("after_recovery_commit")
+    return bool(names)

@@ -1,0 +1,145 @@
+"""What the tasks of a batch are told, and what they have told."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyiceberg.manifest import DataFile
+
+from jobs.commit.decide import Need, Ranges
+from jobs.commit.offsets import Piece
+from jobs.commit.target import Seen, Target
+from jobs.kafka.client import reader_options
+from jobs.kafka.metadata import LogEnds
+from jobs.kafka.range_reader import read_slice
+from jobs.stream.completeness import Sighting
+from jobs.stream.results import TaskResults
+from jobs.stream.retry import RAISED
+from jobs.stream.session import OpenStream
+from jobs.task.plan import SlicePlan, Tally, TargetPlan, task_metadata
+from jobs.task.run import Result, run_slice
+from jobs.task.split import cut
+from jobs.write.datafile_json import from_json
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch before anything of it is noted.
+
+    Attributes:
+        seen: The tables as the tasks saw them.
+        results: What the tasks wrote and counted.
+        tasks_ended: When, of the monotonic clock.
+        ends: The logs' ends after that.
+        seen_ms: Before they were asked for, milliseconds since 1970.
+    """
+
+    seen: dict[str, Seen]
+    results: TaskResults
+    tasks_ended: float
+    ends: LogEnds
+    seen_ms: int
+
+    @property
+    def sighting(self) -> Sighting:
+        """The logs' ends with their time."""
+        return Sighting(self.seen_ms, self.ends.watermarks)
+
+
+def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: SparkContext) -> TaskResults:
+    """Run the tasks of a batch; nothing of what they write is noted or committed.
+
+    Args:
+        stream: The stream.
+        plan: What each task is told.
+        ranges: The batch's.
+        context: Of the driver's Spark.
+
+    Raises:
+        PythonException: A task failed, with its traceback: what Spark itself raises where it runs Python in SQL.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PythonException
+
+    slices = cut(ranges, context.defaultParallelism, plan.anchor.skip & plan.dead_letters.skip)
+    if not slices:
+        return TaskResults({name: [] for name in stream.targets}, [])
+
+    def run(pieces: Iterable[list[Piece]]) -> Iterable[Result]:
+        return [
+            result for slice_ in pieces for result in run_slice(plan, read_slice(plan.reader, slice_, plan.patience))
+        ]
+
+    try:
+        results = context.parallelize(slices, len(slices)).mapPartitions(run).collect()
+    except Py4JJavaError as problem:
+        raise PythonException(message=python_traceback(str(problem))) from None
+    return task_results(stream, results)
+
+
+def python_traceback(text: str) -> str:
+    """What Python said, of what the JVM says of a task that failed: the exception, then the traceback with it again.
+
+    All of the text if Python said nothing.
+    """
+    said = text.rpartition("PythonException: ")[2].partition("\n\n\tat ")[0]
+    found = list(RAISED.finditer(said))
+    return f"{said[found[-1].start() :].rstrip()}\n\n{said}" if found else said
+
+
+def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, Need]) -> SlicePlan:
+    """What each task of a batch is told.
+
+    Args:
+        stream: The stream.
+        batch: Spark's number of it.
+        ranges: The batch's.
+        needs: Of it, by target, what the target lacks.
+    """
+    spec = stream.spec
+
+    def of(target: Target) -> TargetPlan:
+        wanted = needs[target.name]
+        io = dict(target.table.io.properties)
+        return TargetPlan(task_metadata(target.table.metadata), wanted.skip, wanted.floors, io)
+
+    return SlicePlan(
+        stream=spec.stream,
+        config=spec.config_hash,
+        batch=batch,
+        epoch=stream.epoch,
+        first_seen=datetime.now(UTC),
+        schema_text=spec.decode.schema_text,
+        unknown_fields=spec.decode.unknown_fields,
+        kafka_columns=spec.table.kafka_columns,
+        anchor=of(stream.anchor),
+        dead_letters=of(stream.dead_letters),
+        file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
+        reader=reader_options(stream.settings.kafka, spec.stream),
+        # A request that hangs is given up by the client first, which then asks another broker.
+        patience=2 * stream.settings.kafka.request_timeout.total_seconds(),
+        mask=spec.errors.mask,
+    )
+
+
+def task_results(stream: OpenStream, rows: Iterable[Result]) -> TaskResults:
+    """What the tasks of a batch have told."""
+    files: dict[str, list[DataFile]] = {name: [] for name in stream.targets}
+    tallies: list[Tally] = []
+    names = {"anchor": stream.anchor.name, "dead_letters": stream.dead_letters.name}
+    for row in rows:
+        if row.kind == "tally":
+            tallies.append(msgspec.json.decode(row.payload, type=Tally))
+        else:
+            name = names[row.target]
+            metadata = stream.targets[name].table.metadata
+            files[name].append(from_json(msgspec.json.decode(row.payload), metadata))
+    return TaskResults(files, tallies)

@@ -1,0 +1,118 @@
+"""Whether a batch's failed records are too many: decided on the counts, before anything is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jobs.commit.errors import ToleranceError
+from jobs.commit.stamp_parts import Counts
+from jobs.spec.durations import format_duration
+from jobs.spec.errors import DEFAULT_STOP
+from jobs.spec.models import StreamSpec
+from jobs.task.plan import Example, Tally
+
+
+class WindowToleranceError(ToleranceError):
+    """Too many records failed within the window of several batches."""
+
+
+def check_tolerance(
+    spec: StreamSpec, counts: Counts, tallies: Sequence[Tally], earlier: Counts | None = None, *, proved: bool = True
+) -> None:
+    """Stop the stream if its spec does not allow this many failed records.
+
+    Messages name records by their coordinates; what stands in them is in the dead letters only.
+
+    Args:
+        spec: The stream.
+        counts: Of the batch.
+        tallies: Of its slices.
+        earlier: Of the batches before it in the window, if there is one.
+        proved: Whether the stream has landed a record before.
+
+    Raises:
+        ToleranceError: Naming a failed record by its coordinates, or the three most frequent reasons with examples.
+    """
+    if not counts.dead:
+        return
+    if spec.errors.tolerance == "none":
+        first = first_failed(tallies)
+        raise ToleranceError(
+            f"stream {spec.stream} tolerates no failed record, and {counts.dead} of {counts.read} failed; "
+            f"{_described(first)}. Nothing of the batch is committed.",
+            fix="correct the producer or decode.schema, or set errors.tolerance: data",
+        )
+    unexpected = [tally.unexpected for tally in tallies if tally.unexpected]
+    if unexpected and spec.errors.tolerance != "all":
+        raise ToleranceError(
+            f"stream {spec.stream}: frazil itself fails at a record; {_described(unexpected[0])}. "
+            "Nothing of the batch is committed.",
+            fix="report the fault with that record, and set errors.tolerance: all to keep it as a dead letter",
+        )
+    unset = ", or stop_above: off for no limit" if spec.errors.stop_above == DEFAULT_STOP else ""
+    for error, sentence, key in _exceeded(spec, counts, earlier or Counts(), proved):
+        raise error(
+            f"stream {spec.stream}: {sentence}. Nothing of the batch is committed. "
+            f"Most frequent in the batch:{_frequent(tallies)}",
+            fix=f"correct the producer, or decode.schema in streams/{spec.stream}.yaml, or raise {key} there{unset}; "
+            f"then {'frazil start' if spec.continuous else 'frazil run'} {spec.stream}",
+        )
+
+
+def first_failed(tallies: Sequence[Tally]) -> Example:
+    """The record that a stream without tolerance names when it stops."""
+    return min(_examples(tallies).values(), key=lambda example: (example.topic, example.partition, example.offset))
+
+
+def _exceeded(
+    spec: StreamSpec, batch: Counts, earlier: Counts, proved: bool
+) -> Iterator[tuple[type[ToleranceError], str, str]]:
+    """The limits that are exceeded: the error, a sentence, and the key to raise."""
+    limit = spec.errors.stop_above
+    if limit is None:
+        return
+    first = "" if proved else ", and the stream has landed none before"
+    of_batch = f"{batch.dead} of {batch.read} records of a batch failed{first}, more than"
+    key = "errors.stop_above"
+    fewest = limit.min_records if proved else limit.first_min_records or limit.min_records
+    if limit.ratio is not None and batch.read >= fewest and batch.dead > limit.ratio * batch.read:
+        yield ToleranceError, f"{of_batch} {key}.ratio = {limit.ratio}", f"{key}.ratio"
+    if limit.count is not None and batch.dead > limit.count:
+        yield ToleranceError, f"{of_batch} {key}.count = {limit.count}", f"{key}.count"
+    if (window := limit.window) is None:
+        return
+    total = batch + earlier
+    of_window = f"{total.dead} of {total.read} records within {format_duration(window.of)} failed, more than"
+    if window.ratio is not None and total.read >= limit.min_records and total.dead > window.ratio * total.read:
+        yield WindowToleranceError, f"{of_window} {key}.window.ratio = {window.ratio}", f"{key}.window.ratio"
+    if window.count is not None and total.dead > window.count:
+        yield WindowToleranceError, f"{of_window} {key}.window.count = {window.count}", f"{key}.window.count"
+
+
+def _frequent(tallies: Sequence[Tally]) -> str:
+    """The three most frequent reasons, a line each, with an example."""
+    reasons: dict[str, int] = {}
+    for tally in tallies:
+        for reason, count in tally.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    examples = _examples(tallies)
+    frequent = sorted(reasons, key=lambda reason: (-reasons[reason], reason))[:3]
+    return "".join(f"\n  {reasons[reason]} × {reason}: {_described(examples[reason])}" for reason in frequent)
+
+
+def _examples(tallies: Sequence[Tally]) -> dict[str, Example]:
+    examples: dict[str, Example] = {}
+    for tally in tallies:
+        for reason, example in tally.examples.items():
+            examples.setdefault(reason, example)
+    return examples
+
+
+def _described(example: Example) -> str:
+    field = f", field {example.field}" if example.field else ""
+    detail = f" ({example.detail})" if example.detail else ""
+    needs = f": {example.needs}" if example.needs else ""
+    return (
+        f"topic {example.topic}, partition {example.partition}, offset {example.offset}: "
+        f"{example.error_class} in {example.stage}{detail}{field}{needs}"
+    )

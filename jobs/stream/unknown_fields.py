@@ -1,0 +1,155 @@
+"""Which keys of a stream's records its schema does not declare, added up over restarts: a note in its state folder.
+
+Nothing is decided on it. It is written after each batch that met such keys, so what a driver that is killed has just
+committed may be missing in it; and it begins anew with each configuration, since another schema declares other keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jobs.formats.json.reference import OTHER_UNKNOWN_PATHS
+from jobs.state.files import replace_whole
+
+if TYPE_CHECKING:
+    from jobs.spec.models import Slo
+
+log = logging.getLogger(__name__)
+
+FILE = "unknown-fields.json"
+MOST_FIELDS = 100
+
+
+class UnknownField(msgspec.Struct, frozen=True):
+    """A key that the schema does not declare.
+
+    Attributes:
+        records: How many that landed have it.
+        topic, partition, offset: One of them; without an example the topic is empty.
+        within: JSON path of the struct that has the key; `$` is the record.
+        column: What would take it, as a guess, such as `note string`; None if its name cannot be declared.
+    """
+
+    records: int
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
+    within: str = "$"
+    column: str | None = None
+
+    def place(self) -> dict[str, Any] | None:
+        """Where the example stands."""
+        return {"topic": self.topic, "partition": self.partition, "offset": self.offset} if self.topic else None
+
+    def plus(self, other: UnknownField) -> UnknownField:
+        """With the records of another count; the first example stays."""
+        return msgspec.structs.replace(self if self.topic else other, records=self.records + other.records)
+
+
+class UnknownFields(msgspec.Struct, frozen=True):
+    """All such keys of a stream under one configuration.
+
+    Attributes:
+        config: The configuration, see `StreamSpec.config_hash`.
+        since: When the first of them was met; seconds since 1970.
+        landed: Records that landed since then.
+        fields: By path; the `MOST_FIELDS` that were met first.
+        others: Records with further ones, each counted once for each.
+    """
+
+    config: str
+    since: float
+    landed: int = 0
+    fields: dict[str, UnknownField] = {}
+    others: int = 0
+
+    def plus(self, landed: int, met: Mapping[str, UnknownField]) -> UnknownFields:
+        """With a batch more."""
+        fields, others = dict(self.fields), self.others
+        for path, found in met.items():
+            known = fields.get(path)
+            if known is not None:
+                fields[path] = known.plus(found)
+            elif path == OTHER_UNKNOWN_PATHS or len(fields) >= MOST_FIELDS:
+                others += found.records
+            else:
+                fields[path] = found
+        return UnknownFields(self.config, self.since, self.landed + landed, fields, others)
+
+    def most_frequent(self) -> dict[str, UnknownField]:
+        """The fields, those of most records first."""
+        return dict(sorted(self.fields.items(), key=lambda each: (-each[1].records, each[0])))
+
+    def unexpected(self, slo: Slo) -> list[str]:
+        """The paths that the stream's file does not leave out on purpose, those of most records first."""
+        return [path for path in self.most_frequent() if not slo.leaves_out(path)]
+
+    def sentence(self, path: str) -> str:
+        """What there is to tell of a field, without a value."""
+        met = self.fields[path]
+        where = f", such as topic {met.topic}, partition {met.partition}, offset {met.offset}" if met.topic else ""
+        return f"{path} in {self.share(path):.1%} of {self.landed:,} records{where}"
+
+    def advice(self, path: str, stream: str) -> str:
+        """What to add to the stream's file; the column is a guess."""
+        met = self.fields[path]
+        within = "" if met.within == "$" else f", within {met.within}"
+        column = f"`{met.column}` (the type is a guess) to decode.schema{within}, or " if met.column else ""
+        return f"add {column}'{path}' to slo.unknown_fields in streams/{stream}.yaml"
+
+    def facts(self, slo: Slo) -> list[dict[str, Any]]:
+        """All fields as data."""
+        return [
+            {
+                "path": path,
+                "records": met.records,
+                "share": round(self.share(path), 4),
+                "expected": slo.leaves_out(path),
+                "example": met.place(),
+                "within": met.within,
+                "column": met.column,
+            }
+            for path, met in self.most_frequent().items()
+        ]
+
+    def share(self, path: str) -> float:
+        """The share of the records that have it; 1 at most."""
+        return min(1.0, self.fields[path].records / self.landed) if self.landed else 0.0
+
+
+def read_unknown_fields(folder: Path, config: str | None = None) -> UnknownFields | None:
+    """What is known, under this configuration if one is given; None if no such key was met."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        found = msgspec.json.decode((folder / FILE).read_bytes(), type=UnknownFields)
+        return found if config in (None, found.config) else None
+    return None
+
+
+class UnknownFieldsNote:
+    """The note of a stream, for the process that holds the stream's lease.
+
+    Args:
+        folder: The stream's state folder.
+        config: The configuration that it runs under.
+    """
+
+    def __init__(self, folder: Path, config: str) -> None:
+        self._folder: Path = folder
+        self._known: UnknownFields | None = read_unknown_fields(folder, config)
+        self._config: str = config
+
+    def add(self, landed: int, met: Mapping[str, UnknownField], now: float) -> None:
+        """Add what a batch met, whose commits are done; a disk that refuses it stops nothing."""
+        if self._known is None and not met:
+            return
+        self._known = (self._known or UnknownFields(self._config, now)).plus(landed, met)
+        try:
+            replace_whole(self._folder / FILE, msgspec.json.encode(self._known))
+        except OSError as problem:
+            log.warning("%s cannot be written: %s", FILE, problem)

@@ -1,0 +1,93 @@
+"""Whether a changed file of a stream can run, asked while its driver still runs under the former one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyiceberg.table import Table
+
+from jobs.catalog import NoCatalogYet, find_table, quick_catalog
+from jobs.errors import FrazilError
+from jobs.schema.table_schema import disagreements, iceberg_schema
+from jobs.spec.base import LineInText, Location
+from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError, located, shown_path
+from jobs.spec.settings import Settings
+from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_remaking import is_as_made
+from jobs.write.trial import try_new_table, try_table
+
+_COLUMN = re.compile(r"Column (\w+)")
+
+
+def judge(spec: StreamSpec, file: Path, settings: Settings) -> SpecError | None:
+    """Why a driver with this configuration would end as soon as it starts; None if nothing is known to be in its way.
+
+    It is asked what a start asks, as far as that can be known without the stream's lease: a start creates tables that
+    are not there, and changes none that is.
+
+    Args:
+        spec: As the file says.
+        file: Where it says so, for the lines of what is wrong.
+        settings: Where the catalog is.
+
+    Raises:
+        FrazilError: The catalog does not tell, within seconds.
+    """
+    try:
+        catalog = quick_catalog(settings)
+    except NoCatalogYet:
+        return None
+    return refusal(spec, file, find_table(catalog, spec.table.name))
+
+
+def refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError | None:
+    """Why the stream's table cannot take what its file declares; None if it can, or is not there yet."""
+    found = list(_misfits(spec, table))
+    if not found:
+        return None
+    fix = (
+        f"alter table {spec.table.name}, or correct {file.name}; it is rolled out by itself once `frazil validate "
+        f"{spec.stream}` says ok"
+    )
+    try:
+        document = read_yaml(file, shown=shown_path(file))
+    except (OSError, YamlUnreadable):
+        # It has changed since it was read.
+        return SpecError([f"{file}: {text}" for _, text in found], fix=fix, path=file)
+    placed = [((*at, *_line(document, text)) if at == _SCHEMA else at, text) for at, text in found]
+    return SpecError(located(document, placed, file).problems, fix=fix, path=file)
+
+
+_SCHEMA: Location = ("decode", "schema")
+
+
+def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, str]]:
+    schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
+    try:
+        if table is None or is_as_made(table.metadata, spec.stream):
+            # One without rows, as frazil made it, is made anew by a start.
+            try_new_table(
+                spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
+            )
+            return
+        try_table(spec.table.name, table.metadata)
+    except FrazilError as problem:
+        yield ("table",), problem.message
+        return
+    for sentence in disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns):
+        yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
+
+
+def _line(document: YamlDocument, sentence: str) -> tuple[LineInText, ...]:
+    """Where in the text of the schema the column of a sentence is declared, if it has lines."""
+    data = document.data
+    schema = data.get("decode", {}).get("schema") if isinstance(data, dict) else None
+    column = _COLUMN.search(sentence)
+    if not isinstance(schema, str) or column is None:
+        return ()
+    declared = re.search(rf"(?:^|[,\n])\s*[`\"]?{re.escape(column[1])}\b", schema)
+    return (LineInText(schema.count("\n", 0, declared.end())),) if declared else ()

@@ -1,0 +1,42 @@
+"""One process at a time: an advisory lock that goes with the process that holds it, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jobs.system.private import private_opener
+
+_POLL_SECONDS = 0.05
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, *, deadline_seconds: float, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file `path`, which is made if needed and stays.
+
+    Args:
+        path: The lock file; its folder must be there, on a local file system.
+        deadline_seconds: How long to wait for another holder.
+        on_wait: Called once if there is another holder.
+
+    Raises:
+        TimeoutError: The other holder kept it past the deadline.
+    """
+    deadline = time.monotonic() + deadline_seconds
+    told = False
+    with open(path, "a", opener=private_opener) as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{path} is held by another process") from None
+                if on_wait and not told:
+                    on_wait()
+                    told = True
+                time.sleep(_POLL_SECONDS)
+        yield

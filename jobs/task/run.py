@@ -1,0 +1,268 @@
+"""What a Spark task does with its slice of a batch: decode, route, write data files, and tell what it did.
+
+Blocks of records go in; out come a few texts of JSON, each a data file's descriptor or a tally. Nothing is committed
+here, so whatever a failed or repeated attempt has written is referenced by nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+import sys
+import zipimport
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io import load_file_io
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from jobs.commit.offsets import TopicPartition
+from jobs.deadletter.masking import masked
+from jobs.deadletter.table import dead_letter_rows
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.reference import OTHER_UNKNOWN_PATHS
+from jobs.formats.json.undeclared import column_for, examples, shortened
+from jobs.formats.outcome import Decoded, Failure
+from jobs.formats.problems import without_value
+from jobs.kafka.records import Block
+from jobs.pipeline.stages import UNEXPECTED, Stages
+from jobs.schema.declared import StructType, parse_schema
+from jobs.spec.mask import NO_MASK
+from jobs.task.plan import (
+    MOST_CAUSES,
+    MOST_UNKNOWN,
+    Cause,
+    Example,
+    SlicePlan,
+    Tally,
+    TargetPlan,
+    UnknownExample,
+)
+from jobs.write.datafile_json import to_json
+from jobs.write.target_writer import TargetWriter
+
+_INDEX = re.compile(r"\[\d+\]")
+_LONGEST_FIELD = 200
+
+
+class Result(NamedTuple):
+    """One thing that a task tells.
+
+    Attributes:
+        target: Of a file, the target it is for; nothing of a tally.
+        payload: JSON.
+    """
+
+    kind: Literal["file", "tally"]
+    target: str
+    payload: str
+
+
+def run_slice(plan: SlicePlan, blocks: Iterable[Block]) -> list[Result]:
+    """Decode and write one slice, and tell what it did."""
+    work = _Slice(plan)
+    try:
+        with _no_cycles():
+            for block in blocks:
+                work.take(block)
+            return work.finish()
+    except BaseException:
+        work.abort()
+        raise
+    finally:
+        _forget_archives()
+
+
+@contextlib.contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Keeps Python from looking for unreachable cycles: records make none.
+
+    It would look at thousands of them again and again while a block is read, which takes longer than the reading.
+    """
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _forget_archives() -> None:
+    """Spare the next task a tenth of a second of CPU.
+
+    PySpark's worker invalidates the import caches before every task, and Python then reads the directories of PySpark's
+    own zip archives anew, unless nobody remembers them. They come back with the next import that looks for them.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimport.zipimporter):
+            del sys.path_importer_cache[path]
+
+
+class _Slice:
+    def __init__(self, plan: SlicePlan) -> None:
+        self._plan: SlicePlan = plan
+        self._tallies: dict[TopicPartition, Tally] = {}
+        self._anchor: _Sink = _Sink(plan.anchor, plan)
+        self._dead: _Sink = _Sink(plan.dead_letters, plan)
+        self._declared: StructType = parse_schema(plan.schema_text)
+        self._stages: Stages = Stages(
+            JsonBlockDecoder(self._declared, unknown_fields=plan.unknown_fields),
+            lambda: self._anchor.writer.fit,
+            kafka_columns=plan.kafka_columns,
+        )
+
+    def take(self, block: Block) -> None:
+        source, records = block.source, block.records
+        tally = self._tallies.setdefault(source, Tally(source.topic, source.partition))
+        offsets = records.column("offset").to_numpy()
+        tally.after, tally.leader_epoch = int(offsets[-1]) + 1, block.leader_epoch
+        tally.appended_ms = block.appended_ms
+        for_anchor = self._anchor.wants(source, offsets)
+        for_dead = self._dead.wants(source, offsets)
+        if not (for_anchor.any() or for_dead.any()):
+            return
+        outcome = self._stages.run(records)
+        self._count(tally, records, outcome, for_anchor)
+        self._land(outcome, for_anchor)
+        failures = [failure for failure in outcome.failures if for_dead[failure.row]]
+        tally.letters += len(failures)
+        if failures:
+            self._set_aside(block, failures)
+
+    def _set_aside(self, block: Block, failures: list[Failure]) -> None:
+        failed = block.whole([failure.row for failure in failures])
+        # `dataclasses.replace` would take a tenth of the time of a block with many failures.
+        failures = [Failure(i, f.stage, f.error_class, f.message, f.field) for i, f in enumerate(failures)]
+        parts: list[str | None] = []
+        if self._plan.mask != NO_MASK:
+            hidden = masked(failed, failures, self._plan.mask, self._declared)
+            failed, failures, parts = hidden.records, hidden.failures, hidden.parts
+        letters = dead_letter_rows(
+            failed,
+            failures,
+            stream=self._plan.stream,
+            config_hash=self._plan.config,
+            batch_id=self._plan.batch,
+            epoch=self._plan.epoch,
+            first_seen=self._plan.first_seen,
+        )
+        if any(parts):
+            letters = letters.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string()))
+        self._dead.writer.write(letters)
+
+    def _land(self, outcome: Decoded, wanted: np.ndarray) -> None:
+        rows = outcome.rows
+        if not wanted.all():
+            rows = rows.filter(pa.array(wanted[outcome.positions]))
+        if rows.num_rows:
+            self._anchor.writer.add(rows)
+
+    def _count(self, tally: Tally, records: pa.RecordBatch, decoded: Decoded, wanted: np.ndarray) -> None:
+        if not wanted.any():
+            return
+        tally.read += int(wanted.sum())
+        tally.landed += int(wanted[decoded.positions].sum())
+        tally.tombstones += int(wanted[decoded.tombstones].sum())
+        for failure in decoded.failures:
+            if wanted[failure.row]:
+                tally.dead += 1
+                tally.reasons[failure.error_class] = tally.reasons.get(failure.error_class, 0) + 1
+                _count_cause(tally, records, failure)
+                if failure.error_class not in tally.examples:
+                    tally.examples[failure.error_class] = _example(tally, records, failure)
+                if failure.error_class == UNEXPECTED and tally.unexpected is None:
+                    tally.unexpected = tally.examples[UNEXPECTED]
+        if decoded.unknown_fields:
+            _count_unknown(tally, records, decoded, self._declared)
+
+    def finish(self) -> list[Result]:
+        sinks = (("anchor", self._anchor), ("dead_letters", self._dead))
+        files = [Result("file", name, payload) for name, sink in sinks for payload in sink.close()]
+        tallies = [Result("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
+        return files + tallies
+
+    def abort(self) -> None:
+        self._anchor.abort()
+        self._dead.abort()
+
+
+class _Sink:
+    """One target's writer, opened when its first row comes."""
+
+    def __init__(self, plan: TargetPlan, slice_plan: SlicePlan) -> None:
+        self._plan: TargetPlan = plan
+        self._slice: SlicePlan = slice_plan
+        self._metadata: TableMetadata | None = None
+        self._writer: TargetWriter | None = None
+
+    @property
+    def writer(self) -> TargetWriter:
+        if self._writer is None:
+            self._metadata = TableMetadataUtil.parse_raw(self._plan.metadata)
+            io = load_file_io(dict(self._plan.io_properties), self._metadata.location)
+            self._writer = TargetWriter(self._metadata, io, file_prefix=self._slice.file_prefix)
+        return self._writer
+
+    def wants(self, source: TopicPartition, offsets: np.ndarray) -> np.ndarray:
+        """Which of the records the target has not yet."""
+        if source in self._plan.skip:
+            return np.zeros(len(offsets), dtype=bool)
+        floor = self._plan.floors.get(source)
+        return np.ones(len(offsets), dtype=bool) if floor is None else offsets >= floor
+
+    def close(self) -> list[str]:
+        if self._writer is None or self._metadata is None:
+            return []
+        return [msgspec.json.encode(to_json(file, self._metadata)).decode() for file in self._writer.close()]
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+
+
+def _count_unknown(tally: Tally, records: pa.RecordBatch, decoded: Decoded, declared: StructType) -> None:
+    """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
+    counts = tally.unknown_fields
+    for path, count in decoded.unknown_fields.items():
+        name = shortened(path)
+        if name not in counts and len(counts) >= MOST_UNKNOWN:
+            name = OTHER_UNKNOWN_PATHS
+        counts[name] = counts.get(name, 0) + count
+    known = tally.unknown_examples
+    new = [path for path in decoded.unknown_fields if (name := shortened(path)) in counts and name not in known]
+    if not new:
+        return
+    for path, found in examples(declared, records.column("value"), decoded.positions, new).items():
+        offset = records.column("offset")[found.row].as_py()
+        example = UnknownExample(offset, shortened(found.within), column_for(found.name, found.values))
+        known.setdefault(shortened(path), example)
+
+
+def _count_cause(tally: Tally, records: pa.RecordBatch, failure: Failure) -> None:
+    """A hundred records with the same mistake at `$.items[0].n` and `$.items[7].n` have one cause."""
+    field = _INDEX.sub("[]", failure.field or "")[:_LONGEST_FIELD]
+    key = f"{failure.error_class} {field} {without_value(failure.message) or ''}"
+    cause = tally.causes.get(key)
+    if cause is None:
+        if len(tally.causes) >= MOST_CAUSES:
+            return
+        cause = tally.causes[key] = Cause(_example(tally, records, failure))
+    cause.count += 1
+
+
+def _example(tally: Tally, records: pa.RecordBatch, failure: Failure) -> Example:
+    return Example(
+        tally.topic,
+        tally.partition,
+        records.column("offset")[failure.row].as_py(),
+        failure.stage,
+        failure.error_class,
+        failure.field,
+        failure.message if failure.error_class == UNEXPECTED else None,
+        without_value(failure.message),
+    )

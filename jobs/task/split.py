@@ -1,0 +1,47 @@
+"""A batch's ranges, cut into as many slices of equal size as there are cores to work on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from jobs.commit.decide import Ranges
+from jobs.commit.offsets import OffsetRange, Piece, TopicPartition
+
+LEAST = 10_000
+"""Records that are worth a slice of their own: it costs about as much to begin one as to land so many."""
+
+
+def cut(ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, least: int = LEAST) -> list[list[Piece]]:
+    """Cut ranges into slices; each becomes a task, which writes its own file into every table partition it meets.
+
+    A range may be cut in several, and a slice may have pieces of several: how many partitions the topics have does not
+    decide how many tasks there are. Offsets without a record, such as a compacted topic has, are counted as records.
+
+    Args:
+        ranges: The batch's.
+        cores: How many tasks run at once.
+        done: Partitions of which nothing has to be read.
+        least: See `LEAST`.
+
+    Returns:
+        Slices of pieces, in the order of topics, partitions and offsets; every offset of the ranges once.
+    """
+    wanted = sorted((where, each) for where, each in ranges.items() if each.end > each.start and where not in done)
+    total = sum(each.end - each.start for _, each in wanted)
+    if not total:
+        return []
+    count = max(1, min(cores, total // least))
+    size = math.ceil(total / count)
+    slices: list[list[Piece]] = [[]]
+    room = size
+    for where, (start, end) in wanted:
+        while start < end:
+            if not room:
+                slices.append([])
+                room = size
+            until = min(end, start + room)
+            slices[-1].append((where, OffsetRange(start, until)))
+            room -= until - start
+            start = until
+    return slices

@@ -1,0 +1,61 @@
+"""What disks, catalogs and their clients raise, told to a person in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import traceback
+from collections.abc import Iterator
+
+from jobs.errors import FrazilError, first_line
+from jobs.redaction import redacted
+from jobs.spec.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# By name, so that nothing of a catalog that is not used has to be installed or imported.
+_CATALOG_MODULES = ("sqlalchemy.exc", "pyiceberg.exceptions", "requests.exceptions")
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@contextlib.contextmanager
+def told_as_sentences(settings: Settings, stream: str) -> Iterator[None]:
+    """Turn what a disk or a catalog raises within the block into an error without a stack trace.
+
+    What is nobody's fault but frazil's stays as it is. The stack trace goes to the log (DEBUG).
+
+    Args:
+        settings: Whose secrets are taken out of what others say.
+        stream: What the block works on.
+
+    Raises:
+        FrazilError: The disk or the catalog failed.
+    """
+    try:
+        yield
+    except FrazilError:
+        raise
+    except Exception as problem:
+        told = _told(problem, settings, stream)
+        if told is None:
+            raise
+        log.debug("%s", redacted(settings, traceback.format_exc()))
+        # Not chained: the cause would show what was just taken out.
+        raise told from None
+
+
+def _told(problem: Exception, settings: Settings, stream: str) -> FrazilError | None:
+    again = f"`frazil run {stream}`, which goes on where the tables stand"
+    if any(kind.__module__ in _CATALOG_MODULES for kind in type(problem).__mro__):
+        return FrazilError(
+            f"stream {stream}: catalog {settings.catalog.name} failed: {type(problem).__name__}: "
+            f"{redacted(settings, first_line(problem, 'no reason given'))}",
+            fix=f"`frazil validate`, which asks the catalog; then {again}",
+        )
+    if not isinstance(problem, OSError):
+        return None
+    said = redacted(settings, problem.strerror or first_line(problem))
+    place = f"{problem.filename}: " if problem.filename else ""
+    remedy = "make room there" if problem.errno in _FULL else "see to that place"
+    return FrazilError(f"stream {stream}: {place}{said}.", fix=f"{remedy}, then {again}")

@@ -1,0 +1,50 @@
+"""`frazil up` and `frazil down`: the local broker."""
+
+from __future__ import annotations
+
+import click
+
+from jobs.errors import FrazilError
+from jobs.install.preflight import preflight
+from jobs.local_broker.broker import LocalBroker
+from resources.deployment import Deployment
+
+
+def local_broker(deployment: Deployment, *, detached: bool = False) -> LocalBroker:
+    """The deployment's local broker, whether it runs or not.
+
+    Args:
+        deployment: Whose broker.
+        detached: If it is started, let it outlive this process.
+
+    Raises:
+        FrazilError: The settings name other brokers, so nothing would use it.
+    """
+    kafka = deployment.settings().kafka
+    if not kafka.is_embedded:
+        raise FrazilError(
+            f"The settings name the brokers {kafka.bootstrap_servers}, so nothing would use the local one.",
+            fix="remove kafka.bootstrap_servers from frazil.yaml to use the local broker",
+        )
+    return LocalBroker(
+        deployment.embedded / "broker", detached=detached, on_progress=lambda line: click.echo(line, err=True)
+    )
+
+
+@click.command()
+@click.pass_obj
+def up(deployment: Deployment) -> None:
+    """Start the local broker, unless it runs already. It keeps running until `frazil down`."""
+    preflight()
+    broker = local_broker(deployment, detached=True)
+    running = broker.status().running
+    address = broker.start()
+    click.echo(f"The local broker {'runs already' if running else 'is up'} at {address}.")
+
+
+@click.command()
+@click.pass_obj
+def down(deployment: Deployment) -> None:
+    """Stop the local broker, if it runs. What it holds stays, and the next `frazil up` has it again."""
+    stopped = local_broker(deployment).stop()
+    click.echo("The local broker is stopped." if stopped else "The local broker is not running.")

@@ -1,0 +1,121 @@
+"""`frazil start`, `stop`, `pause`, `resume`, `restart`: what an operator does to streams."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobs.errors import FrazilError
+from jobs.supervise.control import read_control
+from jobs.supervise.stream_control import Done
+from orchestration.cli.asker import asker
+from orchestration.cli.control_run import carry_out, open_ledger
+from orchestration.cli.terminal import print_json, tell
+from orchestration.jobs.control import ControlConfig, StreamAction
+from resources.deployment import Deployment
+
+
+def _command(action: StreamAction, text: str) -> click.Command:
+    @click.command(action.value, help=text)
+    @click.argument("streams", nargs=-1)
+    @click.option("--all", "every", is_flag=True, help="All streams of the deployment.")
+    @click.option("--reason", default="asked on the command line", show_default=True, help="Kept with the action.")
+    @click.option("--json", "as_json", is_flag=True, help="Print what came of it as one JSON document.")
+    @click.pass_obj
+    def command(deployment: Deployment, streams: tuple[str, ...], every: bool, reason: str, as_json: bool) -> None:
+        chosen = _chosen(deployment, streams, action, every=every)
+        by = asker()
+        facts: list[dict[str, Any]] = []
+        unkept: dict[str, None] = {}
+        with open_ledger(deployment) as ledger:
+            for stream in chosen:
+                config = ControlConfig(stream=stream, action=action, reason=reason, by=by)
+                done: Done | FrazilError
+                try:
+                    done, problem = carry_out(deployment, ledger, config)
+                except FrazilError as error:
+                    done, problem = error, ledger.problem
+                if problem:
+                    unkept[problem] = None
+                facts.append(_facts(stream, action, done, problem))
+                if not as_json:
+                    _say(done)
+        for problem in unkept:
+            click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+        if as_json:
+            print_json({"actions": facts})
+        if not all(fact["done"] for fact in facts):
+            raise SystemExit(1)
+
+    return command
+
+
+def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool) -> list[str]:
+    if bool(streams) == every:
+        raise FrazilError(
+            "Name the streams, or give --all, not both." if streams else "Name at least one stream, or give --all.",
+            fix=f"frazil {action.value} --all",
+        )
+    if streams:
+        return list(dict.fromkeys(streams))
+    specs, errors = deployment.streams()
+    for error in errors:
+        tell(error)
+    found = [
+        spec.stream for spec in specs if spec.continuous or action not in (StreamAction.start, StreamAction.restart)
+    ]
+    # A stream whose file is broken or gone has a state folder, and can be stopped by all means.
+    folder = deployment.settings().state / "streams"
+    if action is StreamAction.restart:
+        stopped = [stream for stream in found if _is_stopped(folder / stream)]
+        for stream in stopped:
+            click.echo(f"{stream} is stopped, and stays so; `frazil start {stream}` starts it", err=True)
+        found = [stream for stream in found if stream not in stopped]
+    left = sorted(path.name for path in folder.iterdir() if (path / "launch.json").exists()) if folder.is_dir() else []
+    if action in (StreamAction.stop, StreamAction.pause):
+        found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
+    return found
+
+
+def _is_stopped(folder: Path) -> bool:
+    with contextlib.suppress(FrazilError):
+        return read_control(folder).wish == "stopped"
+    # Damaged: the action itself says so.
+    return False
+
+
+def _say(done: Done | FrazilError) -> None:
+    if isinstance(done, FrazilError):
+        tell(done)
+    else:
+        click.echo(done.sentence)
+
+
+def _facts(stream: str, action: StreamAction, done: Done | FrazilError, problem: str | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {"stream": stream, "action": action.value, "kept_as_run": problem is None}
+    if isinstance(done, FrazilError):
+        return {**facts, "done": False, "sentence": done.message, "next": done.fix}
+    beat = done.heartbeat
+    driver = beat and {
+        "state": beat.state,
+        "attempt": beat.attempt,
+        "generation": beat.generation,
+        "pid": beat.pid,
+        "host": beat.host,
+        "log": beat.log,
+        "spark_ui": beat.ui_url,
+        "metrics": beat.metrics_url,
+    }
+    return {**facts, "done": True, "sentence": done.sentence, "next": None, "driver": driver}
+
+
+start = _command(
+    StreamAction.start, "See to it that STREAMS run as their files say, whatever was wished of them before."
+)
+stop = _command(StreamAction.stop, "End the drivers of STREAMS after their batch, and start none until told to.")
+pause = _command(StreamAction.pause, "Let the drivers of STREAMS stay and read nothing, until resumed.")
+resume = _command(StreamAction.resume, "Let paused or stopped STREAMS go on.")
+restart = _command(StreamAction.restart, "End the drivers of STREAMS after their batch, and start others.")

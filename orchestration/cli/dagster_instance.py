@@ -1,0 +1,76 @@
+"""The Dagster instance of a deployment: made when it is first needed, by whoever is first."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orchestration
+from jobs.errors import FrazilError
+from jobs.system.locks import exclusive
+from jobs.system.private import keep_private, private_folder
+from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+HOME_VARIABLE = "DAGSTER_HOME"
+_DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
+_MAKING_SECONDS = 60.0
+WORKSPACE = "workspace.yaml"
+_WORKSPACE = """\
+# The code location, by the name that it has everywhere.
+load_from:
+  - python_module:
+      module_name: orchestration.definitions
+      location_name: frazil
+"""
+
+
+def dagster_home(deployment: Deployment) -> Path:
+    """Where the instance is: DAGSTER_HOME if that is set, else `.frazil/dagster` of the deployment."""
+    given = os.environ.get(HOME_VARIABLE)
+    return Path(given).expanduser() if given else deployment.embedded / "dagster"
+
+
+def dagster_instance(deployment: Deployment) -> dg.DagsterInstance:
+    """The instance of a deployment; the caller disposes of it, as a context manager.
+
+    Raises:
+        Exception: Whatever Dagster raises if its storage cannot be opened.
+    """
+    import dagster as dg
+
+    home = dagster_home(deployment)
+    if home == deployment.embedded / "dagster":
+        make_instance(home)
+    return dg.DagsterInstance.from_config(str(home))
+
+
+def make_instance(home: Path) -> None:
+    """Write `dagster.yaml`, unless it is there, and make the databases.
+
+    Two processes that both make them get in each other's way, so that one waits for the other.
+
+    Raises:
+        FrazilError: The storage that `dagster.yaml` names is incomplete.
+    """
+    keep_private(private_folder(home))
+    settings = home / "dagster.yaml"
+    if settings.exists() and all((home / name).exists() for name in _DATABASES):
+        return
+    import dagster as dg
+
+    with exclusive(home / "making.lock", deadline_seconds=_MAKING_SECONDS):
+        if not settings.exists():
+            # Before the settings, which say that an instance has been set up: one that was without it goes by the name
+            # of its module, and its schedules and sensors by that name.
+            (home / WORKSPACE).write_text(_WORKSPACE)
+            settings.write_text(importlib.resources.files(orchestration).joinpath("dagster.yaml").read_text())
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            # Each is made when it is first looked at.
+            for storage in (instance.run_storage, instance.event_log_storage, instance.schedule_storage):
+                if storage is None:
+                    raise FrazilError(f"Dagster has no storage in {home}.", fix=f"read {settings}")

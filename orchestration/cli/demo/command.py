@@ -1,0 +1,231 @@
+"""`frazil demo`: payments from a producer through Kafka and Spark into an Iceberg table, run by Dagster, added up."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from jobs.catalog import connect_catalog
+from jobs.errors import FrazilError
+from jobs.install.preflight import preflight
+from jobs.kafka.metadata import KafkaLog
+from jobs.spec.models import StreamSpec
+from jobs.state.paths import stream_folder
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from orchestration.cli.demo.live import PER_SECOND, show_arriving
+from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
+from orchestration.cli.demo.report import Demo, print_report
+from orchestration.cli.demo.sums import Standing, some_rows, standing, table_sums
+from orchestration.cli.dev.command import local_services, stay
+from orchestration.cli.dev.graphql import FINISHED, AssetJob
+from orchestration.cli.dev.services import DagsterServices
+from orchestration.cli.interrupts import Interrupts
+from orchestration.cli.terminal import landing_bar
+from resources.deployment import Deployment
+
+STREAM = "payments"
+_LOADED_SECONDS = 120.0
+_RUNS = 5
+_NOTHING_LANDS_SECONDS = 120.0
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End when all is landed; exit status 0 only if the sums are right.")
+@click.option("--payments", type=click.IntRange(1), default=200_000, show_default=True, help="How many to produce.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
+@click.pass_obj
+def demo(deployment: Deployment, once: bool, payments: int, port: int | None) -> None:
+    """Show it all: produce payments, some of them bad, land them through Dagster, and add them up.
+
+    The stream then runs on, and payments keep coming, until Ctrl-C, which ends everything that the demo started. A
+    second demo goes on where the first stopped.
+    """
+    started = time.monotonic()
+    preflight()
+    spec = deployment.stream(STREAM)
+    settings = deployment.prepared_settings()
+    if not settings.kafka.is_embedded:
+        raise FrazilError(
+            f"The demo produces made-up payments, and the settings name brokers: {settings.kafka.bootstrap_servers}.",
+            fix="run it in a folder without frazil.yaml: it then uses a local broker",
+        )
+    console = Console(highlight=False)
+    with Interrupts() as interrupts, local_services(deployment, port, interrupts, end_streams=True) as services:
+        console.print(f"Broker at {settings.kafka.require_bootstrap()}; Dagster starts at {services.url}")
+        landing = _Landing(spec, deployment, services, payments, started, console)
+        facts = landing.run()
+        print_report(console, facts, services.url, landing.beat())
+        if once:
+            click.get_current_context().exit(0 if facts.right else 1)
+        services.came_up()
+        if not spec.continuous:
+            console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
+            stay(services)
+        console.print("The stream runs on, and payments keep coming; Ctrl-C ends what the demo started.\n")
+        show_arriving(console, landing.folder, landing.trickle(), services.check)
+
+
+class _Landing:
+    """From the first payment to the last row."""
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        deployment: Deployment,
+        services: DagsterServices,
+        payments: int,
+        started: float,
+        console: Console,
+    ) -> None:
+        settings = deployment.settings()
+        address = settings.kafka.require_bootstrap()
+        topic = (spec.source.topics or (STREAM,))[0]
+        ensure_topic(address, topic)
+        self._spec: StreamSpec = spec
+        self._services: DagsterServices = services
+        self._console: Console = console
+        self._started: float = started
+        self._keys: list[list[str]] = [
+            [settings.catalog.name, *table.split(".")] for table in (spec.table.name, spec.dead_letter_table)
+        ]
+        self._catalog = connect_catalog(settings)
+        self._kafka: KafkaLog = KafkaLog(settings.kafka)
+        self._before: Standing = standing(self._catalog, spec)
+        log = self._kafka.state(spec.source)
+        self._waiting_before: int = sum(
+            max(0, end - self._before.position.get(at, log.earliest[at])) for at, end in log.latest.items()
+        )
+        self._payments: int = payments
+        self._producer: PaymentProducer = PaymentProducer(address, topic, sum(log.latest.values()), payments)
+        self._address: str = address
+        self._topic: str = topic
+        self.folder: Path = stream_folder(settings, spec.stream).root
+        self._first_row_seconds: float | None = None
+        self._seen: list[tuple[float, int]] = []
+        self._told: tuple[str, int] | None = None
+
+    def run(self) -> Demo:
+        """Produce and land everything, and count it."""
+        self._producer.start()
+        expected = self._waiting_before + self._payments
+        progress = landing_bar(self._console)
+        task = progress.add_task("payments", total=expected, rate=0.0, lag=expected, note="Dagster starts")
+        self._progress = (progress, task)
+        try:
+            with progress:
+                job = self._wait_for_dagster()
+                if self._spec.continuous:
+                    self._follow(self._services.api.launch(job, self._keys))
+                    self._wait_until_landed(expected)
+                else:
+                    self._drain(job, expected)
+        finally:
+            self._producer.stop()
+        self._producer.check()
+        now = self._now()
+        return Demo(
+            produced=self._producer.acknowledged,
+            waiting_before=self._waiting_before,
+            landed=now.totals.landed - self._before.totals.landed,
+            dead=now.totals.dead - self._before.totals.dead,
+            tombstones=now.totals.tombstones - self._before.totals.tombstones,
+            tables=table_sums(self._catalog, self._spec, self._kafka),
+            rows=some_rows(self._catalog, self._spec, 5),
+            table=self._spec.table.name,
+            asset=self._keys[0],
+            stream=self._spec.stream,
+            first_row_seconds=self._first_row_seconds,
+            seconds=time.monotonic() - self._started,
+        )
+
+    def beat(self) -> Heartbeat | None:
+        """What the stream's driver says of itself; None where there is none."""
+        return read_heartbeat(self.folder)
+
+    def trickle(self) -> PaymentProducer:
+        """More payments, slowly, without an end."""
+        first = sum(self._kafka.state(self._spec.source).latest.values())
+        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND)
+
+    def _drain(self, job: AssetJob, expected: int) -> None:
+        for _ in range(_RUNS):
+            self._follow(self._services.api.launch(job, self._keys))
+            # A run lands what the topic holds when it begins; the producer may have been slower.
+            self._producer.join()
+            if self._now().passed - self._before.passed >= expected:
+                break
+
+    def _wait_until_landed(self, expected: int) -> None:
+        """Follow the stream until all is landed.
+
+        Raises:
+            FrazilError: The driver has ended, or nothing lands any more.
+        """
+        while (now := self._now()).passed - self._before.passed < expected or not now.whole:
+            self._services.check()
+            beat = self.beat()
+            if beat is not None and beat.state == "failed" and beat.error is not None:
+                raise FrazilError(beat.error.message, fix=beat.error.fix)
+            if self._seen and time.monotonic() - self._seen[-1][0] > _NOTHING_LANDS_SECONDS:
+                raise FrazilError(
+                    f"Nothing has landed for {_NOTHING_LANDS_SECONDS:.0f} s.", fix=f"frazil status {STREAM}"
+                )
+            self._show(beat.state if beat else "the driver starts")
+            time.sleep(0.3)
+        self._show("landed")
+
+    def _wait_for_dagster(self) -> AssetJob:
+        deadline = time.monotonic() + _LOADED_SECONDS
+        while time.monotonic() < deadline:
+            self._services.check()
+            job = self._services.api.find(self._keys[0])
+            if job is not None:
+                return job
+            self._show("Dagster starts")
+            time.sleep(0.2)
+        raise FrazilError(
+            f"Dagster did not load the streams within {_LOADED_SECONDS:.0f} s.", fix=f"read {self._services.home}/*.log"
+        )
+
+    def _follow(self, run_id: str) -> None:
+        words = {"QUEUED": "run waits", "STARTING": "run starts", "STARTED": "Spark works"}
+        while True:
+            self._services.check()
+            status = self._services.api.status(run_id)
+            self._show(words.get(status, status.lower()))
+            if status in FINISHED:
+                break
+            time.sleep(0.3)
+        if status != "SUCCESS":
+            raise FrazilError(
+                f"Dagster's run {run_id[:8]} ended as {status}: {self._services.api.why_failed(run_id)}",
+                fix=f"read {self._services.home}/storage/{run_id}/compute_logs, then run the demo again",
+            )
+
+    def _now(self) -> Standing:
+        return standing(self._catalog, self._spec)
+
+    def _show(self, note: str) -> None:
+        done = self._now().passed - self._before.passed
+        if done and self._first_row_seconds is None:
+            self._first_row_seconds = time.monotonic() - self._started
+        if not self._seen or self._seen[-1][1] != done:
+            self._seen.append((time.monotonic(), done))
+        rate = 0.0
+        if len(self._seen) > 1:
+            (before, less), (last, more) = self._seen[-2:]
+            rate = (more - less) / max(last - before, 1e-9)
+        produced = self._waiting_before + self._producer.acknowledged
+        if not self._console.is_terminal:
+            if (note, done) != self._told:
+                self._told = (note, done)
+                self._console.print(f"{note}: {done:,} of {produced:,} records landed, {rate:,.0f}/s", markup=False)
+            return
+        progress, task = self._progress
+        values: dict[str, Any] = {"completed": done, "rate": rate, "lag": max(0, produced - done), "note": note}
+        progress.update(task, **values)

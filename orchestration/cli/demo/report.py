@@ -1,0 +1,131 @@
+"""What the demo tells at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from jobs.supervise.heartbeat import Heartbeat
+from orchestration.cli.demo.sums import TableSums
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """The facts of a demo.
+
+    Attributes:
+        produced: Payments that the broker acknowledged in this demo.
+        waiting_before: Records that waited in the topic when it began.
+        landed, dead, tombstones: Records of this demo, by the stamps.
+        tables: What the tables hold, all demos together.
+        rows: A few rows of the table.
+        asset: The table's key in Dagster.
+        first_row_seconds: From the start of the command to the first commit of records.
+    """
+
+    produced: int
+    waiting_before: int
+    landed: int
+    dead: int
+    tombstones: int
+    tables: TableSums
+    rows: list[dict[str, Any]]
+    table: str
+    asset: list[str]
+    stream: str
+    first_row_seconds: float | None
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the sums are right, of this demo and of all."""
+        return self.produced + self.waiting_before == self.landed + self.dead + self.tombstones and self.tables.right
+
+
+def print_report(console: Console, demo: Demo, url: str, beat: Heartbeat | None) -> None:
+    """The sums, a few rows, the dead letters by reason, and where to look next."""
+    _print_sums(console, demo)
+    _print_rows(console, demo)
+    if demo.tables.reasons:
+        reasons = Table(
+            title="dead letters by reason", title_justify="left", title_style="bold", box=None, pad_edge=False
+        )
+        reasons.add_column("error class")
+        reasons.add_column("records", justify="right")
+        for reason, count in demo.tables.reasons.items():
+            reasons.add_row(reason, f"{count:,}")
+        console.print(reasons)
+        console.print()
+    first = "–" if demo.first_row_seconds is None else f"{demo.first_row_seconds:.0f} s"
+    console.print(f"First rows landed {first} after the start; all of it took {demo.seconds:.0f} s.")
+    console.print(f"\n[bold]Where to look next[/]\n  Dagster    {url}/assets/{'/'.join(demo.asset)}")
+    if beat is not None and not beat.final:
+        for name, link in (("Spark UI", beat.ui_url), ("metrics", beat.metrics_url)):
+            if link:
+                console.print(f"  {name:<10} {link}")
+    for command, meaning in (
+        ("frazil status", "where every stream stands"),
+        (f"frazil pause {demo.stream}", "the driver stays, and reads nothing until `frazil resume`"),
+        ("frazil validate", "the streams' files against what is live"),
+    ):
+        console.print(f"  {command:<22} {meaning}", markup=False)
+    console.print()
+
+
+def _print_sums(console: Console, demo: Demo) -> None:
+    sums = Table(box=None, pad_edge=False, header_style="bold")
+    sums.add_column("")
+    sums.add_column("this demo", justify="right")
+    sums.add_column("in the tables", justify="right")
+    tables = demo.tables
+    rows: list[tuple[str, int | None, int]] = [("produced", demo.produced, tables.produced)]
+    if demo.waiting_before:
+        rows.append(("+ waiting from before", demo.waiting_before, 0))
+    rows += [
+        ("landed", demo.landed, tables.rows),
+        ("dead letters", demo.dead, tables.dead),
+        ("tombstones", demo.tombstones, tables.tombstones),
+    ]
+    for name, here, everywhere in rows:
+        sums.add_row(name, f"{here:,}", f"{everywhere:,}")
+    here = demo.produced + demo.waiting_before - demo.landed - demo.dead - demo.tombstones
+    everywhere = tables.produced - tables.rows - tables.dead - tables.tombstones
+    sums.add_row("missing or doubled", f"{here:,}", f"{everywhere:,}", style="bold green" if demo.right else "bold red")
+    console.print()
+    console.print(sums)
+    if tables.distinct is not None:
+        console.print(
+            f"[dim]Counted row by row: {tables.rows + tables.dead:,} rows, {tables.distinct:,} different offsets.[/]"
+        )
+    verdict = (
+        "[bold green]Produced = landed + dead letters + tombstones.[/]"
+        if demo.right
+        else "[bold red]It does not add up.[/]"
+    )
+    console.print(verdict)
+    console.print()
+
+
+def _print_rows(console: Console, demo: Demo) -> None:
+    if not demo.rows:
+        return
+    # What fits a terminal of 80 columns.
+    names = [name for name in demo.rows[0] if name not in ("_kafka_topic", "_kafka_timestamp", "document", "type")]
+    table = Table(title=f"{demo.table}, a few rows", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name.removeprefix("_kafka_"), justify="right" if name.startswith("_kafka_") else "left")
+    for row in demo.rows:
+        table.add_row(*(_cell(row[name]) for name in names))
+    console.print(table)
+    console.print()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    text = "–" if value is None else str(value)
+    return text if len(text) <= 14 else text[:12] + "…"

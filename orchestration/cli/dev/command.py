@@ -1,0 +1,142 @@
+"""`frazil dev`: the local broker and Dagster, until Ctrl-C; the streams run on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import click
+
+from jobs.errors import FrazilError
+from jobs.install.artifacts import resolve_jars
+from jobs.install.preflight import preflight
+from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
+from jobs.supervise.driver_process import find_driver
+from jobs.supervise.keeper_note import read_keeper
+from jobs.supervise.stream_control import StreamControl
+from orchestration.cli.broker import local_broker
+from orchestration.cli.dev.services import DagsterServices
+from orchestration.cli.interrupts import Interrupts
+from orchestration.cli.terminal import tell
+from resources.deployment import Deployment
+
+
+@contextlib.contextmanager
+def local_services(
+    deployment: Deployment, port: int | None, interrupts: Interrupts, *, end_streams: bool = False
+) -> Iterator[DagsterServices]:
+    """The local broker (if the settings want one) and Dagster's services, ended when the block is left.
+
+    A broker that was running before is left running, and so is one that streams still read from.
+
+    Args:
+        end_streams: End the streams' drivers as well, those that ran before excepted.
+
+    Raises:
+        FrazilError: Another process runs Dagster's services on this deployment.
+    """
+    settings = deployment.settings()
+    services = DagsterServices(deployment, port)
+    # First of all: what is found below would be the other one's, and ended with this one.
+    services.claim()
+    broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
+    ours = broker is not None and not broker.status().running
+    ran_before = attended(settings)
+    if broker is not None:
+        # Here Ctrl-C may interrupt, while below it waits.
+        resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
+    resolve_jars("spark", on_progress=lambda line: click.echo(line, err=True))
+    try:
+        with interrupts.deferred():
+            services.start()
+        if broker is not None:
+            with interrupts.deferred():
+                broker.start()
+        yield services
+    finally:
+        interrupts.ignore()
+        services.stop()
+        ended = [stream for stream in attended(settings) if stream not in ran_before] if end_streams else []
+        for stream in ended:
+            let_go(deployment, stream)
+        # The keeper of a stream that was let go takes a moment to end.
+        living = living_drivers(settings)
+        left = [stream for stream in attended(settings) if stream in living or stream not in ended]
+        if broker is not None and ours and not left:
+            broker.stop()
+        if left:
+            names = ", ".join(left)
+            down = ", then `frazil down` the broker" if broker is not None else ""
+            click.echo(
+                f"Running on: {names}.  (`frazil dev` finds them again; `frazil stop --all` ends them{down})", err=True
+            )
+
+
+def living_drivers(settings: Settings) -> list[str]:
+    """The streams whose drivers live on this host, those included that have only just been launched."""
+    folders = settings.state / "streams"
+    ttl = settings.lease_ttl.total_seconds()
+    streams = sorted(folder.name for folder in folders.iterdir()) if folders.is_dir() else []
+    drivers = {stream: find_driver(stream_folder(settings, stream).root, stream, ttl) for stream in streams}
+    return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
+
+
+def attended(settings: Settings) -> list[str]:
+    """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
+    folders = settings.state / "streams"
+    notes = {folder.name: read_keeper(folder) for folder in folders.iterdir()} if folders.is_dir() else {}
+    return sorted({*living_drivers(settings), *(name for name, note in notes.items() if note and note.lives())})
+
+
+def let_go(deployment: Deployment, stream: str) -> None:
+    """End a stream's driver after its batch, and leave what is wished of the stream as it is."""
+    control = StreamControl(deployment.home, deployment.settings_file, stream)
+    try:
+        control.let_go("what started it ends", "frazil")
+    except FrazilError as problem:
+        tell(problem)
+
+
+def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> None:
+    """Wait until the web UI answers; from then on a service that ends is started again.
+
+    Raises:
+        FrazilError: A service ended meanwhile.
+    """
+    deadline = time.monotonic() + deadline_seconds
+    while time.monotonic() < deadline:
+        services.check()
+        with contextlib.suppress(OSError):
+            services.api.ask("query { version }", 5.0)
+            break
+        time.sleep(0.2)
+    services.came_up()
+
+
+def stay(services: DagsterServices) -> None:
+    """Stay until Ctrl-C, and keep the services up.
+
+    Raises:
+        FrazilError: A service has ended too often.
+    """
+    while True:
+        services.check()
+        time.sleep(0.5)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
+@click.pass_obj
+def dev(deployment: Deployment, port: int | None) -> None:
+    """Start the local broker and Dagster's web UI and daemon, until Ctrl-C.
+
+    Dagster keeps the streams running, and finds those that run already. They run on when it ends, and the local broker
+    with them. Its own state is in .frazil/dagster; its dagster.yaml is written once and then yours.
+    """
+    preflight()
+    with Interrupts() as interrupts, local_services(deployment, port, interrupts) as services:
+        wait_for_ui(services)
+        click.echo(f"Dagster is at {services.url}  (Ctrl-C ends it; the streams run on)")
+        stay(services)

@@ -1,0 +1,181 @@
+"""Dagster's webserver and daemon on a deployment: started together, looked after, ended together."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import click
+
+import orchestration
+from jobs.errors import FrazilError
+from jobs.system.processes import command_of
+from orchestration.cli.dagster_instance import WORKSPACE, make_instance
+from orchestration.cli.dev.children import Child, end_all
+from orchestration.cli.dev.graphql import Dagster
+from orchestration.cli.dev.ports import PortClaim
+from orchestration.cli.dev.service_restarts import Restarts
+from orchestration.cli.dev.services_claim import ServicesClaim
+from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
+
+
+class DagsterServices:
+    """The two services of one deployment.
+
+    Args:
+        deployment: Whose streams they show.
+        port: Of the web UI; None for 3000, or the next free one if that is taken.
+    """
+
+    def __init__(self, deployment: Deployment, port: int | None = None) -> None:
+        if importlib.util.find_spec("dagster_webserver") is None:
+            raise FrazilError("Dagster's web UI is not installed.", fix="pip install 'frazil[ui]'")
+        self._deployment: Deployment = deployment
+        self._children: list[Child] = []
+        self._serving: dict[str, Child] = {}
+        self._restarts: dict[str, Restarts] = {}
+        self._up: bool = False
+        self._since: float = time.time()
+        self._wanted_port: int | None = port
+        self._port_claim: PortClaim | None = None
+        self.home: Path = deployment.embedded / "dagster"
+        self._claim: ServicesClaim = ServicesClaim(self.home)
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the UI."""
+        return f"http://127.0.0.1:{self._port()}"
+
+    @property
+    def api(self) -> Dagster:
+        """The services' own API."""
+        return Dagster(self.url)
+
+    def claim(self) -> None:
+        """Make sure that this is the only process that runs these services; `stop` lets others have them.
+
+        Raises:
+            FrazilError: Another one does: who, since when and where. Or the port is taken.
+        """
+        left = self._claim.take()
+        if left:
+            named = ", ".join(f"{name} (process {pid})" for name, pid in left.items())
+            click.echo(f"Ended what a killed `frazil dev` had left running: {named}.", err=True)
+        try:
+            self._claim.note_url(self.url)
+        except FrazilError:
+            self._claim.release()
+            raise
+
+    def start(self) -> None:
+        """Start both; returns before they answer.
+
+        Raises:
+            FrazilError: Another process runs them.
+        """
+        self.claim()
+        make_instance(self.home)
+        self.start_webserver()
+        self.start_daemon()
+
+    def start_webserver(self) -> Child:
+        """Start the webserver, the first time or in place of one that has ended."""
+        command = ["dagster_webserver", *self.code(), "-h", "127.0.0.1", "-p", str(self._port())]
+        return self._start("webserver", command)
+
+    def start_daemon(self) -> Child:
+        """Start the daemon, the first time or in place of one that has ended."""
+        return self._start("daemon", ["dagster._daemon", "run", *self.code()])
+
+    def came_up(self) -> None:
+        """They have answered: from now on one that ends is started again, instead of an error."""
+        self._up = True
+
+    def code(self) -> list[str]:
+        """Where the code is: as the deployment says, else as it was set up, else by the module's name."""
+        places = (self._deployment.home / WORKSPACE, self.home / WORKSPACE)
+        found = next((place for place in places if place.exists()), None)
+        return ["-w", str(found)] if found is not None else ["-m", "orchestration.definitions"]
+
+    def check(self) -> None:
+        """Look after both: one that has ended is started again, after a pause that grows.
+
+        Raises:
+            FrazilError: One has ended before they came up, or too often since; with the end of its log.
+        """
+        for name, child in list(self._serving.items()):
+            how = child.ending()
+            if how is None:
+                continue
+            if not self._up:
+                child.check()
+            restarts = self._restarts.setdefault(name, Restarts())
+            if restarts.take_due(time.monotonic()):
+                (self.start_daemon if name == "daemon" else self.start_webserver)()
+            elif restarts.due is None:
+                self._ended(child, how, restarts)
+
+    def _ended(self, child: Child, how: str, restarts: Restarts) -> None:
+        pause = restarts.ended(child.ran_seconds, time.monotonic())
+        if pause is None:
+            raise FrazilError(
+                f"{child.name} {how}, for the {restarts.failures}th time in a row, so it is not started again. The "
+                f"streams run on, but nobody supervises them; {child.last_words()}",
+                fix=f"read {child.log}; then frazil dev",
+            )
+        click.echo(
+            f"{child.name} {how}; it is started again in {pause:.0f} s, and the streams run on meanwhile. Its log: "
+            f"{child.log}.previous",
+            err=True,
+        )
+
+    def stop(self) -> None:
+        """End the runs of these services that are under way, then both services, and whatever they started."""
+        if self._children:
+            self.api.terminate_runs(8.0, self._sockets(), self._since)
+        end_all(self._children)
+        self._children.clear()
+        self._serving.clear()
+        if self._port_claim is not None:
+            self._port_claim.release()
+            self._port_claim = None
+        self._claim.release()
+
+    def _port(self) -> int:
+        # Not before it is needed: what a killed one has left may be ended first, and its port be free again.
+        if self._port_claim is None:
+            self._port_claim = PortClaim(self._wanted_port)
+        return self._port_claim.port
+
+    def _sockets(self) -> set[str]:
+        """Where the code servers that these services started listen."""
+        commands = (command_of(pid) for child in self._children for pid in child.members())
+        found = (re.search(r"--socket[= ](\S+)", command) for command in commands)
+        return {match[1] for match in found if match}
+
+    def _start(self, name: str, module: list[str]) -> Child:
+        env = {
+            "DAGSTER_HOME": str(self.home),
+            HOME_VARIABLE: str(self._deployment.home),
+            "PYTHONPATH": _python_path(),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self._deployment.settings_file is not None:
+            env[SETTINGS_VARIABLE] = str(self._deployment.settings_file)
+        command = [sys.executable, "-m", *module]
+        log = self.home / f"{name}.log"
+        child = Child(f"Dagster's {name}", command, log=log, env=env, cwd=self._deployment.home)
+        self._serving[name] = child
+        # One that was replaced may have left something behind.
+        self._children = [*(each for each in self._children if each.members()), child]
+        self._claim.note({name: each.pid for name, each in self._serving.items()})
+        return child
+
+
+def _python_path() -> str:
+    root = str(Path(orchestration.__path__[0]).resolve().parent)
+    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

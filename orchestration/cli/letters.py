@@ -1,0 +1,124 @@
+"""`frazil letters`: count dead letters, and what people decide about them: dismiss, restore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from jobs.catalog import connect_catalog
+from jobs.deadletter.letter_page import letter_page
+from jobs.deadletter.letters import LetterCounts, count_letters
+from jobs.deadletter.table import STATES
+from jobs.deadletter.table_upkeep import check_letters_table
+from jobs.errors import FrazilError
+from jobs.operator.expire_letters import expire_letters_of
+from jobs.replay.state_changes import Change, change_letters, set_by_rows, settle
+from jobs.translate import told_as_sentences
+from orchestration.cli.asker import asker
+from orchestration.cli.letter_options import selecting, selection_of
+from orchestration.cli.letter_output import SHOWN_OF_EACH, page_facts, print_page
+from orchestration.cli.terminal import print_columns, print_json
+from resources.deployment import Deployment
+
+
+@click.command()
+@click.argument("stream")
+@selecting
+@click.option("--dismiss", metavar="WHY", help="Set the letters aside for good; why is kept in them with your name.")
+@click.option("--restore", metavar="WHY", help="Make parked and dismissed letters new again.")
+@click.option("--after-rollback", metavar="WHY", help="Set letters to what the rows say, after a table's rollback.")
+@click.option("--settle-lost", metavar="WHY", help="Go on after a replay whose record is lost and settled by hand.")
+@click.option("--expire", is_flag=True, help="Delete those older than errors.dead_letters.keep, as each night.")
+@click.option("--dry-run", is_flag=True, help="With --expire: only tell what would be deleted.")
+@click.option("--page", type=click.IntRange(min=1), metavar="N", help="Show the next letters of each cause.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def letters(
+    deployment: Deployment,
+    stream: str,
+    dismiss: str | None,
+    restore: str | None,
+    after_rollback: str | None,
+    settle_lost: str | None,
+    expire: bool,
+    dry_run: bool,
+    page: int | None,
+    as_json: bool,
+    **selected: Any,
+) -> None:
+    """Count the dead letters of STREAM, show why they failed, or decide about those that are selected.
+
+    Letters are shown by cause, of each the first three (--limit, --page), with coordinates and what of the value is not
+    masked. --dismiss means new, failed and parked letters and --restore parked and dismissed ones, unless --state says
+    others.
+    """
+    answers = [each for each in (dismiss, restore, after_rollback, settle_lost) if each is not None]
+    if len(answers) + expire > 1 or any(not each.strip() for each in answers):
+        raise FrazilError("one decision at a time, and each with a reason.", fix="frazil letters --help")
+    if (dry_run and not expire) or (expire and any(selected.values())):
+        raise FrazilError(
+            "--expire goes by age alone, and only it has a dry run here.",
+            fix=f"frazil letters {stream} --expire --dry-run",
+        )
+    if page is not None and (answers or expire):
+        raise FrazilError("--page belongs to looking at letters, not to deciding.", fix=f"frazil letters {stream}")
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    with told_as_sentences(settings, stream), connect_catalog(settings) as catalog:
+        if not catalog.table_exists(spec.dead_letter_table):
+            missing = f"stream {stream}: table {spec.dead_letter_table} does not exist."
+            raise FrazilError(missing, fix=f"frazil run {stream}")
+        told: list[str] = []
+        if expire:
+            done = expire_letters_of(spec, settings, catalog, dry_run=dry_run)
+            told = done.sentences(spec, dry_run=dry_run) if done else []
+            changed = done.expired.letters if done and not dry_run else 0
+        elif after_rollback is not None:
+            changed = set_by_rows(spec, settings, catalog, asker(), after_rollback)
+        elif settle_lost is not None:
+            changed = settle(spec, settings, catalog, f"{asker()}: {settle_lost}")
+        elif dismiss is not None:
+            selection = selection_of(**selected, default_states=("new", "failed_again", "parked"))
+            changed = change_letters(spec, settings, catalog, selection, Change("dismissed", asker(), dismiss))
+        elif restore is not None:
+            selection = selection_of(**selected, default_states=("parked", "dismissed"))
+            changed = change_letters(spec, settings, catalog, selection, Change("new", asker(), restore))
+        else:
+            changed = None
+        table = catalog.load_table(spec.dead_letter_table)
+        check_letters_table(table)
+        selection = selection_of(**(selected if changed is None else _NOTHING), default_states=STATES)
+        counts = count_letters(table, stream, selection)
+        looked = None
+        if changed is None:
+            looked = letter_page(table, spec, selection, page=page or 1, of_each=selected["limit"] or SHOWN_OF_EACH)
+    if as_json:
+        kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
+        facts = {"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds}
+        print_json(facts | (page_facts(looked) if looked else {}))
+        return
+    for sentence in told:
+        click.echo(sentence)
+    if changed is not None and not expire:
+        click.echo(f"{stream}: {changed:,} letters changed")
+    _print(counts, spec.dead_letter_table)
+    if looked:
+        print_page(looked, stream)
+
+
+_NOTHING: dict[str, Any] = {
+    "reasons": (), "stages": (), "fields": (), "since": None, "until": None, "offsets": (), "where": None,
+    "limit": None, "states": (),
+}  # fmt: skip
+
+
+def _print(counts: LetterCounts, table: str) -> None:
+    if not counts.total:
+        click.echo(f"no letters in {table}")
+        return
+    states = [state for state in STATES if state in counts.by(0)]
+    rows = [
+        [reason, *(counts.by_kind.get((state, reason), 0) for state in states), total]
+        for reason, total in counts.by(1).items()
+    ]
+    print_columns(["reason", *states, "all"], rows, text=["reason"])

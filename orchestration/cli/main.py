@@ -1,0 +1,113 @@
+"""The command line: `frazil`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from jobs.errors import FrazilError
+from orchestration.cli.interrupts import Interrupts, Terminated
+from orchestration.cli.terminal import tell
+from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
+
+# Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
+_COMMANDS = {
+    "validate": ("orchestration.cli.validate.command", "Check streams and settings, also against what is live."),
+    "up": ("orchestration.cli.broker", "Start the local broker."),
+    "down": ("orchestration.cli.broker", "Stop the local broker."),
+    "run": ("orchestration.cli.run.command", "Land everything that a stream's topics, or all, hold now."),
+    "status": ("orchestration.cli.status.command", "Show every stream: state, lag, rate, last commit, last error."),
+    "start": ("orchestration.cli.control", "Start streams: a driver of its own for each."),
+    "stop": ("orchestration.cli.control", "Stop streams after their batch."),
+    "pause": ("orchestration.cli.control", "Pause streams: the driver stays and reads nothing."),
+    "resume": ("orchestration.cli.control", "Let paused or stopped streams go on."),
+    "restart": ("orchestration.cli.control", "End streams' drivers after their batch, and start others."),
+    "reset-offsets": ("orchestration.cli.reset_offsets", "Move a stopped stream to other offsets."),
+    "letters": ("orchestration.cli.letters", "Show dead letters and why they failed; dismiss or restore some."),
+    "replay": ("orchestration.cli.replay", "Bring dead letters back, each record once."),
+    "accept": ("orchestration.cli.accept", "Answer the question that stopped a stream."),
+    "maintain": ("orchestration.cli.maintain.command", "Keep tables healthy: compact, expire, clean up."),
+    "certify": ("orchestration.cli.certify", "Kill drivers at every step, and prove that nothing is lost."),
+    "audit": ("orchestration.cli.audit", "Prove that every record read stands in its tables, exactly once."),
+    "dev": ("orchestration.cli.dev.command", "Start the local broker and Dagster's web UI and daemon."),
+    "demo": ("orchestration.cli.demo.command", "Show it all: produce payments, land them, add them up."),
+}  # fmt: skip
+
+
+class Commands(click.Group):
+    """Loads a command's module on first use, and tells errors without a stack trace."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order in which one meets them."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None if there is none."""
+        if cmd_name not in _COMMANDS:
+            return None
+        return getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; exit status 1 after an error, 130 after Ctrl-C, 143 after SIGTERM."""
+        try:
+            with Interrupts():
+                return super().invoke(ctx)
+        except FrazilError as problem:
+            tell(problem)
+            ctx.exit(1)
+        except KeyboardInterrupt as interrupt:
+            _stopped(ctx, interrupt)
+        except BrokenPipeError:
+            # The reader (`| head`) has enough; Python would complain again when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as problem:
+            # Imported here: as a rule nobody needs it.
+            from orchestration.cli.unexpected import is_interrupt, unexpected
+
+            if (interrupt := is_interrupt(problem)) is not None:
+                _stopped(ctx, interrupt)
+            tell(unexpected(problem, f"frazil {ctx.invoked_subcommand or ''}".rstrip(), ctx.obj))
+            ctx.exit(1)
+
+
+def _stopped(ctx: click.Context, interrupt: KeyboardInterrupt) -> NoReturn:
+    click.echo("\nStopped.", err=True)
+    ctx.exit(143 if isinstance(interrupt, Terminated) else 130)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar=HOME_VARIABLE,
+    help="The deployment's folder, which holds streams/.  [default: the nearest one upwards that has it]",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar=SETTINGS_VARIABLE,
+    help="The settings file.  [default: frazil.yaml in the deployment's folder, else the embedded default]",
+)
+@click.version_option(package_name="frazil", prog_name="frazil")
+@click.pass_context
+def main(ctx: click.Context, home: Path | None, settings_file: Path | None) -> None:
+    """frazil lands Kafka streams in Apache Iceberg tables, exactly once, and keeps those tables healthy."""
+    ctx.obj = Deployment.at(home, settings_file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""`frazil replay`: bring dead letters back, each record once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from jobs.catalog import connect_catalog
+from jobs.errors import FrazilError
+from jobs.replay.connect.dry_run import try_queue
+from jobs.replay.connect.importer import QueueResult, take_queue
+from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.dry_run import dry_run as run_dry
+from jobs.replay.result import Progress as Told
+from jobs.replay.result import Reason, ReplayResult
+from jobs.replay.return_to_topic import ReturnResult, return_letters
+from jobs.replay.run import replay as run
+from jobs.spec.correction import Correction, load_correction
+from jobs.translate import told_as_sentences
+from orchestration.cli.asker import asker
+from orchestration.cli.letter_options import selecting, selection_of
+from orchestration.cli.terminal import messages, print_json
+from resources.deployment import Deployment
+
+
+@click.command()
+@click.argument("stream")
+@selecting
+@click.option(
+    "--correction",
+    "correction_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="YAML laid over the stream's file for this replay only; kept in the letters.",
+)
+@click.option("--dry-run", is_flag=True, help="Tell how many would succeed, and why others would not; touch nothing.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N letters per second.")
+@click.option("--from-topic", metavar="TOPIC", help="Take the dead letters of a Kafka Connect sink instead.")
+@click.option("--to-topic", metavar="TOPIC", help="Put the letters into a topic as the records that they were instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def replay(
+    deployment: Deployment,
+    stream: str,
+    correction_file: Path | None,
+    dry_run: bool,
+    rate: float | None,
+    from_topic: str | None,
+    to_topic: str | None,
+    as_json: bool,
+    **selected: Any,
+) -> None:
+    """Run the dead letters of STREAM through its pipeline as it is now, into the same tables, each record once.
+
+    Without a selection all letters that are new or failed again are meant; parked and dismissed ones with --state. The
+    stream may run meanwhile. Ends with status 1 if letters could not be read; letters that fail again are no error.
+    """
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    selection = selection_of(**selected)
+    correction = load_correction(deployment.file_of(stream), correction_file) if correction_file else None
+    request = ReplayRequest(selection, correction, rate, asker())
+    if to_topic and (from_topic or correction):
+        raise FrazilError(
+            "--to-topic puts letters into a topic as the records that they were: it takes neither --from-topic nor "
+            "--correction.",
+            fix=f"frazil replay {stream} --to-topic {to_topic}",
+        )
+    with told_as_sentences(settings, stream), connect_catalog(settings) as catalog:
+        if from_topic:
+            if any(selected.values()):
+                raise FrazilError(
+                    "--from-topic takes a whole queue, and has no selection.",
+                    fix=f"frazil replay {stream} --from-topic {from_topic}",
+                )
+            take = try_queue if dry_run else take_queue
+            with _bar(f"{from_topic} to {spec.table.name}") as told:
+                taken = take(spec, settings, catalog, from_topic, request, on_progress=told)
+            print_json(asdict(taken)) if as_json else _tell_queue(taken, spec.dead_letter_table)
+            return
+        if to_topic:
+            with _bar(f"letters of {stream} to {to_topic}") as told:
+                back = return_letters(spec, settings, catalog, to_topic, request, dry_run=dry_run, on_progress=told)
+            print_json(asdict(back)) if as_json else _tell_return(back)
+            if back.unreadable:
+                raise SystemExit(1)
+            return
+        with _bar(f"letters of {stream}") as told:
+            if dry_run:
+                result = run_dry(spec, catalog, request, on_progress=told)
+            else:
+                result = run(spec, settings, catalog, request, on_progress=told)
+    print_json(replay_facts(result)) if as_json else _tell(result, correction)
+    if result.unreadable:
+        raise SystemExit(1)
+
+
+def replay_facts(result: ReplayResult) -> dict[str, Any]:
+    """Everything about a replay, as `--json` prints it."""
+    facts = asdict(result)
+    facts["there_is"] = None if result.there_is is None else _kinds(result.there_is.by_kind)
+    facts["records_per_second"] = round(result.selected / result.seconds) if result.seconds else None
+    return facts
+
+
+def _kinds(by_kind: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
+    return [{"state": state, "reason": reason, "letters": n} for (state, reason), n in sorted(by_kind.items())]
+
+
+@contextlib.contextmanager
+def _bar(what: str) -> Iterator[Callable[[Told], None]]:
+    """A bar on a terminal, on standard error; elsewhere nothing."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TextColumn("{task.fields[failed]:,} failed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=messages(), transient=True) as bar:
+        shown = bar.add_task(what, total=0, failed=0)
+        yield lambda told: bar.update(shown, total=told.total, completed=told.done, failed=told.failed)
+
+
+def _tell(result: ReplayResult, correction: Correction | None) -> None:
+    stream = result.stream
+    if correction:
+        click.echo(f"with the correction:\n{_indented(correction.text)}")
+    if not result.selected and not result.unreadable:
+        there_is = result.there_is.sentence() if result.there_is else "others"
+        click.echo(f"{stream}: no letter fits the selection; nothing to do. There is: {there_is}")
+        return
+    if result.dry_run:
+        click.echo(f"{stream}: of {result.selected:,} letters {result.replayed:,} would come back; nothing was changed")
+    elif result.selected:
+        click.echo(f"{stream}: {result.replayed:,} of {result.selected:,} letters came back ({result.replay})")
+    else:
+        click.echo(f"{stream}: no letter that can be read fits the selection; nothing was changed")
+    if result.standing:
+        click.echo(f"  {result.standing:,} whose record stands in the table already")
+    _tell_reasons(result.reasons)
+    if result.parked:
+        click.echo(f"  {result.parked:,} of them are parked now, and are only tried again with --state parked")
+    for problem in result.problems:
+        click.echo(f"  {problem}")
+    if result.dry_run and result.replayed:
+        click.echo(f"  Next: frazil replay {stream} … without --dry-run")
+    elif result.failed:
+        click.echo(f"  Next: frazil letters {stream}")
+
+
+def _tell_return(result: ReturnResult) -> None:
+    if result.recovered:
+        click.echo(
+            f"{result.stream}: {result.recovered:,} letters that an interrupted replay had put there know it now"
+        )
+    went = "would go" if result.dry_run else "went"
+    nothing = "; nothing was changed" if result.dry_run else f" ({result.replay})"
+    click.echo(
+        f"{result.stream}: {result.returned:,} records of {result.selected:,} letters {went} to {result.topic}{nothing}"
+    )
+    for why, count in sorted(result.left.items()):
+        click.echo(f"  {count:,} letters are left as they are: {why}")
+    for problem in result.problems:
+        click.echo(f"  {problem}")
+    if result.dry_run and result.returned:
+        click.echo(f"  Next: frazil replay {result.stream} --to-topic {result.topic} … without --dry-run")
+
+
+def _tell_queue(result: QueueResult, letters: str) -> None:
+    if not result.read:
+        click.echo(f"{result.stream}: nothing new in {result.topic}")
+        return
+    lands, becomes = ("would land", "would become") if result.dry_run else ("landed", "became")
+    nothing = "; nothing was changed" if result.dry_run else ""
+    click.echo(f"{result.stream}: of {result.read:,} records of {result.topic} {result.landed:,} {lands}{nothing}")
+    for count, what in (
+        (result.dead, f"{becomes} letters in {letters}"),
+        (result.known, "stand in the tables already"),
+        (result.without_coordinates, "of those letters say not where they come from"),
+        (result.left, "are left to the stream, which reads them itself"),
+        (result.tombstones, "have no value, and land nothing"),
+        (result.earlier, "of them all were taken by an earlier run, which was ended before its end"),
+    ):
+        if count:
+            click.echo(f"  {count:,} {what}")
+    _tell_reasons(result.reasons)
+    if result.dry_run:
+        click.echo(f"  Next: frazil replay {result.stream} --from-topic {result.topic}")
+    elif result.dead:
+        click.echo(f"  Next: frazil letters {result.stream}")
+
+
+def _tell_reasons(reasons: Iterable[Reason]) -> None:
+    for reason in reasons:
+        topic, partition, offset = reason.example
+        place = f"topic {topic}, partition {partition}, offset {offset}"
+        click.echo(f"  {reason.count:,} × {reason.error_class} in {reason.stage}, such as {place}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())

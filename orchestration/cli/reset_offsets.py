@@ -1,0 +1,140 @@
+"""`frazil reset-offsets`: move a stopped stream to other offsets, after showing what that would do."""
+
+from __future__ import annotations
+
+import click
+import dagster as dg
+
+from jobs.errors import FrazilError, first_line
+from jobs.operator.reset import plan_reset, reset
+from jobs.operator.reset_plan import Counting, ResetPlan
+from jobs.operator.reset_request import reset_request
+from orchestration.cli.asker import asker
+from orchestration.cli.control_run import open_ledger
+from orchestration.cli.terminal import messages, print_columns, print_json
+from orchestration.jobs.reset import ResetConfig, counting, outcome, reset_offsets_job, reset_run_config, reset_tags
+from orchestration.jobs.reset_report import reset_facts, reset_rows, reset_sentences
+from resources.deployment import Deployment
+from resources.deployment_resource import DeploymentResource
+
+_TEXT = {"partition", "what", "kept by Kafka"}
+
+
+@click.command("reset-offsets")
+@click.argument("stream")
+@click.option("--to", required=True, metavar="WHERE", help="earliest, latest, a time, or topic:partition=offset,…")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic, or partition as TOPIC:3.")
+@click.option("--reason", help="Why; kept in the tables' stamps with your name. Needed with --yes.")
+@click.option("--yes", is_flag=True, help="Do it. Without it only what would happen is shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def reset_offsets(
+    deployment: Deployment,
+    stream: str,
+    to: str,
+    topics: tuple[str, ...],
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Move STREAM, which has to be stopped, to other offsets.
+
+    Shows per partition from where to where, what is skipped and what is read again, and what that means for the tables.
+    Nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z: the first record that is not older.
+    """
+    request = reset_request(to, topics)
+    if yes and not reason:
+        raise FrazilError("A reset needs a reason: it is kept in the tables' stamps.", fix="add --reason TEXT")
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    catalog = settings.catalog.name
+    if yes:
+        config = ResetConfig(stream=stream, to=to, topics=list(topics), dry_run=False, reason=reason or "", by=asker())
+        plan, problem = _carried_out(deployment, config)
+        if problem:
+            click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
+    else:
+        plan = plan_reset(spec, settings, request, on_count=_progress())
+    if as_json:
+        print_json(reset_facts(plan, catalog, done=yes))
+        return
+    _print_moves(plan)
+    if yes:
+        _print_done(plan, continuous=spec.continuous)
+        return
+    for sentence in reset_sentences(plan, catalog):
+        click.echo(sentence)
+    if plan.obstacle:
+        click.echo(f"Not now: {plan.obstacle.message}")
+        click.echo(f"  Next: {plan.obstacle.fix}")
+    elif plan.changed:
+        click.echo("Nothing was changed.")
+        click.echo(f"  Next: {plan.command(reason)}")
+
+
+def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan, str | None]:
+    """Do it, as a run if Dagster's storage allows.
+
+    Returns:
+        What was done, and why there is no run of it; None if there is one.
+    """
+    with open_ledger(deployment) as ledger:
+        problem = ledger.problem
+        if ledger.instance is not None:
+            told: list[ResetPlan | FrazilError] = []
+            tokens = outcome.set(told), counting.set(_progress())
+            try:
+                reset_offsets_job.execute_in_process(
+                    run_config={
+                        **reset_run_config(config),
+                        # Its log lines are for Dagster's UI.
+                        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+                    },
+                    instance=ledger.instance,
+                    tags=reset_tags(config),
+                    resources={"deployment": DeploymentResource.of(deployment)},
+                    raise_on_error=False,
+                )
+            except dg.DagsterExecutionInterruptedError:
+                raise KeyboardInterrupt from None
+            except Exception as failure:
+                # Dagster's storage went away, or is busy; what was done is done.
+                problem = f"Dagster's storage cannot be used: {first_line(failure)}"
+            finally:
+                outcome.reset(tokens[0])
+                counting.reset(tokens[1])
+            if told:
+                if isinstance(told[0], FrazilError):
+                    raise told[0]
+                return told[0], problem
+            problem = problem or "the run in Dagster did not come to its step"
+    request = reset_request(config.to, tuple(config.topics))
+    spec, settings = deployment.stream(config.stream), deployment.prepared_settings()
+    return reset(spec, settings, request, config.by, config.reason, on_count=_progress()), problem
+
+
+def _progress() -> Counting:
+    """Tells on a terminal how far the counting is; elsewhere nothing."""
+    console = messages()
+
+    def told(table: str, read: int, total: int) -> None:
+        if console.is_terminal:
+            console.print(f"counting rows of {table}: {read:,} of {total:,} at most", markup=False, end="\r")
+
+    return told
+
+
+def _print_moves(plan: ResetPlan) -> None:
+    rows = reset_rows(plan)
+    click.echo(f"{plan.stream}: offsets to {plan.request.to}")
+    if rows:
+        print_columns(list(rows[0]), [list(row.values()) for row in rows], text=_TEXT)
+
+
+def _print_done(plan: ResetPlan, *, continuous: bool) -> None:
+    if not plan.changed:
+        click.echo("Nothing moved: the stream stood there already.")
+        return
+    click.echo(f"Done, and recorded on {plan.table} and {plan.dead_letter_table}: {plan.note}")
+    if plan.undo:
+        click.echo(f"  Undo, as long as the stream has not run since: {plan.undo}")
+    click.echo(f"  Next: frazil {'start' if continuous else 'run'} {plan.stream}")

@@ -1,0 +1,135 @@
+"""`frazil run`: drain a stream once, in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import click
+from rich.console import Console
+
+from jobs.errors import FrazilError
+from jobs.install.artifacts import resolve_jars
+from jobs.install.preflight import preflight
+from jobs.kafka.metadata import KafkaLog
+from jobs.redaction import RedactingFormatter
+from jobs.spark.session import prepare_environment, start_session
+from jobs.spark.start import SessionStart
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import Lease
+from jobs.state.paths import stream_folder
+from jobs.supervise.control import read_control
+from jobs.supervise.driver_process import find_driver
+from jobs.translate import told_as_sentences
+from orchestration.cli.run.all_streams import NotLanded, land_all
+from orchestration.cli.run.report import Meter, run_facts, why_nothing_landed
+from orchestration.cli.terminal import messages, print_json
+from resources.deployment import Deployment
+
+
+@click.command()
+@click.argument("stream", required=False)
+@click.option("--all", "every", is_flag=True, help="Every stream of the deployment, one after the other.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document, and nothing else there.")
+@click.option("--force", is_flag=True, help="Also if an operator has stopped or paused the stream; it stays so.")
+@click.pass_obj
+def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, force: bool) -> None:
+    """Land everything that STREAM's topics hold now, exactly once, and end."""
+    meter = Meter()
+    preflight()
+    if (stream is not None) == every:
+        raise FrazilError(
+            "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
+            fix="frazil run --all",
+        )
+    console = messages()
+    if stream is None:
+        settings = deployment.prepared_settings()
+        resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+        _log_warnings(settings)
+
+        def land(spec: StreamSpec) -> dict[str, Any]:
+            _refuse(spec.stream, settings, force, console)
+            return _land(spec, settings, console, Meter())
+
+        land_all(deployment, land, as_json=as_json)
+        return
+    spec = deployment.stream(stream)
+    settings = deployment.prepared_settings()
+    _refuse(spec.stream, settings, force, console)
+    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+    _log_warnings(settings)
+    facts = _land(spec, settings, console, meter)
+    from orchestration.cli.run.output import print_summary
+
+    if as_json:
+        print_json(facts)
+    else:
+        print_summary(Console(highlight=False), facts)
+    if problem := why_nothing_landed(facts):
+        raise problem
+
+
+def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter) -> dict[str, Any]:
+    """Land what a stream's topics hold, with a Spark of its own; returns the facts."""
+    log = stream_folder(settings, spec.stream).root / "spark.log"
+    spark = SessionStart(
+        lambda: start_session(settings, f"frazil {spec.stream}", output=log), lambda: prepare_environment(settings)
+    )
+    try:
+        with told_as_sentences(settings, spec.stream):
+            if _records_may_wait(spec, settings):
+                spark.begin()
+        # Imported here: while the JVM starts, this process imports PyIceberg.
+        from jobs.stream.drain import drain
+        from orchestration.cli.run.output import progress_on
+
+        with progress_on(console, meter) as watcher, told_as_sentences(settings, spec.stream):
+            drained = drain(spec, settings, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
+        return run_facts(drained, meter)
+    finally:
+        spark.end()
+
+
+def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
+    """Whether Spark is worth starting before the tables are asked where the stream stands; a guess, from last time."""
+    folder = stream_folder(settings, spec.stream)
+    Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds()).refuse_if_held()
+    log = KafkaLog(settings.kafka).state(spec.source)
+    planned = {**log.earliest, **folder.last_planned()}
+    return any(end > planned.get(partition, 0) for partition, end in log.latest.items())
+
+
+def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> None:
+    """Leave a stream alone that a driver lands, or that an operator has stopped."""
+    folder = stream_folder(settings, stream).root
+    driver = find_driver(folder, stream, settings.lease_ttl.total_seconds())
+    if driver is not None:
+        raise NotLanded(
+            f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
+            fix=f"frazil status {stream}; or frazil stop {stream}, and run this again with --force",
+        )
+    control = read_control(folder)
+    if control.wish == "running":
+        return
+    who = f" by {control.by}" if control.by else ""
+    said = f"stream {stream} is {control.wish}{who}{f': {control.reason}' if control.reason else ''}."
+    if not force:
+        raise NotLanded(
+            said,
+            fix=f"frazil resume {stream}; or frazil run {stream} --force, which lands what is there now and leaves it "
+            f"{control.wish}",
+        )
+    console.print(f"{said} Its records are landed all the same (--force), and it stays {control.wish}.", markup=False)
+
+
+def _log_warnings(settings: Settings) -> None:
+    """Warnings go to standard error, each on a line, without secrets."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(RedactingFormatter(settings, "%(message)s"))
+    handler.setLevel(logging.WARNING)
+    # Py4J logs, on the root logger too, the stack traces of what is told as a sentence here, or was Ctrl-C.
+    handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
+    logging.getLogger().addHandler(handler)

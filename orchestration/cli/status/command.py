@@ -1,0 +1,113 @@
+"""`frazil status`: how the streams stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import quick_catalog
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog, quick_kafka
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from orchestration.cli.status.collect import driver_status, look_further
+from orchestration.cli.status.facts import status_facts
+from orchestration.cli.status.model import StreamStatus
+from orchestration.cli.status.render import print_details, print_table
+from orchestration.cli.status.streams import find_listed, list_streams
+from orchestration.cli.terminal import print_json, tell
+from orchestration.reconcile.supervisor_file import SupervisorNote, read_supervisor_note
+from orchestration.text import span
+from resources.deployment import Deployment
+
+T = TypeVar("T")
+
+
+@click.command()
+@click.argument("streams", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> None:
+    """Show every stream on a line, or all that is known of STREAMS. Needs neither the broker nor a JVM.
+
+    Where a driver runs, its last heartbeat tells; the tables and the topics are looked at where none does, and for the
+    streams that are named.
+    """
+    settings = deployment.settings()
+    note = read_supervisor_note(settings.state)
+    if streams:
+        listed, errors = {stream: find_listed(deployment, settings, stream) for stream in streams}, []
+    else:
+        listed, errors = list_streams(deployment, settings)
+    look = _Looks(settings)
+    statuses: list[StreamStatus] = []
+    for spec, problem in listed.values():
+        found = driver_status(spec, settings, note, problem)
+        if streams or not found.driven:
+            look.further(found, spec)
+        statuses.append(found)
+    if as_json:
+        problems = [problem for error in errors for problem in error.problems]
+        print_json(
+            {
+                "streams": [status_facts(each) for each in statuses],
+                "problems": problems,
+                "supervisor": {
+                    "supervises": not _silent(note),
+                    "silent_seconds": note.silent_for(time.time()) if note is not None else None,
+                },
+            }
+        )
+    elif streams:
+        for found in statuses:
+            print_details(found, _supervision(note))
+    else:
+        print_table(statuses)
+        if any(each.wish == "running" and each.attempt is not None for each in statuses) and _silent(note):
+            click.echo(f"! supervision: {_supervision(note)}")
+        for error in errors:
+            tell(error)
+    if errors:
+        raise SystemExit(1)
+
+
+class _Looks:
+    """Looks at tables and topics, connecting when first needed; what does not answer is asked once, not per stream."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings: Settings = settings
+        self._catalog: Catalog | FrazilError | None = None
+        self._kafka: KafkaLog | FrazilError | None = None
+
+    def further(self, found: StreamStatus, spec: StreamSpec) -> None:
+        """Add what tables and topics say of a stream."""
+        if self._catalog is None:
+            self._catalog = _or_error(lambda: quick_catalog(self._settings))
+        if self._kafka is None:
+            self._kafka = _or_error(lambda: quick_kafka(self._settings.kafka))
+        look_further(found, spec, self._catalog, self._kafka)
+        problem = found.unknown.get("kafka")
+        if problem is not None and not isinstance(self._kafka, FrazilError) and "does not exist" not in problem:
+            self._kafka = FrazilError(problem)
+
+
+def _or_error(connect: Callable[[], T]) -> T | FrazilError:
+    try:
+        return connect()
+    except FrazilError as problem:
+        return problem
+
+
+def _silent(note: SupervisorNote | None) -> bool:
+    return note is None or note.is_silent(time.time())
+
+
+def _supervision(note: SupervisorNote | None) -> str:
+    if note is None:
+        return "nobody has supervised this deployment yet; `frazil dev`, or Dagster's daemon, does"
+    looked = f"last looked {span(note.silent_for(time.time()))} ago, from {note.host}"
+    return f"nobody supervises now: {looked}; is Dagster's daemon running?" if _silent(note) else looked

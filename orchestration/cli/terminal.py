@@ -1,0 +1,69 @@
+"""What the commands print with: consoles, progress bars, and keeping the JVM's own words out of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from jobs.errors import FrazilError
+from orchestration.text import thousands
+
+# Wider than any row: one that a terminal folds can be read, one that is cut off cannot.
+_UNCUT = 2_000
+
+
+def messages() -> Console:
+    """A console on standard error, which leaves standard output to what the command was asked for."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(facts: object) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(facts, indent=2, default=str), flush=True)
+
+
+def print_columns(names: Sequence[str], rows: Iterable[Sequence[str | int | None]], *, text: Collection[str]) -> None:
+    """Rows below their names on standard output, no row cut off or folded.
+
+    Args:
+        names: Of the columns.
+        rows: Numbers get separators, None a dash.
+        text: Names of the columns that begin at the left; the others end at the right.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in names:
+        table.add_column(name, justify="left" if name in text else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(escape(cell) if isinstance(cell, str) else thousands(cell) for cell in row))
+    Console(highlight=False, width=_UNCUT).print(table)
+
+
+def landing_bar(console: Console) -> Progress:
+    """A bar for records on their way: give it the fields `rate`, `lag` and `note` with every update."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} records"),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TextColumn("lag {task.fields[lag]:,}"),
+        TextColumn("[dim]{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def tell(problem: FrazilError) -> None:
+    """Print an error on standard error, and what to do next."""
+    click.secho("Error: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(problem.message, err=True)
+    if problem.fix:
+        click.secho("  Next: ", bold=True, nl=False, err=True)
+        click.echo(problem.fix, err=True)

@@ -1,0 +1,268 @@
+"""Checking streams against what is live: what agrees, what is wrong, what could not be checked; a sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamps import PROPERTY_PREFIX
+from jobs.commit.topic_ids import without_id
+from jobs.deadletter.table import ARROW_SCHEMA
+from jobs.deadletter.table_upkeep import AlteredTableError, check_letters_table
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
+from jobs.schema.table_schema import disagreements, iceberg_schema
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, embedded_catalog
+from jobs.write.locations import state_in_the_way, state_under
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_remaking import differs, is_as_made
+from jobs.write.trial import try_new_table, try_table
+from orchestration.cli.validate.finding import Finding
+from orchestration.cli.validate.letter_topic_check import check_letter_topic
+from orchestration.cli.validate.name_checks import check_names, names_unchecked
+
+_NEWER_BROKERS = "read it from brokers that speak the protocol of Kafka 2.1 at least, 2.8 for ids"
+_CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
+
+
+def validate(specs: list[StreamSpec], settings: Settings, *, names: bool = False) -> Iterator[Finding]:
+    """Check streams against the broker and the catalog, each asked once and given some seconds to answer.
+
+    Args:
+        specs: The streams.
+        names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
+    """
+    yield from _check_state(settings)
+    kafka = _connected_kafka(specs, settings)
+    catalog = _connected_catalog(settings)
+    for finding in (kafka, catalog):
+        if isinstance(finding, Finding):
+            yield finding
+    for spec in specs:
+        yield from _check_new_table(spec)
+        if isinstance(kafka, KafkaLog):
+            yield _check_topics(spec, kafka)
+        if letters := check_letter_topic(spec, settings):
+            yield Finding(spec.stream, "topic", letters.verdict, letters.sentence, letters.fix)
+        if not isinstance(catalog, Finding):
+            yield from _check_table(spec, settings, catalog)
+    if names and settings.maintenance.tables:
+        away = isinstance(catalog, (NoCatalogYet, Finding))
+        yield from [names_unchecked(settings)] if away else check_names(specs, settings, catalog)
+
+
+def _connected_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | Finding:
+    not_checked = "so the topics were not checked"
+    try:
+        kafka = quick_kafka(settings.kafka)
+        for spec in specs[:1]:
+            kafka.topics(spec.source)
+        return kafka
+    except KafkaUnavailableError as problem:
+        verdict = "wrong" if problem.refused else "unchecked"
+        return Finding(None, "kafka", verdict, f"{problem.message}; {not_checked}", problem.fix)
+    except FrazilError as problem:
+        return Finding(None, "kafka", "unchecked", f"{problem.message.rstrip('.')}, {not_checked}", problem.fix)
+
+
+def _connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
+    try:
+        return quick_catalog(settings)
+    except NoCatalogYet as problem:
+        folder = _missing_folder(settings)
+        if folder is None:
+            return problem
+        sentence = f"catalog {settings.catalog.name}: there is no folder {folder} for its database"
+        return Finding(None, "catalog", "wrong", sentence, "make the folder, or correct `catalog` in frazil.yaml")
+    except FrazilError as problem:
+        message = f"{problem.message.rstrip('.')}, so the tables were not checked"
+        verdict = "wrong" if isinstance(problem, CatalogUnusableError) else "unchecked"
+        return Finding(None, "catalog", verdict, message, problem.fix or _CHECK_CATALOG)
+
+
+def _missing_folder(settings: Settings) -> Path | None:
+    """The folder of the catalog's SQLite database, if nobody makes it; that of the embedded one is made."""
+    if settings.catalog == embedded_catalog(settings.home):
+        return None
+    uri = str(settings.catalog.properties["uri"])
+    folder = Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent
+    return None if folder.is_dir() else folder
+
+
+def _check_state(settings: Settings) -> Iterator[Finding]:
+    warehouse = settings.catalog.properties.get("warehouse")
+    if isinstance(warehouse, str) and state_under(warehouse, settings.state):
+        yield _in_the_way(settings, f"the warehouse {warehouse}", None, "settings")
+
+
+def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str) -> Finding:
+    problem = state_in_the_way(settings.state, place)
+    return Finding(stream, subject, "wrong", problem.message, problem.fix)
+
+
+def _check_new_table(spec: StreamSpec) -> Iterator[Finding]:
+    """Whether the table could be created as declared, and then written."""
+    schema = _declared_schema(spec)
+    try:
+        try_new_table(spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties)
+    except FrazilError as problem:
+        yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
+
+
+def _declared_schema(spec: StreamSpec) -> Schema:
+    return iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
+
+
+def _check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
+    try:
+        topics = kafka.topics(spec.source)
+        doubt = _check_identities(spec, kafka, topics)
+    except FrazilError as problem:
+        return Finding(spec.stream, "topic", "unchecked", problem.message, problem.fix)
+    found = ", ".join(f"{name} ({len(partitions)} partitions)" for name, partitions in topics.items())
+    missing = [topic for topic in spec.source.topics or () if topic not in topics]
+    if missing:
+        return Finding(
+            spec.stream,
+            "topic",
+            "wrong",
+            f"topic {', '.join(missing)} does not exist",
+            f"create it, or correct source.topics of stream {spec.stream}",
+        )
+    if doubt is not None:
+        return doubt
+    if spec.source.topics_pattern is None:
+        return Finding(spec.stream, "topic", "ok", f"topic {found} exists")
+    if not topics:
+        return Finding(spec.stream, "topic", "unchecked", f"no topic matches {spec.source.topics_pattern} as yet")
+    return Finding(spec.stream, "topic", "ok", f"{len(topics)} topics match: {found}")
+
+
+def _check_identities(spec: StreamSpec, kafka: KafkaLog, topics: Mapping[str, list[int]]) -> Finding | None:
+    """Whether a topic that is deleted and created again would be noticed; None where nothing is to be said of it."""
+    nameless = without_id(kafka.identities(topics))
+    if not nameless:
+        return None
+    ends = kafka.ends(TopicPartition(topic, number) for topic in nameless for number in topics[topic])
+    untold = sorted(set(nameless) - {partition.topic for partition in ends.leader_epochs})
+    if untold:
+        sentence = f"the brokers give topic {', '.join(untold)} neither an id nor leader epochs"
+        return Finding(spec.stream, "topic", "wrong", sentence, _NEWER_BROKERS)
+    sentence = f"topic {', '.join(nameless)} has no id: if it is created anew, leader epochs alone can tell"
+    return Finding(spec.stream, "topic", "ok", sentence, _NEWER_BROKERS)
+
+
+def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
+    name = spec.table.name
+    try:
+        table = None if isinstance(catalog, NoCatalogYet) else find_table(catalog, name)
+        dead = None if isinstance(catalog, NoCatalogYet) else find_table(catalog, spec.dead_letter_table)
+    except FrazilError as problem:
+        yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or _CHECK_CATALOG)
+        return
+    there = [each for each in (table, dead) if each is not None]
+    yield from _check_places(spec, settings, there)
+    for each in there:
+        try:
+            try_table(".".join(each.name()), each.metadata)
+        except FrazilError as problem:
+            yield Finding(spec.stream, "table", "wrong", problem.message, problem.fix)
+    if dead is not None and not _holds_dead_letters(dead):
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {spec.dead_letter_table}, where the dead letters of stream {spec.stream} would go, is no "
+            "dead-letter table",
+            f"name another one in errors.dead_letters.table of stream {spec.stream}",
+        )
+    elif dead is not None:
+        try:
+            check_letters_table(dead)
+        except AlteredTableError as altered:
+            yield Finding(spec.stream, "table", "wrong", altered.message, altered.fix or "")
+    if table is None:
+        yield Finding(
+            spec.stream,
+            "table",
+            "unchecked",
+            f"table {name} is not in catalog {settings.catalog.name} yet; the first run creates it as declared",
+        )
+        return
+    if _holds_dead_letters(table):
+        # Replays stamp as well, under ids that no stream has.
+        others = [stream for stream in _streams_on(table) if stream != spec.stream and "~" not in stream]
+        whose = f"the dead-letter table of stream {others[0]}" if others else "a dead-letter table"
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {name} is {whose}; rows do not go there",
+            f"give table.name of stream {spec.stream} another name",
+        )
+        return
+    new = _declared_schema(spec)
+    partitions = partition_spec(spec.table.partition_by, new)
+    if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
+        sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
+        yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
+        return
+    wrong = disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns)
+    fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"
+    yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
+    if wrong:
+        return
+    declared = partition_fields(partition_spec(spec.table.partition_by, _declared_schema(spec)), _declared_schema(spec))
+    actual = partition_fields(table.spec(), table.schema())
+    if declared != actual:
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {name} is partitioned by {_named(actual)}, the stream says {_named(declared)}; frazil writes as "
+            "the table is partitioned",
+            f"correct table.partition_by of stream {spec.stream}, or alter table {name}",
+        )
+        return
+    yield Finding(spec.stream, "table", "ok", f"table {name} holds what the stream declares")
+
+
+def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> Iterator[Finding]:
+    for table in tables:
+        if state_under(table.location(), settings.state):
+            place = f"table {'.'.join(table.name())} at {table.location()}"
+            yield _in_the_way(settings, place, spec.stream, "table")
+
+
+def _holds_dead_letters(table: Table) -> bool:
+    # Those of a letter's life are added to a table that lacks them.
+    return set(ARROW_SCHEMA.names) <= {column.name for column in table.schema().columns}
+
+
+def _streams_on(table: Table) -> list[str]:
+    """The streams whose stamps the table carries."""
+    return sorted(key.removeprefix(PROPERTY_PREFIX) for key in table.properties if key.startswith(PROPERTY_PREFIX))
+
+
+def partition_fields(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """A partition spec as text, without names and ids: `day(created_at)`; dropped fields left out."""
+    fields: list[str] = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id) or f"field {field.source_id}"
+        transform = str(field.transform)
+        if transform == "void":
+            continue
+        fields.append(column if transform == "identity" else f"{transform}({column})")
+    return fields
+
+
+def _named(fields: list[str]) -> str:
+    return ", ".join(fields) if fields else "nothing"

@@ -1,0 +1,118 @@
+"""Every action on a stream as a short Dagster run, with who asked for it and why."""
+
+import enum
+from contextvars import ContextVar
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.failures import failure
+from assets.metadata import driver_metadata
+from jobs.errors import FrazilError
+from jobs.supervise.stream_control import Done, StreamControl
+from orchestration.jobs.run_worker import tag_run
+from resources.deployment_resource import DeploymentResource
+
+JOB = "frazil_control"
+OP = "control"
+STREAM_TAG = "frazil/stream"
+ACTION_TAG = "frazil/action"
+REQUEST_TAG = "frazil/request"
+REASON_TAG = "frazil/reason"
+BY_TAG = "frazil/by"
+_TAG_LENGTH = 200
+MAX_RUNTIME_TAG = "dagster/max_runtime"
+# Longer than the longest action takes: after it Dagster gives up a run whose worker is gone.
+MAX_RUNTIME_SECONDS = 300
+
+# What the action came to, for whoever runs the job in its own process and wants more than metadata.
+# An interrupt is among it, since Dagster keeps that to itself.
+outcome: ContextVar[list[Done | BaseException] | None] = ContextVar("outcome", default=None)
+
+
+class StreamAction(enum.Enum):
+    """What can be asked of a stream. The last four are the supervisor's: they leave the operator's wish as it is.
+
+    Names and values are the same, since Dagster's run configuration holds the names.
+    """
+
+    start = "start"
+    stop = "stop"
+    pause = "pause"
+    resume = "resume"
+    restart = "restart"
+    roll = "roll"
+    ensure_running = "ensure_running"
+    end = "end"
+    let_go = "let_go"
+
+
+class ControlConfig(dg.Config):
+    """One action on one stream."""
+
+    stream: str = Field(description="The stream's id, as in its file.")
+    action: StreamAction = Field(description="What to do with it.")
+    reason: str = Field(default="asked in Dagster", description="Why; kept as the run's tag and beside the stream.")
+    by: str = Field(default="Dagster UI", description="Who asked for it.")
+    request: int = Field(default=0, description="The supervisor's number of the request; 0 for a person's.")
+
+
+def control_tags(config: ControlConfig) -> dict[str, str]:
+    """The tags of a run that carries this action out."""
+    tags = {
+        STREAM_TAG: config.stream,
+        ACTION_TAG: config.action.value,
+        REASON_TAG: config.reason,
+        BY_TAG: config.by,
+        REQUEST_TAG: str(config.request) if config.request else "",
+    }
+    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+
+
+def control_run_config(config: ControlConfig) -> dict[str, Any]:
+    """The configuration of a run that carries this action out."""
+    return {"ops": {OP: {"config": config.model_dump(mode="json")}}}
+
+
+@dg.op(name=OP)
+def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment: DeploymentResource) -> None:
+    """Start, stop, pause, resume or restart a stream's driver, or roll a changed file out to it.
+
+    It ends once the driver drives, or has ended. The driver is a process of its own: neither this run's end nor its
+    termination touches it, unless it has not given a first heartbeat.
+    """
+    tag_run(context, control_tags(config))
+    paths = deployment.deployment()
+    told = outcome.get()
+    try:
+        control = StreamControl(paths.home, paths.settings_file, config.stream)
+        done = control.perform(config.action.value, config.reason, config.by)
+    except FrazilError as problem:
+        if told is not None:
+            told.append(problem)
+        raise failure(problem) from None
+    except BaseException as interrupt:
+        if told is not None:
+            told.append(interrupt)
+        raise
+    if told is not None:
+        told.append(done)
+    context.log.info(done.sentence)
+    context.add_output_metadata({"result": done.sentence, **driver_metadata(done.heartbeat)})
+
+
+@dg.job(
+    name=JOB,
+    executor_def=dg.in_process_executor,
+    tags={
+        # A retry would do again what an operator may have undone meanwhile; the supervisor asks again if it has to.
+        "dagster/max_retries": "0",
+        MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
+    },
+    description="One action on one stream, as the supervisor and the command line ask for it. By hand, frazil_start, "
+    "frazil_pause, frazil_resume, frazil_restart and frazil_stop do the same, and know the streams.",
+)
+def control_job() -> None:
+    """One action on one stream."""
+    control_op()

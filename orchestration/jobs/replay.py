@@ -1,0 +1,211 @@
+"""Bringing dead letters back as a Dagster run: what would come back, or, when asked for, the replay itself."""
+
+import time
+from contextvars import ContextVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.failures import failure
+from jobs.errors import FrazilError
+from orchestration.jobs.control import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG
+from orchestration.jobs.run_worker import tag_run
+from resources.deployment_resource import DeploymentResource
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from jobs.deadletter.selection import Selection
+    from jobs.replay.dry_run import ReplayRequest
+    from jobs.replay.result import Progress, ReplayResult
+    from jobs.spec.models import StreamSpec
+    from jobs.spec.settings import Settings
+
+JOB = "frazil_replay"
+OP = "replay"
+ACTION = "replay"
+CONFIG_TAG = "frazil/config_hash"
+_TAG_LENGTH = 200
+_PROGRESS_SECONDS = 5.0
+
+# What it came to, for whoever runs the job in its own process and wants more than metadata.
+outcome: "ContextVar[list[ReplayResult | FrazilError] | None]" = ContextVar("replay_outcome", default=None)
+
+
+class ReplayConfig(dg.Config):
+    """Which letters, as what, and whether only to look. All that is given has to fit; of several in a list, any."""
+
+    stream: str = Field(description="The stream's id, as in its file. It may run meanwhile.")
+    reasons: list[str] = Field(default_factory=list, description="Letters with these values of error_class.")
+    stages: list[str] = Field(default_factory=list, description="Letters that failed in these stages.")
+    fields: list[str] = Field(default_factory=list, description="Letters that failed at these fields, such as $.a.")
+    since: str = Field(default="", description="First seen then or later, such as 2026-01-31T08:00:00Z.")
+    until: str = Field(default="", description="First seen before.")
+    offsets: list[str] = Field(default_factory=list, description="TOPIC, TOPIC:3 or TOPIC:3:17-42.")
+    states: list[str] = Field(
+        default_factory=list, description="In these states; without any, new and failed_again. `all` is every state."
+    )
+    where: str = Field(default="", description="A predicate over the dead-letter table's columns, in SQL.")
+    limit: int = Field(default=0, ge=0, description="The most letters; 0 is no limit.")
+    correction: str = Field(
+        default="", description="YAML laid over the stream's file for this replay only; kept in the letters."
+    )
+    dry_run: bool = Field(default=True, description="Only tell what would come back. Set it to false to do it.")
+    rate: float = Field(default=0.0, ge=0, description="Letters per second at most; 0 for what the stream's file says.")
+    reason: str = Field(default="asked in Dagster", description="Why; kept as the run's tag.")
+    by: str = Field(default="Dagster UI", description="Who asked for it; kept in the letters.")
+
+
+def replay_tags(config: ReplayConfig) -> dict[str, str]:
+    """The tags of a run that replays letters, or tells what that would do."""
+    tags = {STREAM_TAG: config.stream, ACTION_TAG: ACTION, REASON_TAG: config.reason, BY_TAG: config.by}
+    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+
+
+def replay_run_config(config: ReplayConfig) -> dict[str, Any]:
+    """The configuration of such a run."""
+    return {"ops": {OP: {"config": config.model_dump(mode="json")}}}
+
+
+@dg.op(name=OP)
+def replay_op(context: dg.OpExecutionContext, config: ReplayConfig, deployment: DeploymentResource) -> None:
+    """Run the selected letters through the stream's pipeline as it is now, or tell what would come back.
+
+    It may be terminated, and run again: every record lands once.
+    """
+    # Imported here and below: a code location that only loads should not wait for what a replay needs.
+    from orchestration.jobs.replay_report import replay_metadata, replay_sentences
+
+    tag_run(context, replay_tags(config))
+    told = outcome.get()
+    try:
+        spec, settings = deployment.stream(config.stream), deployment.settings()
+        result = _replayed(context, config, deployment, spec, settings)
+    except FrazilError as problem:
+        if told is not None:
+            told.append(problem)
+        raise failure(problem) from None
+    if told is not None:
+        told.append(result)
+    for sentence in replay_sentences(result):
+        context.log.info(sentence)
+    metadata = replay_metadata(result)
+    if result.unreadable:
+        # As `frazil replay` ends with status 1: what could be read has come back, and somebody has to look.
+        ended = FrazilError(
+            " ".join(result.problems), fix=f"frazil replay {spec.stream} --dry-run, once it is restored"
+        )
+        told_as = failure(ended)
+        raise dg.Failure(told_as.description, {**told_as.metadata, **metadata}, allow_retries=False)
+    context.add_output_metadata(metadata)
+
+
+def _replayed(
+    context: dg.OpExecutionContext,
+    config: ReplayConfig,
+    deployment: DeploymentResource,
+    spec: "StreamSpec",
+    settings: "Settings",
+) -> "ReplayResult":
+    from jobs.catalog import connect_catalog
+    from jobs.replay.dry_run import ReplayRequest, dry_run
+    from jobs.replay.run import replay
+    from jobs.spec.correction import parse_correction
+    from jobs.translate import told_as_sentences
+
+    correction = None
+    if config.correction.strip():
+        correction = parse_correction(deployment.deployment().file_of(spec.stream), config.correction)
+        context.log.info(f"with the correction:\n{correction.text}")
+    request = ReplayRequest(selection(config), correction, config.rate or None, config.by, context.run_id)
+    progress = _Told(context)
+    with told_as_sentences(settings, spec.stream), connect_catalog(settings) as catalog:
+        if config.dry_run:
+            return dry_run(spec, catalog, request, on_progress=progress)
+        try:
+            return replay(spec, settings, catalog, request, on_progress=progress)
+        finally:
+            _report(context, catalog, spec, deployment, request)
+
+
+def selection(config: ReplayConfig) -> "Selection":
+    """The letters that a run means.
+
+    Raises:
+        SelectionError: One of its fields means nothing.
+    """
+    from jobs.deadletter.selection import REPLAYABLE, Selection, SelectionError, parse_offsets
+    from jobs.deadletter.table import STATES
+
+    def instant(text: str) -> datetime | None:
+        try:
+            return datetime.fromisoformat(text) if text.strip() else None
+        except ValueError:
+            raise SelectionError(f"'{text}' is no time.", fix="write it such as 2026-01-31T08:00:00Z") from None
+
+    return Selection(
+        tuple(config.reasons),
+        tuple(config.stages),
+        tuple(config.fields),
+        instant(config.since),
+        instant(config.until),
+        tuple(parse_offsets(each) for each in config.offsets),
+        STATES if "all" in config.states else tuple(config.states) or REPLAYABLE,
+        config.where.strip() or None,
+        config.limit or None,
+    )
+
+
+class _Told:
+    """The progress of a replay in the run's log, every few seconds at most."""
+
+    def __init__(self, context: dg.OpExecutionContext) -> None:
+        self._context: dg.OpExecutionContext = context
+        self._began: float = time.monotonic()
+        self._last: float = float("-inf")
+
+    def __call__(self, progress: "Progress") -> None:
+        now = time.monotonic()
+        if now - self._last < _PROGRESS_SECONDS and progress.done < progress.total:
+            return
+        self._last = now
+        rate = progress.done / max(now - self._began, 1e-3)
+        self._context.log.info(
+            f"{progress.done:,} of {progress.total:,} letters; {progress.replayed:,} came back, "
+            f"{progress.failed:,} failed again; {rate:,.0f} per second"
+        )
+
+
+def _report(
+    context: dg.OpExecutionContext,
+    catalog: "Catalog",
+    spec: "StreamSpec",
+    deployment: DeploymentResource,
+    request: "ReplayRequest",
+) -> None:
+    """How the letters stand now; also of a replay that failed, for batches may have landed before."""
+    from assets.letters import report_letters
+    from orchestration.reconcile.look import told_now
+
+    try:
+        dead, sink = catalog.load_table(spec.dead_letter_table), catalog.load_table(spec.table.name)
+        told = told_now(deployment.deployment(), spec.stream) | {"run_id": request.run_id or ""}
+        report_letters(context.instance, spec, deployment.settings(), dead, sink, **told)
+    except Exception as problem:
+        # The replay matters more than its report, which the supervisor makes as well.
+        context.log.warning(f"how the letters stand could not be reported: {problem}")
+
+
+@dg.job(
+    name=JOB,
+    executor_def=dg.in_process_executor,
+    # A retry would do again what an operator may have ended; to run it again is safe, and a person's decision.
+    tags={"dagster/max_retries": "0"},
+    description="Bring dead letters of a stream back, each record once. It only tells what would come back until "
+    "dry_run is false.",
+)
+def replay_job() -> None:
+    """Bring dead letters of a stream back."""
+    replay_op()

@@ -1,0 +1,126 @@
+"""Resetting a stream's offsets as a Dagster run: what it would do, or, when asked for, doing it."""
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.failures import failure
+from jobs.errors import FrazilError
+from orchestration.jobs.control import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG
+from resources.deployment_resource import DeploymentResource
+
+if TYPE_CHECKING:
+    from jobs.operator.reset_plan import Counting, ResetPlan
+
+JOB = "frazil_reset_offsets"
+OP = "reset_offsets"
+ACTION = "reset_offsets"
+_TAG_LENGTH = 200
+
+# What it came to, for whoever runs the job in its own process and wants more than metadata.
+outcome: "ContextVar[list[ResetPlan | FrazilError] | None]" = ContextVar("reset_outcome", default=None)
+# Told how far the counting of rows is.
+counting: "ContextVar[Counting | None]" = ContextVar("reset_counting", default=None)
+
+
+class ResetConfig(dg.Config):
+    """Which offsets, and whether only to look."""
+
+    stream: str = Field(description="The stream's id, as in its file. It has to be stopped.")
+    to: str = Field(
+        description="earliest, latest, a time such as 2026-01-31T08:00:00Z, or topic:partition=offset, several with "
+        "commas. Offsets are next offsets, as everywhere in Kafka."
+    )
+    topics: list[str] = Field(
+        default_factory=list, description="Only these topics, or single partitions as topic:3; all if none is named."
+    )
+    dry_run: bool = Field(default=True, description="Only show what it would do. Set it to false to do it.")
+    reason: str = Field(default="asked in Dagster", description="Why; kept in the tables' stamps and as the run's tag.")
+    by: str = Field(default="Dagster UI", description="Who asked for it.")
+
+
+def reset_tags(config: ResetConfig) -> dict[str, str]:
+    """The tags of a run that resets offsets, or shows what that would do."""
+    tags = {STREAM_TAG: config.stream, ACTION_TAG: ACTION, REASON_TAG: config.reason, BY_TAG: config.by}
+    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+
+
+def reset_run_config(config: ResetConfig) -> dict[str, Any]:
+    """The configuration of such a run."""
+    return {"ops": {OP: {"config": config.model_dump(mode="json")}}}
+
+
+@dg.op(name=OP)
+def reset_offsets_op(context: dg.OpExecutionContext, config: ResetConfig, deployment: DeploymentResource) -> None:
+    """Move a stopped stream to other offsets, or show first what that would do.
+
+    The plan is a table in the metadata: per partition from where to where, what is skipped or read again, and how many
+    rows of that range the tables hold now.
+    """
+    # Imported here and below: a code location that only loads should not wait for what Kafka and the catalog need.
+    from jobs.operator.reset import plan_reset, reset
+    from jobs.operator.reset_request import reset_request
+    from orchestration.jobs.reset_report import reset_sentences
+
+    missing = {key: value for key, value in reset_tags(config).items() if key not in context.run.tags}
+    if missing:
+        context.instance.add_run_tags(context.run_id, missing)
+    told = outcome.get()
+    try:
+        spec, settings = deployment.stream(config.stream), deployment.settings()
+        request = reset_request(config.to, tuple(config.topics))
+        count = counting.get() or _ignored
+        if config.dry_run:
+            plan = plan_reset(spec, settings, request, on_count=count)
+        else:
+            plan = reset(spec, settings, request, config.by, config.reason, on_count=count)
+    except FrazilError as problem:
+        if told is not None:
+            told.append(problem)
+        raise failure(problem) from None
+    if told is not None:
+        told.append(plan)
+    for sentence in reset_sentences(plan, settings.catalog.name):
+        context.log.info(sentence)
+    context.add_output_metadata(reset_metadata(plan, settings.catalog.name, done=not config.dry_run))
+
+
+def reset_metadata(plan: "ResetPlan", catalog: str, *, done: bool) -> dict[str, Any]:
+    """A reset as Dagster shows it."""
+    from orchestration.jobs.reset_report import reset_facts, reset_rows, reset_sentences
+
+    facts = reset_facts(plan, catalog, done=done)
+    metadata: dict[str, Any] = {
+        "done": done and bool(plan.changed),
+        "meaning": dg.MetadataValue.md("\n\n".join(reset_sentences(plan, catalog))),
+        "before": dg.MetadataValue.json(facts["before"]),
+        "after": dg.MetadataValue.json(facts["after"]),
+        "offsets_skipped": plan.skipped,
+        "offsets_read_again": plan.again,
+    }
+    if plan.moves:
+        metadata["partitions"] = dg.MetadataValue.table([dg.TableRecord(row) for row in reset_rows(plan)])
+    if plan.obstacle:
+        metadata["not_now"] = str(plan.obstacle)
+    for key in ("command", "undo", "note"):
+        if facts[key]:
+            metadata[key] = facts[key]
+    return metadata
+
+
+def _ignored(table: str, read: int, total: int) -> None:
+    pass
+
+
+@dg.job(
+    name=JOB,
+    executor_def=dg.in_process_executor,
+    # A retry would do again what an operator may have undone meanwhile.
+    tags={"dagster/max_retries": "0"},
+    description="Move a stopped stream to other offsets. It only shows what that would do until dry_run is false.",
+)
+def reset_offsets_job() -> None:
+    """Move a stopped stream to other offsets."""
+    reset_offsets_op()

@@ -1,0 +1,80 @@
+"""What the broker's settings file says, without a broker."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from jobs.local_broker.config import (
+    Ports,
+    SecureListener,
+    free_ports,
+    is_free,
+    new_cluster_id,
+    read_ports,
+    server_properties,
+)
+from jobs.local_broker.storage import BrokerError, format_storage
+
+PLAIN = Ports(plain=1001, controller=1002, secure=0)
+
+
+def as_dict(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_everything_listens_on_loopback_only() -> None:
+    properties = as_dict(server_properties(PLAIN, None, {}))
+    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:1001,CONTROLLER://127.0.0.1:1002"
+    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:1002"
+
+
+def test_a_secure_listener_and_extra_properties() -> None:
+    secure = SecureListener(Path("/keys/kéy.pem"), {"ann": "secret"})
+    text = server_properties(Ports(1, 2, 3), secure, {"log.retention.ms": "1000"})
+    properties = as_dict(text)
+    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:1,SASL_SSL://127.0.0.1:3,CONTROLLER://127.0.0.1:2"
+    assert properties["listener.name.sasl_ssl.ssl.keystore.location"] == "/keys/k\\u00e9y.pem"
+    assert properties["log.retention.ms"] == "1000"
+    assert "secret" not in text
+    assert "secret" not in repr(secure)
+
+
+@pytest.mark.parametrize("ports", [PLAIN, Ports(1, 2, 3)])
+def test_ports_are_read_back(ports: Ports) -> None:
+    secure = SecureListener(Path("/key.pem"), {}) if ports.secure else None
+    assert read_ports(server_properties(ports, secure, {}), secure=bool(ports.secure)) == ports
+
+
+def test_ports_without_the_secure_one_do_not_serve() -> None:
+    assert read_ports(server_properties(PLAIN, None, {}), secure=True) is None
+    assert read_ports("", secure=False) is None
+
+
+def test_free_ports_differ_and_taken_ones_are_seen() -> None:
+    ports = free_ports(secure=True)
+    assert len(set(ports.all())) == 3
+    assert all(map(is_free, ports.all()))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", ports.plain))
+        taken.listen()
+        assert not is_free(ports.plain)
+
+
+def test_cluster_ids_have_kafkas_form() -> None:
+    ids = {new_cluster_id() for _ in range(2000)}
+    assert len(ids) == 2000
+    assert all(len(each) == 22 and not each.startswith("-") for each in ids)
+
+
+def test_storage_with_topics_is_never_formatted(tmp_path: Path) -> None:
+    (tmp_path / "data" / "payments-0").mkdir(parents=True)
+    with pytest.raises(BrokerError) as caught:
+        format_storage(tmp_path, "java", "", None)
+    assert caught.value.message == (
+        f"{tmp_path}/data holds 1 partitions (payments-0, …), but not meta.properties, which names their cluster"
+    )
+    assert (tmp_path / "data" / "payments-0").is_dir()

@@ -1,0 +1,83 @@
+"""The schedule of maintenance: when it asks for a run, and when it does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.definitions import build_definitions
+from orchestration.jobs.maintain import maintain_job
+from orchestration.jobs.maintain_schedule import SCHEDULE
+from orchestration.jobs.run_worker import WORKER_TAG, this_worker
+from resources.deployment import Deployment
+from resources.deployment_resource import DeploymentResource
+from tests.unit.orchestration.deployments import deployment_in
+
+AT = datetime(2026, 3, 2, 3, 57, tzinfo=UTC)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as made:
+        yield made
+
+
+def evaluated(home: Path, instance: dg.DagsterInstance) -> Any:
+    deployment = Deployment.at(home)
+    with dg.build_schedule_context(
+        instance,
+        scheduled_execution_time=AT,
+        resources={"deployment": DeploymentResource.of(deployment)},
+        repository_def=None,
+    ) as context:
+        return build_definitions(deployment).resolve_schedule_def(SCHEDULE).evaluate_tick(context)
+
+
+def test_it_asks_each_hour_for_all_tables(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    home = deployment_in(tmp_path, "payments")
+    (request,) = evaluated(home, instance).run_requests
+    assert request.run_key == "maintain:2026-03-02T03"
+    config = request.run_config["ops"]["maintain"]["config"]
+    assert (config["dry_run"], config["tables"], config["actions"], config["by"]) == (False, [], [], "schedule")
+    schedule = build_definitions(Deployment.at(home)).resolve_schedule_def(SCHEDULE)
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("57 * * * *", "UTC")
+    assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+
+
+@pytest.mark.parametrize("status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED])
+def test_runs_do_not_pile_up(tmp_path: Path, instance: dg.DagsterInstance, status: dg.DagsterRunStatus) -> None:
+    home = deployment_in(tmp_path, "payments")
+    run = instance.create_run_for_job(maintain_job, status=status)
+    assert evaluated(home, instance).skip_message == (
+        f"Run {run.run_id} maintains tables, or waits to; the next hour asks again."
+    )
+    instance.report_run_canceled(run)
+    assert evaluated(home, instance).run_requests
+
+
+def test_a_run_whose_process_is_gone_is_given_up(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    home = deployment_in(tmp_path, "payments")
+    run = instance.create_run_for_job(maintain_job, status=dg.DagsterRunStatus.STARTED)
+    gone = this_worker(run.run_id).replace(f" {os.getpid()} ", " 999999999 ")
+    instance.add_run_tags(run.run_id, {WORKER_TAG: gone})
+    assert evaluated(home, instance).run_requests
+    now = instance.get_run_by_id(run.run_id)
+    assert now is not None
+    assert now.status is dg.DagsterRunStatus.FAILURE
+
+
+def test_it_asks_for_none_where_there_is_nothing_to_maintain(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    (tmp_path / "streams").mkdir()
+    assert evaluated(tmp_path, instance).skip_message == (
+        "There is no stream, and the settings name no table under maintenance.tables."
+    )
+    (tmp_path / "frazil.yaml").write_text("maintenance: {tables: [{name: lake.events}]}\n")
+    assert evaluated(tmp_path, instance).run_requests
+    (tmp_path / "frazil.yaml").write_text("maintenance: {tabels: []}\n")
+    assert "tabels: unknown key" in evaluated(tmp_path, instance).skip_message

@@ -1,0 +1,236 @@
+"""The sensor as Dagster evaluates it: fifty streams at once, requests that are asked for once, and sentences."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from jobs.supervise.heartbeat import LastError, Work
+from jobs.supervise.launches import SPEC_FILE
+from jobs.system.boot import boot_clock
+from orchestration.definitions import build_definitions
+from orchestration.jobs.control import STREAM_TAG
+from orchestration.reconcile.facts import Action
+from orchestration.reconcile.lookups import Lookups
+from orchestration.reconcile.memory import Memory
+from orchestration.reconcile.supervisor_file import read_supervisor_note
+from orchestration.reconcile.verdicts import Lag
+from tests.unit.orchestration.reconcile.made import NOW
+from tests.unit.orchestration.reconcile.standins import Sensor, World, dead_process, events, work
+
+# Dagster warns about itself when one resource holds another.
+pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
+
+
+def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_are_told_apart(
+    world: World, instance: dg.DagsterInstance
+) -> None:
+    names = [f"s{number:02d}" for number in range(50)]
+    for name in names:
+        world.write(name)
+    sensor = Sensor(world, instance)
+    # Beats grow old, so they are made last.
+    for name in names:
+        world.drive(name)
+    world.drive("s07", **dead_process())
+    world.file("s21").write_text(world.file("s21").read_text().replace("decode:", "decod:"))
+    error = LastError("the table is gone", "error", time.time(), "frazil accept s33")
+    ended = {**dead_process(), "lease_state": "released", "state": "failed", "since": time.time() - 60}
+    world.drive("s33", **ended, error=error, failures=7, work=Work())
+
+    # Of this process alone: how long it takes beside others is theirs as well.
+    began = time.process_time()
+    first = sensor.tick()
+    seconds = time.process_time() - began
+    began = time.process_time()
+    second = sensor.tick()
+    print(f"fifty streams: first tick {seconds:.2f} s, second {time.process_time() - began:.2f} s")
+    print(f"cursor {len(sensor.cursor or '')} bytes")
+    assert seconds < 5
+
+    (request,) = first.run_requests
+    assert request.tags[STREAM_TAG] == "s07"
+    assert request.run_key == "s07:ensure_running:1"
+    note = read_supervisor_note(world.settings.state)
+    assert note is not None
+    by_action: dict[str, list[str]] = {}
+    for stream, decision in note.decisions.items():
+        by_action.setdefault(decision["action"], []).append(stream)
+    assert by_action == {
+        "adopt": [name for name in names if name not in ("s07", "s21", "s33")],
+        "start": ["s07"],
+        "halt": ["s21", "s33"],
+    }
+    assert "runs on under generation" in note.decisions["s21"]["sentence"]
+    assert "failed 8 times in a row" in note.decisions["s33"]["sentence"]
+    failed = {
+        (event.asset_key.path[-1], event.check_name): event.description
+        for event in events(first, dg.AssetCheckEvaluation)
+        if not event.passed
+    }
+    assert set(failed) == {("s07", "driver_alive"), ("s21", "configuration"), ("s33", "driver_alive")}
+    assert "decod: unknown key; did you mean 'decode'?" in failed["s21", "configuration"]
+    assert "the table is gone" in failed["s33", "driver_alive"]
+    assert failed["s33", "driver_alive"].endswith("Next: frazil accept s33; frazil start s33, after mending the cause")
+    assert second.run_requests == [], "what was asked for just now is not asked for again"
+    assert events(second, dg.AssetCheckEvaluation) == []
+
+
+def test_a_run_that_came_to_nothing_is_asked_for_anew_under_the_next_number(world: World) -> None:
+    world.write("orders")
+    clock = boot_clock()
+    keys = [[each.run_key for each in world.tick(clock=clock + seconds).requests] for seconds in range(0, 100, 10)]
+    asked = ["orders:ensure_running:1"], ["orders:ensure_running:2"], ["orders:ensure_running:3"]
+    assert keys == [asked[0], [], [], asked[1], [], [], [], [], [], asked[2]]
+    # Once a launch has been made, the next one is a new matter, and not held up.
+    world.drive("orders", **dead_process())
+    assert len(world.tick(clock=clock + 100).requests) == 1
+
+
+def test_what_cannot_be_done_is_asked_for_less_and_less_often(world: World) -> None:
+    world.write("orders")
+    clock = boot_clock()
+    asked = [at for at in range(0, 7200, 10) if world.tick(clock=clock + at).requests]
+    assert asked[:8] == [0, 30, 90, 210, 450, 930, 1530, 2130]
+    assert {later - before for before, later in pairwise(asked[5:])} == {600}
+    assert world.tick(clock=clock + 20_000).requests != []
+    assert world.tick(clock=clock + 20_030).requests != [], "long after, it is a new matter"
+
+
+def test_a_stream_with_nothing_that_can_be_launched_is_halted(world: World) -> None:
+    world.write("orders")
+    spec_text = world.file("orders").read_text() + "no_longer_known: true\n"
+    world.drive("orders", spec_text=spec_text, **dead_process())
+    world.file("orders").write_text(spec_text)
+    tick = world.tick()
+    assert tick.requests == []
+    assert tick.decisions["orders"].action is Action.HALT
+    assert tick.decisions["orders"].fix == "frazil validate"
+    assert "no_longer_known" in tick.decisions["orders"].sentence
+
+
+def test_a_driver_that_works_without_its_lease_is_ended(world: World) -> None:
+    world.write("orders")
+    clock = float(int(boot_clock()))
+    world.drive("orders", lease_state="released")
+    first = world.tick(clock=clock)
+    assert (first.decisions["orders"].action, first.requests) == (Action.WAIT, [])
+    assert world.tick(clock=clock + 89).requests == []
+    world.drive("orders")
+    assert world.tick(clock=clock + 95).decisions["orders"].action is Action.ADOPT
+    world.drive("orders", lease_state="released")
+    assert world.tick(clock=clock + 100).requests == [], "it held it meanwhile"
+    last = world.tick(clock=clock + 191)
+    assert [request.run_key for request in last.requests] == ["orders:let_go:1"]
+    assert "which was given back) for 91 s" in last.decisions["orders"].sentence
+
+
+def test_the_lag_of_a_driver_that_was_launched_paused_is_asked_of_kafka_once_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def lag(lookups: Any, spec: Any, now: float) -> Lag:
+        asked.append(now)
+        return Lag(500, now, None)
+
+    monkeypatch.setattr("orchestration.reconcile.lookups.Lookups.lag", lag)
+    world.write("orders", "slo: {lag_records: 100}\n")
+    found: list[bool] = []
+    for seconds in range(0, 130, 10):
+        world.drive("orders", now=NOW + seconds, state="paused")
+        events_now = events(world.tick(NOW + seconds), dg.AssetCheckEvaluation)
+        found += [event.passed for event in events_now if event.check_name == "lag_within_slo"]
+    assert asked == [NOW, NOW + 60, NOW + 120]
+    assert found == [False]
+    world.drive("orders", now=NOW + 200, work=work(3, lag_at=NOW + 200))
+    back = {event.check_name: event.passed for event in events(world.tick(NOW + 200), dg.AssetCheckEvaluation)}
+    assert (len(asked), back["lag_within_slo"]) == (3, True)
+
+
+def test_a_broker_that_is_away_is_asked_once_and_costs_no_stream_its_tick(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = Lookups._asked
+
+    def counted(lookups: Lookups, part: str, question: Any) -> Any:
+        asked.append(part)
+        return ask(lookups, part, question)
+
+    monkeypatch.setattr(Lookups, "_asked", counted)
+    (world.deployment.home / "frazil.yaml").write_text("kafka: {bootstrap_servers: '127.0.0.1:9'}\n")
+    for number in range(5):
+        world.write(f"s{number}", "trigger: available_now\n")
+    world.memory.away_until = 0
+    tick = world.tick()
+    assert asked.count("kafka") == 1, "one question of four seconds, not five"
+    assert {decision.action for decision in tick.decisions.values()} == {Action.IDLE}
+    world.tick()
+    assert asked.count("kafka") == 1, "within a minute it is not asked again"
+
+
+def test_a_tick_without_requests_says_so_in_words(world: World, instance: dg.DagsterInstance) -> None:
+    sensor = Sensor(world, instance)
+    assert sensor.tick().skip_message == "There are no streams."
+    world.write("orders")
+    world.drive("orders")
+    assert Sensor(world, instance).tick().skip_message == "1 stream: 1 as wanted."
+
+
+def test_one_stream_that_cannot_be_looked_at_costs_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    import orchestration.sensors.reconcile_tick as module
+
+    for name in ("orders", "refunds"):
+        world.write(name)
+        world.drive(name)
+    real = module.look_at
+
+    def look_at(each: Any, *arguments: Any) -> Any:
+        if each.desired.stream == "orders":
+            raise RuntimeError("no such luck")
+        return real(each, *arguments)
+
+    monkeypatch.setattr(module, "look_at", look_at)
+    tick = world.tick()
+    assert set(tick.decisions) == {"refunds"}
+    assert "orders: not looked at: RuntimeError: no such luck" in tick.sentence
+
+
+def test_broken_settings_change_nothing_and_are_told_on_every_stream(world: World) -> None:
+    world.write("orders")
+    settings = world.deployment.home / "frazil.yaml"
+    settings.write_text("kafak: {}\n")
+    tick = world.tick()
+    assert tick.requests == []
+    assert "Nothing is started or changed" in tick.sentence
+    (told,) = events(tick, dg.AssetCheckEvaluation)
+    assert (told.check_name, told.passed) == ("configuration", False)
+    assert "kafak: unknown key" in told.description
+    assert events(world.tick(), dg.AssetCheckEvaluation) == []
+    settings.unlink()
+    taken_back = {event.check_name: event.passed for event in events(world.tick(), dg.AssetCheckEvaluation)}
+    assert taken_back["configuration"] is True
+
+
+def test_a_broken_file_of_a_stream_that_ran_keeps_its_asset_and_fails_its_check(world: World) -> None:
+    world.write("orders")
+    world.drive("orders")
+    world.file("orders").write_text("stream: orders\nsourc: {}\n")
+    graph = build_definitions(world.deployment).resolve_asset_graph()
+    key = dg.AssetKey(["frazil", "orders", "orders"])
+    assert graph.has(key)
+    assert {check.name for check in graph.asset_check_keys if check.asset_key == key} >= {"configuration"}
+    assert "shown as launched last" in (graph.get(dg.AssetKey(["frazil", "problems"])).description or "")
+    assert (world.folder("orders") / SPEC_FILE).exists()
+
+
+def test_memory_survives_what_it_cannot_read() -> None:
+    assert Memory.from_cursor("not json").streams == {}
+    other = Memory.from_cursor('{"boot":"another","streams":{"orders":{"r":4,"l":12,"d":9,"s":77}}}')
+    assert (other.streams["orders"].request, other.streams["orders"].sink) == (4, 77)
+    assert (other.streams["orders"].launched, other.streams["orders"].down) == (None, None)

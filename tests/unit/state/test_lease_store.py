@@ -1,0 +1,324 @@
+"""The lease on a store and a clock of the test's own: every way in which it is lost, and that it is lost for good."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
+from jobs.state.lease import Lease, LeaseHeldError
+from jobs.state.lease_store import LeaseFolder, LeaseStore
+
+TTL = 30.0
+
+
+class Clock:
+    """The boot's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Memory:
+    """A store as an object store is one; `before` runs within an operation, where a slow one would be held up."""
+
+    def __init__(self) -> None:
+        self.documents: dict[int, bytes] = {}
+        self.before: dict[str, Callable[[], None]] = {}
+        self.replaced = 0
+
+    def newest(self) -> tuple[int, bytes] | None:
+        self._reach("newest")
+        return max(self.documents.items(), default=None)
+
+    def create(self, epoch: int, content: bytes) -> bool:
+        self._reach("create")
+        return self.documents.setdefault(epoch, content) is content
+
+    def replace(self, epoch: int, content: bytes) -> None:
+        self._reach("replace")
+        self.replaced += 1
+        self.documents[epoch] = content
+
+    def remove_below(self, epoch: int) -> None:
+        self._reach("remove_below")
+        self.documents = {at: content for at, content in self.documents.items() if at >= epoch}
+
+    def unchanged_for(self, epoch: int, content: bytes) -> float:
+        return 0.0
+
+    def place(self, epoch: int) -> str:
+        return f"memory:{epoch}"
+
+    def _reach(self, operation: str) -> None:
+        self.before.get(operation, lambda: None)()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("jobs.state.lease.boot_clock", made)
+    monkeypatch.setattr("jobs.state.lease_record.boot_clock", made)
+    return made
+
+
+@pytest.fixture
+def store() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def make(store: Memory, clock: Clock) -> Iterator[Callable[..., Lease]]:
+    leases: list[Lease] = []
+
+    def lease(on_lost: Callable[[], None] = lambda: None) -> Lease:
+        leases.append(Lease(store, "payments", TTL, on_lost))
+        return leases[-1]
+
+    yield lease
+    store.before.clear()
+    for each in leases:
+        each.release()
+
+
+def unreachable() -> None:
+    raise OSError("no space left on device")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("later", [TTL + 0.1, 10 * TTL, 1e6])
+def test_expired_and_taken_by_nobody_is_lost_for_good(
+    make: Callable[..., Lease], store: Memory, clock: Clock, later: float
+) -> None:
+    told = []
+    lease = make(lambda: told.append(1))
+    lease.acquire(above=0)
+    clock.now += TTL
+    lease.verify()
+    clock.now += later
+    assert isinstance(lease.lost, LeaseExpiredError)
+    document = dict(store.documents)
+    for _ in range(2):
+        with pytest.raises(LeaseExpiredError, match=r"the lease ran out: .* holds for 30 s; the host was suspended"):
+            lease.verify()
+        lease.remember({"orders.payments": "uuid"})
+        clock.now -= later - 1
+        assert isinstance(lease.lost, LeaseExpiredError), "also for a clock that would go back"
+    assert store.documents == document, "nothing is written as if it were held"
+    assert told == [1]
+
+
+def test_the_renewing_thread_tells_of_the_loss_without_being_asked(make: Callable[..., Lease], clock: Clock) -> None:
+    told = threading.Event()
+    lease = make(told.set)
+    lease.acquire(above=0)
+    assert lease.lost is None
+    clock.now += TTL + 1
+    assert told.wait(30)
+    assert isinstance(lease.lost, LeaseExpiredError)
+
+
+def test_the_renewing_thread_tells_of_a_successor(make: Callable[..., Lease], store: Memory, clock: Clock) -> None:
+    told = threading.Event()
+    lease = make(told.set)
+    lease.acquire(above=0)
+    store.documents[7] = store.documents[1]
+    clock.now += TTL / 2
+    assert told.wait(30)
+    assert type(lease.lost) is FencedError
+    assert "another driver took over (epoch 7 on the lease; this one has 1)" in str(lease.lost)
+
+
+def test_it_renews_when_a_third_of_its_time_is_over(make: Callable[..., Lease], store: Memory, clock: Clock) -> None:
+    lease = make()
+    lease.acquire(above=0)
+    for _ in range(3):
+        before = store.replaced
+        clock.now += TTL / 3
+        wait_until(lambda before=before: store.replaced > before, "it renews by itself")
+    assert lease.lost is None
+
+
+def test_a_successor_is_named_also_when_the_lease_had_expired(
+    make: Callable[..., Lease], store: Memory, clock: Clock
+) -> None:
+    former, successor = make(), make()
+    former.acquire(above=0)
+    clock.now += TTL + 1
+    assert successor.acquire(above=0) == 2
+    with pytest.raises(FencedError):
+        former.verify()
+    successor.verify()
+    former.release()
+    successor.verify()
+    assert successor.lost is None
+
+
+def test_an_unreachable_store_is_no_loss_until_the_lease_runs_out(
+    make: Callable[..., Lease], store: Memory, clock: Clock
+) -> None:
+    lease = make()
+    lease.acquire(above=0)
+    for operation in ("newest", "replace"):
+        store.before[operation] = unreachable
+        clock.now += 1
+        with pytest.raises(OSError, match="no space left"):
+            lease.verify()
+        store.before.clear()
+        lease.verify()
+    store.before["newest"] = unreachable
+    clock.now += TTL + 1
+    with pytest.raises(LeaseExpiredError):
+        lease.verify()
+
+
+def test_a_write_that_is_through_too_late_does_not_count(
+    make: Callable[..., Lease], store: Memory, clock: Clock
+) -> None:
+    lease = make()
+    lease.acquire(above=0)
+
+    def slow() -> None:
+        clock.now += TTL + 1
+
+    store.before["replace"] = slow
+    with pytest.raises(LeaseExpiredError):
+        lease.verify()
+    store.before.clear()
+    with pytest.raises(LeaseExpiredError):
+        lease.verify()
+
+
+def test_one_that_was_stopped_in_the_middle_of_renewing_is_told_who_took_over(
+    make: Callable[..., Lease], store: Memory, clock: Clock
+) -> None:
+    former, successor = make(), make()
+    former.acquire(above=0)
+
+    def meanwhile() -> None:
+        store.before.clear()
+        clock.now += TTL + 1
+        successor.acquire(above=0)
+
+    store.before["replace"] = meanwhile
+    with pytest.raises(FencedError, match=r"another driver took over \(epoch 2"):
+        former.verify()
+    successor.verify()
+
+
+def test_a_stuck_store_holds_up_neither_the_answer_nor_the_end(
+    make: Callable[..., Lease], store: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.state.lease._RELEASE_SECONDS", 0.1)
+    lease = make()
+    lease.acquire(above=0)
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        stuck.set()
+        go_on.wait(60)
+
+    store.before["replace"] = hang
+    clock.now += TTL / 2
+    assert stuck.wait(30), "the renewing thread is in its write"
+    clock.now += TTL
+    assert isinstance(lease.lost, LeaseExpiredError), "known without the store"
+    with pytest.raises(LeaseExpiredError):
+        lease.verify()
+    lease.release()
+    with pytest.raises(FencedError):
+        lease.verify()
+    go_on.set()
+
+
+def test_released_is_not_written_anew(make: Callable[..., Lease], store: Memory) -> None:
+    lease = make()
+    lease.acquire(above=0)
+    lease.release()
+    document = dict(store.documents)
+    with pytest.raises(LeaseLostError, match="holds no lease, or has given it back"):
+        lease.verify()
+    lease.remember({"orders.payments": "uuid"})
+    lease.release()
+    assert store.documents == document
+    assert lease.lost is None, "given back is not lost"
+    assert make().acquire(above=0) == 2
+
+
+def test_never_taken(make: Callable[..., Lease], store: Memory) -> None:
+    lease = make()
+    with pytest.raises(LeaseLostError, match=r"\(epoch 0\)"):
+        lease.verify()
+    lease.release()
+    assert (store.documents, lease.lost) == ({}, None)
+
+
+def test_an_expired_lease_is_given_back_so_that_the_next_driver_need_not_wait(
+    make: Callable[..., Lease], store: Memory, clock: Clock
+) -> None:
+    lease = make()
+    lease.acquire(above=0)
+    clock.now += TTL + 1
+    lease.release()
+    clock.now -= TTL
+    record = lease.read()
+    assert record is not None and record.released
+    assert lease.acquire(above=0) == 2
+    lease.verify()
+
+
+def test_a_store_that_cannot_be_written_does_not_hide_why_a_driver_ended(
+    make: Callable[..., Lease], store: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = make()
+    lease.acquire(above=0)
+    store.before["replace"] = unreachable
+    lease.release()
+    assert "the lease could not be given back: no space left" in caplog.text
+    with pytest.raises(LeaseLostError):
+        lease.verify()
+
+
+def test_one_that_slept_before_it_made_its_epoch_does_not_believe_in_it(
+    make: Callable[..., Lease], store: Memory
+) -> None:
+    sleeper, others = make(), make()
+
+    def meanwhile() -> None:
+        store.before.clear()
+        for _ in range(3):
+            others.acquire(above=0)
+            others.release()
+        others.acquire(above=0)
+
+    store.before["create"] = meanwhile
+    with pytest.raises(LeaseHeldError, match=r"\(epoch 4\)"):
+        sleeper.acquire(above=0)
+    others.verify()
+
+
+def test_a_folder_keeps_the_promises_of_a_store(tmp_path: Path) -> None:
+    store: LeaseStore = LeaseFolder(tmp_path / "new" / "folder")
+    assert store.newest() is None
+    assert store.create(2, b"one")
+    assert not store.create(2, b"two")
+    assert store.newest() == (2, b"one")
+    store.replace(2, b"three")
+    assert store.create(10, b"ten")
+    assert store.newest() == (10, b"ten")
+    store.remove_below(10)
+    assert [file.name for file in (tmp_path / "new" / "folder").iterdir()] == ["lease-00000010.json"]
+    assert store.place(10) == str(tmp_path / "new" / "folder" / "lease-00000010.json")

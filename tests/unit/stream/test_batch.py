@@ -1,0 +1,121 @@
+"""A batch without Spark: what its tasks wrote goes into real tables, and what it did is told."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamps import Stamp
+from jobs.commit.start import LogState, StartingPoint
+from jobs.commit.target import Target
+from jobs.deadletter.table import dead_letter_rows
+from jobs.formats.outcome import Failure
+from jobs.kafka.metadata import LogEnds
+from jobs.state.paths import StreamFolder
+from jobs.stream import waiting
+from jobs.stream.batch import BatchRunner
+from jobs.stream.results import TaskResults
+from jobs.stream.session import OpenStream
+from jobs.task.plan import Tally
+from jobs.write.target_writer import TargetWriter
+from tests.helpers.waiting import wait_for
+from tests.unit.deadletter.letters_world import SEEN, LettersWorld
+
+P = TopicPartition("payments.v1", 0)
+SINK, DEAD = "orders.payments", "orders.payments_dead"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[LettersWorld]:
+    made = LettersWorld(tmp_path / "deployment")
+    yield made
+    made.close()
+
+
+def opened(world: LettersWorld, positions: dict[str, int]) -> OpenStream:
+    """The stream, claimed, with its two tables standing at these offsets."""
+    lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
+    log = LogState({}, {}, {})
+    targets = {name: Target(world.catalog, name, "payments") for name in (SINK, DEAD)}
+    for name, target in targets.items():
+        at = {P: positions[name]}
+        target.claim(1, lambda newest, at=at: Stamp("payments", "claim", -1, 1, "c", start=at, position=at))
+    stream = OpenStream(world.spec, world.settings, StreamFolder(world.home / "state"), lease, 1, targets, log)
+    stream.folder.root.mkdir()
+    stream.positions = {name: {P: at} for name, at in positions.items()}
+    stream.begin = StartingPoint({P: min(positions.values())})
+    return stream
+
+
+class Runner(BatchRunner):
+    """Its tasks find that one record failed."""
+
+    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any) -> TaskResults:
+        table = self._stream.dead_letters.table
+        records = pa.record_batch(
+            {
+                "key": pa.array([None], pa.binary()),
+                "value": pa.array([b"{"], pa.binary()),
+                "topic": [P.topic],
+                "partition": pa.array([P.partition], pa.int32()),
+                "offset": [3],
+                "timestamp": pa.array([SEEN], pa.timestamp("us", "UTC")),
+                "timestampType": pa.array([0], pa.int32()),
+            }
+        )
+        failure = Failure(0, "decode_value", "malformed_json", "bad", None)
+        rows = dead_letter_rows(
+            records, [failure], stream="payments", config_hash="c", batch_id=0, epoch=1, first_seen=SEEN
+        )
+        writer = TargetWriter(table.metadata, table.io, file_prefix="test")
+        writer.write(rows)
+        # Counted are the records of the offsets that the stream's table lacks.
+        dead = 0 if needs[SINK].nothing else 1
+        return TaskResults({SINK: [], DEAD: writer.close()}, [Tally(P.topic, 0, read=5 * dead, dead=dead, letters=1)])
+
+
+@pytest.mark.parametrize(("sink_stands", "dead"), [(0, 1), (5, 0)])
+def test_letters_are_told_also_of_a_batch_whose_rows_had_landed(
+    world: LettersWorld, sink_stands: int, dead: int
+) -> None:
+    """A driver that died between its two commits leaves the letters to the next one."""
+    kafka: Any = SimpleNamespace(
+        ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
+    )
+    runner = Runner(opened(world, {SINK: sink_stands, DEAD: 0}), kafka)
+    frame: Any = None
+    done = runner.run(frame, 0, {P: 5})
+    assert (done.counts.dead, done.letters) == (dead, 1)
+    assert world.dead().scan().to_arrow().num_rows == 1
+    assert runner.run(frame, 1, {P: 5}).letters == 0
+
+
+def test_a_commit_that_a_locked_catalog_holds_up_says_so(world: LettersWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite makes the commit wait for whoever writes to it; the batch lands once the lock is gone."""
+    monkeypatch.setattr(waiting, "LONG_SECONDS", 0.2)
+    kafka: Any = SimpleNamespace(
+        ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
+    )
+    runner = Runner(opened(world, {SINK: 0, DEAD: 0}), kafka)
+    uri = world.settings.catalog.revealed()["uri"].removeprefix("sqlite:///")
+    told: list[int] = []
+    with contextlib.closing(sqlite3.connect(uri, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        thread = threading.Thread(target=lambda: told.append(runner.run(None, 0, {P: 5}).letters))  # type: ignore[arg-type]
+        thread.start()
+        wait_for(lambda: runner.waiting.told() is not None, "the wait to be told")
+        said = runner.waiting.told() or ""
+        other.execute("ROLLBACK")
+    thread.join(30)
+    assert said.startswith(f"catalog frazil, asked to commit to {SINK}, has not answered since ")
+    assert told == [1]
+    assert runner.waiting.told() is None

@@ -1,0 +1,124 @@
+"""The time through which a stream is complete: by the ends of the logs, and by times that the broker set."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.stream.completeness import Sighting, valid_through
+from jobs.stream.results import TaskResults
+from jobs.task.plan import Tally
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NOW, EARLIER = 10_000, 9_000
+
+
+def tally(partition: int, appended: int | None) -> Tally:
+    return Tally("t", partition, appended_ms=appended)
+
+
+@pytest.mark.parametrize(
+    ("end", "watermarks", "tallies", "before", "earlier", "expected"),
+    [
+        ({P0: 5}, {P0: 5}, [], None, None, NOW),
+        ({P0: 5}, {}, [], None, None, NOW),
+        ({P0: 5}, {P0: 9}, [tally(0, 7_000)], None, None, 7_000),
+        ({P0: 5}, {P0: 9}, [tally(0, 7_000), tally(0, 8_000)], None, None, 8_000),
+        ({P0: 5}, {P0: 9}, [tally(0, None)], 6_000, None, 6_000),
+        ({P0: 5}, {P0: 9}, [tally(0, None)], None, None, None),
+        ({P0: 5}, {P0: 9}, [], None, None, None),
+        ({P0: 5, P1: 3}, {P0: 9, P1: 3}, [tally(0, 7_000), tally(1, 1)], None, None, 7_000),
+        ({P0: 5, P1: 3}, {P0: 9, P1: 4}, [tally(0, 7_000), tally(1, 6_500)], None, None, 6_500),
+        ({P0: 5, P1: 3}, {P0: 9, P1: 4}, [tally(0, 7_000)], 6_000, None, 6_000),
+        ({P0: 5, P1: 3}, {P0: 9, P1: 4}, [tally(0, 7_000)], None, None, None),
+        ({P0: 5}, {P0: 9}, [tally(0, 5_000)], 6_000, None, 6_000),
+        ({P0: 5}, {P0: 9}, [tally(0, 99_000)], None, None, NOW),
+        ({P0: 5}, {P0: 9}, [], 6_000, {P0: 5}, EARLIER),
+        ({P0: 5}, {P0: 9}, [], None, {P0: 5}, EARLIER),
+        ({P0: 5}, {P0: 9}, [], 6_000, {P0: 6}, 6_000),
+        ({P0: 5, P1: 3}, {P0: 9, P1: 3}, [], 6_000, {P0: 4, P1: 3}, EARLIER),
+        ({P0: 5, P1: 3}, {P0: 9, P1: 3}, [], 6_000, {P0: 6, P1: 3}, 6_000),
+        ({P0: 5, P1: 3}, {P0: 9, P1: 4}, [], 6_000, {P0: 5}, 6_000),
+        ({}, {}, [], 6_000, None, 6_000),
+        ({}, {}, [], None, None, None),
+    ],
+    ids=[
+        "read to the end",
+        "end not known to be further",
+        "not to the end: its newest record, whose time the broker set",
+        "of several slices the newest",
+        "a producer's time is no proof: what was said before",
+        "a producer's time is no proof: nothing",
+        "nothing can be said",
+        "the least complete partition",
+        "the older of two",
+        "one touched, one not",
+        "one touched, of the other nothing is known",
+        "never less than it was",
+        "a broker's clock ahead of ours",
+        "past the end that the log had earlier",
+        "past the end that the log had earlier, and nothing was said before",
+        "not past it",
+        "past it, and the other at its end",
+        "one of two not past it",
+        "a partition that was not seen earlier",
+        "no partition, something before",
+        "no partition",
+    ],
+)
+def test_cases(
+    end: dict, watermarks: dict, tallies: list[Tally], before: int | None, earlier: dict | None, expected: int | None
+) -> None:
+    seen = None if earlier is None else Sighting(EARLIER, earlier)
+    assert valid_through(end, Sighting(NOW, watermarks), tallies, before, seen) == expected
+
+
+some_offsets = st.dictionaries(st.sampled_from([P0, P1]), st.integers(0, 9))
+
+
+@given(
+    some_offsets,
+    some_offsets,
+    st.lists(st.builds(tally, st.integers(0, 1), st.none() | st.integers(0, 2 * NOW))),
+    st.none() | st.integers(0, NOW),
+    st.none() | st.builds(Sighting, st.integers(0, NOW), some_offsets),
+)
+def test_it_never_goes_back_and_never_into_the_future(
+    end: dict, watermarks: dict, tallies: list[Tally], before: int | None, earlier: Sighting | None
+) -> None:
+    through = valid_through(end, Sighting(NOW, watermarks), tallies, before, earlier)
+    assert through is None or (before or 0) <= through <= NOW
+    assert before is None or through is not None
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
+def test_no_record_that_waits_is_older_than_what_is_said(steps: list[tuple[int, int, int]]) -> None:
+    """One partition, whose records come at once, are decided later, and are read later still, with batches between."""
+    log: list[int] = []
+    decided = read = 0
+    through: int | None = None
+    sighting: Sighting | None = None
+    for now, (come, decide, taken) in enumerate(steps, start=1):
+        log += [now] * come
+        decided = min(len(log), decided + decide)
+        read = min(decided, read + taken)
+        seen = Sighting(now, {P0: len(log)})
+        through = valid_through({P0: read}, seen, [], through, sighting)
+        if sighting is None or sighting.reached({P0: read}):
+            sighting = seen
+        assert through is None or all(came >= through for came in log[read:])
+    # Whatever waited, once all is read, all is said.
+    assert valid_through({P0: len(log)}, Sighting(99, {P0: len(log)}), [], through, sighting) == 99
+
+
+def test_results_are_summed_over_slices() -> None:
+    one = Tally("t", 0, read=5, landed=3, dead=1, tombstones=1, reasons={"wrong_type": 1}, unknown_fields={"$.x": 2})
+    two = Tally("t", 1, read=2, landed=1, dead=1, reasons={"wrong_type": 1})
+    results = TaskResults({"a.t": [], "a.d": []}, [one, two])
+    assert results.counts() == Counts(read=7, landed=4, dead=2, tombstones=1)
+    assert results.summed(lambda each: each.reasons) == {"wrong_type": 2}
+    assert results.summed(lambda each: each.unknown_fields) == {"$.x": 2}
+    assert results.rows() == {}

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import errno
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from jobs.commit.errors import ToleranceError
+from jobs.state import lease_store
+from jobs.state.lease import Lease, LeaseHeldError
+from jobs.stream.unavailable import is_away
+from jobs.system.full_disk import DiskFullError, full_disk_named, is_full, refuse_if_full
+
+
+@pytest.mark.parametrize(
+    ("problem", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (OSError(errno.EACCES, "No space left on device, says a folder's name"), False),
+        (OSError("Error writing bytes to file. Detail: [errno 28] No space left on device"), True),
+        (RuntimeError("Job aborted: java.io.IOException: No space left on device"), True),
+        (sqlite3.OperationalError("database or disk is full"), True),
+        (ToleranceError("a record failed: No space left on device"), False),
+        (ValueError("a record with an empty space left in it"), False),
+    ],
+    ids=repr,
+)
+def test_whoever_says_so(problem: Exception, full: bool) -> None:
+    assert is_full(problem) is full
+
+
+def test_the_fullest_folder_is_named_and_the_driver_waits(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DiskFullError, match=f"stream payments: disk full: {tmp_path / 'state'} ") as told,
+        full_disk_named("payments", lambda: [tmp_path / "state"]),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert "`frazil run payments`" in str(told.value)
+    assert is_away(told.value)
+    place = tmp_path / "elsewhere" / "pending.json"
+    with (
+        pytest.raises(DiskFullError, match=f"disk full: {place.parent} "),
+        full_disk_named("payments", lambda: [tmp_path]),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device", str(place))
+
+
+def test_what_is_nothing_of_the_kind_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a bug"), full_disk_named("payments", lambda: [tmp_path]):
+        raise ValueError("a bug")
+
+
+def test_a_folder_is_tried_with_a_file_that_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_if_full("payments", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+    def full(self: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DiskFullError, match=f"disk full: {tmp_path} "):
+        refuse_if_full("payments", tmp_path)
+
+
+def test_a_lease_that_could_not_be_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    lease = Lease(tmp_path, "payments", 0.3)
+    epoch = lease.acquire(above=0)
+    with monkeypatch.context() as disk:
+        disk.setattr(lease_store, "write_durably", full)
+        lease.release()
+    with pytest.raises(LeaseHeldError) as held:
+        Lease(tmp_path, "payments", 30.0).acquire(above=0)
+    assert is_away(held.value), "it is this driver's own"
+    assert not is_away(LeaseHeldError("another process"))
+    again = Lease(tmp_path, "payments", 30.0)
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            assert again.acquire(above=0) == epoch + 1
+            break
+        except LeaseHeldError:
+            assert time.monotonic() < deadline
+    again.release()
