@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
+from jobs.spec.config_hash import ChangesRows
 from jobs.spec.durations import Duration, format_duration, parse_duration
 from jobs.spec.fields import PositiveInt, TableName
 from jobs.spec.mask import NO_MASK, Mask
@@ -195,7 +196,7 @@ class DeadLetters(SpecModel):
     table: TableName | None = None
     topic: Annotated[LetterTopic | None, BeforeValidator(_letter_topic)] = None
     keep: Annotated[Duration, AfterValidator(_at_least_a_day)] | None = None
-    mask: Mask = NO_MASK
+    mask: Annotated[Mask, ChangesRows(("errors", "mask"), unless=NO_MASK)] = NO_MASK
 
 
 class Replay(SpecModel):
@@ -225,10 +226,10 @@ class Errors(SpecModel):
         replay: How they come back.
     """
 
-    tolerance: Literal["none", "data", "all"] = "data"
+    tolerance: Annotated[Literal["none", "data", "all"], ChangesRows()] = "data"
     retry: Retry = Retry()
     stop_above: Annotated[StopAbove | None, BeforeValidator(_stop_above)] = DEFAULT_STOP
-    dead_letters: DeadLetters | None = None
+    dead_letters: Annotated[DeadLetters | None, ChangesRows(written=lambda spec, _: spec.dead_letter_table)] = None
     replay: Replay = Replay()
 
     @property

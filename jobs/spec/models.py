@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from datetime import timedelta
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from jobs.schema.declared import StructType, parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
+from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.durations import Duration
 from jobs.spec.errors import Errors
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
-from jobs.spec.mask import NO_MASK, case_problem
+from jobs.spec.mask import case_problem
 from jobs.spec.partition_check import partition_problems
 from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.policy import OrNone, StreamMaintenance
@@ -29,9 +28,11 @@ _declared = lru_cache(maxsize=256)(parse_schema)
 class Decode(SpecModel):
     """How bytes become typed columns. The schema's language is that of ``jobs.schema.declared``."""
 
-    value: Literal["json"]
-    schema_text: SchemaText = Field(alias="schema")
-    unknown_fields: Literal["ignore", "fail"] = "ignore"
+    value: Annotated[Literal["json"], ChangesRows()]
+    schema_text: Annotated[
+        SchemaText, Field(alias="schema"), ChangesRows(("decode", "schema"), lambda spec, _: spec.declared.text)
+    ]
+    unknown_fields: Annotated[Literal["ignore", "fail"], ChangesRows()] = "ignore"
 
     @property
     def declared(self) -> StructType:
@@ -48,9 +49,9 @@ class Table(SpecModel):
         properties: Iceberg's table properties; applied when the table is created.
     """
 
-    name: TableName
-    partition_by: tuple[Partition, ...] = ()
-    kafka_columns: Flag = True
+    name: Annotated[TableName, ChangesRows()]
+    partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
+    kafka_columns: Annotated[Flag, ChangesRows()] = True
     properties: TableProperties = Field(default_factory=dict)
 
 
@@ -182,23 +183,7 @@ class StreamSpec(SpecModel):
 
         Two ways to write the same (spaces in the schema, aliases of types, a default written out) give the same.
         """
-        meaning: dict[str, Any] = {
-            "decode": {
-                "value": self.decode.value,
-                "schema": self.declared.text,
-                "unknown_fields": self.decode.unknown_fields,
-            },
-            "table": {
-                "name": self.table.name,
-                "partition_by": [str(expression) for expression in self.table.partition_by],
-                "kafka_columns": self.table.kafka_columns,
-            },
-            "errors": {"tolerance": self.errors.tolerance, "dead_letters": self.dead_letter_table},
-        }
-        if (mask := self.errors.mask) != NO_MASK:
-            meaning["errors"]["mask"] = mask.model_dump(mode="json")
-        text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return config_hash(self)
 
 
 def partition_problems_of(decode: Decode, table: Table) -> list[tuple[Location, str]]:
