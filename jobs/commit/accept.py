@@ -6,79 +6,22 @@ Each function gives the new stamps, the anchor's last; nothing is committed here
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
 
 from jobs.commit.decide import NewestStamps, restart_positions, target_positions
-from jobs.commit.history import History
+from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
 from jobs.commit.retired import returned
 from jobs.commit.stamp_parts import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import NOWHERE, unread
 from jobs.commit.topic_ids import another_topic, has_id
-from jobs.errors import FrazilError
 
 NewStamps = dict[str, Stamp]
 NO_TOPICS: Mapping[str, str] = MappingProxyType({})
-
-
-class NothingToAcceptError(FrazilError):
-    """The stream is not stopped for the reason that was given."""
-
-
-def rollback(
-    histories: Mapping[str, History], anchor: str, answer: Literal["keep", "reland"], config: str
-) -> NewStamps:
-    """Answer to a table that was rolled back: leave the removed records out, or land them again.
-
-    Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own
-    positions, so they receive nothing twice. Until they are in, the stream is as complete as the kept stamps say.
-
-    Args:
-        config: The present configuration, under which the records are landed again.
-    """
-    rolled = {name for name, past in histories.items() if past.rolled_back}
-    if not rolled:
-        raise NothingToAcceptError("no table of the stream was rolled back", fix="frazil status")
-    through = _kept_through(histories, anchor, rolled)
-    new: NewStamps = {}
-    for name, past in histories.items():
-        stamp = past.newest
-        if stamp is None:
-            continue
-        if answer == "keep":
-            if name in rolled:
-                new[name] = stamp.decided(_after_rollback(past, stamp.position, answer))
-        else:
-            kept = [_position_kept(histories[each]) for each in rolled]
-            start = {
-                partition: min([offset, *(each[partition] for each in kept)])
-                for partition, offset in stamp.start.items()
-                if all(partition in each for each in kept)
-            }
-            position = _position_kept(past) if name in rolled else stamp.position
-            rows = dict(stamp.rows)
-            retired = stamp.retired
-            if name in rolled:
-                retired = {topic: each.landed_by(past.stamped_ancestor, topic) for topic, each in retired.items()}
-            if name == anchor:
-                # A target with rows to come is not taken for complete where the anchor stands.
-                rows |= dict.fromkeys(rolled - {anchor}, 1)
-            decision = _after_rollback(past, position, answer) if name in rolled else Decision("rollback_reland")
-            new[name] = replace(
-                stamp.decided(decision),
-                start=start,
-                position=position,
-                rows=rows,
-                config=config,
-                valid_through_ms=through,
-                retired=retired,
-            )
-    # A table that was rolled back comes after the others, so that the stop stands until the last of them is stamped.
-    return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
 
 
 def lost_offsets(
@@ -253,42 +196,6 @@ def signed(stamp: Stamp, epoch: int, note: str) -> Stamp:
     return replace(stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={})
 
 
-def _after_rollback(past: History, position: Positions, answer: Literal["keep", "reland"]) -> Decision:
-    """What becomes of a rolled back table that is to stand at `position`.
-
-    Counted from where its kept stamps leave it, which may also be ahead: a reset may have been rolled back as well.
-    Where it is in doubt whether anything is gone, and is to stay out, what the stamps say of the table stands.
-    """
-    if past.doubt and answer == "keep" and past.newest:
-        return Decision("rollback_keep", since=past.newest.sequence)
-    ancestor, kept = past.stamped_ancestor, past.kept
-    before = past.newest.position if past.newest else {}
-    return Decision(
-        "rollback_keep" if answer == "keep" else "rollback_reland",
-        passed={p: OffsetRange(kept.get(p, 0), at) for p, at in position.items() if at > kept.get(p, 0)},
-        again={
-            p: OffsetRange(at, max(kept.get(p, 0), before.get(p, 0)))
-            for p, at in position.items()
-            if at < max(kept.get(p, 0), before.get(p, 0))
-        },
-        removed=past.removed,
-        since=ancestor.sequence if ancestor else 0,
-    )
-
-
-def _position_kept(past: History) -> Positions:
-    """Where a rolled back table stands. Of partitions that it does not name, at 0: named nowhere, they would be taken
-    to stand where the other targets do. Where it stood as far before, and was moved back in between, there."""
-    kept = past.kept
-    stood = past.newest.position if past.newest else {}
-    return {
-        partition: min(kept.get(partition, 0), past.removed[partition].start)
-        if partition in past.removed and kept.get(partition, 0) <= at
-        else kept.get(partition, 0)
-        for partition, at in stood.items()
-    }
-
-
 def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str]) -> NewestStamps:
     """The stamps where the anchor's knows retired topics that are back again, as a start of the stream does."""
     stamp = stamps.get(anchor)
@@ -304,22 +211,6 @@ def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str])
         retired={topic: each for topic, each in stamp.retired.items() if topic not in names},
     )
     return {**stamps, anchor: known}
-
-
-def _kept_through(histories: Mapping[str, History], anchor: str, rolled: Collection[str]) -> int | None:
-    """What the stream is complete through where the tables that were rolled back stand; milliseconds since 1970.
-
-    The least that the anchor and they say; None where one of them stands before the stamp that would say it.
-    """
-    newest = histories[anchor].newest if anchor in histories and anchor not in rolled else None
-    said = [newest.valid_through_ms] if newest else []
-    for name in rolled:
-        kept, stands = histories[name].stamped_ancestor, _position_kept(histories[name])
-        if kept is None or any(stands.get(partition, at) < at for partition, at in histories[name].kept.items()):
-            return None
-        said.append(kept.valid_through_ms)
-    known = [each for each in said if each is not None]
-    return min(known) if len(known) == len(said) else None
 
 
 def _anchored(stamps: NewestStamps, anchor: str) -> Stamp:

@@ -112,3 +112,7 @@ class HalfCommittedError(StreamStopped):
 
 class ToleranceError(StreamStopped):
     """A record failed, and the stream tolerates none; or too many did."""
+
+
+class NothingToAcceptError(FrazilError):
+    """The stream is not stopped for the reason that was given."""

@@ -7,13 +7,10 @@ retired, and come back with the same id; without a memory of them they would be 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import by_number
-
-if TYPE_CHECKING:
-    from jobs.commit.stamps import Stamp
 
 # A topic that is reported gone by mistake is back within hours; a topic per day leaves seven behind.
 KEPT_MS = 7 * 24 * 3_600_000
@@ -33,15 +30,6 @@ class Retired(NamedTuple):
     identity: str
     at_ms: int
     positions: Mapping[int, int]
-
-    def landed_by(self, stamp: Stamp | None, topic: str) -> Retired:
-        """This topic where an earlier stamp says that it was landed up to; what that does not name, up to nowhere."""
-        known: Mapping[int, int] = {}
-        if stamp is not None and stamp.topics.get(topic) == self.identity:
-            known = {partition.partition: at for partition, at in stamp.position.items() if partition.topic == topic}
-        elif stamp is not None and topic in stamp.retired and stamp.retired[topic].identity == self.identity:
-            known = stamp.retired[topic].positions
-        return self._replace(positions={n: min(at, known.get(n, 0)) for n, at in self.positions.items()})
 
 
 def remembered(

@@ -20,7 +20,7 @@ from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, 
 from jobs.commit.offsets import Positions, pointwise_max
 from jobs.commit.producer import append_once
 from jobs.commit.refusals import Pauses
-from jobs.commit.rolled_back import rolled_back
+from jobs.commit.rollback import rolled_back
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.schema.compatibility import still_fits

@@ -10,8 +10,9 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.decide import of_known_topics
-from jobs.commit.errors import HeadMovedError
+from jobs.commit.errors import HeadMovedError, NothingToAcceptError
 from jobs.commit.history import History
+from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
@@ -108,7 +109,7 @@ def _decision(
     anchor = spec.table.name
     stamps = of_known_topics({name: past.newest for name, past in histories.items()}, anchor)
     if answer.rollback == "keep" or answer.rollback == "reland":
-        return accept.rollback(histories, anchor, answer.rollback, spec.config_hash)
+        return rollback(histories, anchor, answer.rollback, spec.config_hash)
     if answer.recreated_table:
         if answer.recreated_table not in (anchor, spec.dead_letter_table):
             raise FrazilError(
@@ -147,15 +148,15 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
     kafka = spec.table.kafka_columns
     differences = disagreements(spec.declared, target.table.schema(), kafka_columns=kafka)
     if name != spec.table.name or not differences:
-        raise accept.NothingToAcceptError(
+        raise NothingToAcceptError(
             f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run
         )
     if is_as_made(target.table.metadata, spec.stream):
-        raise accept.NothingToAcceptError(
+        raise NothingToAcceptError(
             f"table {name} has no rows, and not the columns that the spec declares; the next run gives it those",
             fix=run,
         )
-    raise accept.NothingToAcceptError(
+    raise NothingToAcceptError(
         f"table {name} has not been dropped, and cannot hold what the spec declares: {'; '.join(differences)}",
         fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table; if nobody needs it, drop it, "
         f"and give the same answer again",

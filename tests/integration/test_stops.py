@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyiceberg.types import LongType
 
-from jobs.commit.accept import NothingToAcceptError
 from jobs.commit.errors import (
+    NothingToAcceptError,
     OffsetsLostError,
     RolledBackError,
     TargetRecreatedError,

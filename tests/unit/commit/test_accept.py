@@ -4,19 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.commit.accept import (
-    NothingToAcceptError,
-    lost_offsets,
-    lost_topic,
-    recreated_table,
-    recreated_topic,
-    rollback,
-    signed,
-)
+from jobs.commit.accept import lost_offsets, lost_topic, recreated_table, recreated_topic, signed
 from jobs.commit.decide import half_committed, restart_positions, target_positions
+from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.history import History
 from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
 

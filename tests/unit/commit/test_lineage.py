@@ -22,6 +22,7 @@ from jobs.commit.errors import RolledBackError
 from jobs.commit.history import History, history, history_of
 from jobs.commit.lineage import LINE_PROPERTY, line_of, moved_up
 from jobs.commit.offsets import OffsetRange
+from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Outcome, Target
@@ -124,11 +125,11 @@ def test_a_rollback_that_a_foreign_commit_and_a_foreign_expiry_hide(
     with pytest.raises(RolledBackError, match="cannot be shown" if forgotten else r"t-0 \[3, 7\)") as stopped:
         target.read()
     assert "--rollback keep" in str(stopped.value)
-    again = accept.rollback({NAME: past}, NAME, "reland", "c")[NAME]
+    again = rollback({NAME: past}, NAME, "reland", "c")[NAME]
     assert again.position == {P0: 0 if forgotten else 3}
     assert again.decision is not None
     assert again.decision.again == {P0: OffsetRange(0 if forgotten else 3, 7)}
-    answered = accept.rollback({NAME: past}, NAME, "keep", "c")[NAME]
+    answered = rollback({NAME: past}, NAME, "keep", "c")[NAME]
     target.past()
     target.restamp(accept.signed(answered, 2, "me: it is all there"))
     assert not told(catalog).rolled_back, "the answer counts"
@@ -181,9 +182,9 @@ def test_a_rollback_to_a_delete_over_a_reset_and_what_was_landed_again(
     assert past.newest is not None and past.stamped_ancestor is not None
     assert past.newest.position == past.stamped_ancestor.position, "the positions tell nothing"
     assert (past.rolled_back, past.removed) == (True, {P0: OffsetRange(0, 3)})
-    again = accept.rollback({NAME: past}, NAME, "reland", "c")
+    again = rollback({NAME: past}, NAME, "reland", "c")
     assert target_positions(again, NAME)[NAME] == {P0: 0}
-    kept = accept.rollback({NAME: past}, NAME, "keep", "c")
+    kept = rollback({NAME: past}, NAME, "keep", "c")
     assert target_positions(kept, NAME)[NAME] == {P0: 3}
 
 
@@ -324,7 +325,7 @@ def test_what_cannot_be_shown_is_asked_once(catalog: SqlCatalog, target: Target)
     assert (past.rolled_back, past.doubt) == (True, True)
     metadata_alone = history(catalog.load_table(NAME).metadata, "s")
     assert (metadata_alone.rolled_back, metadata_alone.doubt) == (False, True), "not asked the older versions"
-    kept = accept.rollback({NAME: past}, NAME, "keep", "c")[NAME]
+    kept = rollback({NAME: past}, NAME, "keep", "c")[NAME]
     assert kept.decision == Decision("rollback_keep", since=past.newest.sequence if past.newest else None)
     assert kept.position == {P0: 3}
 

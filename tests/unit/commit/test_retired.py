@@ -13,12 +13,13 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.commit import retired as module
-from jobs.commit.accept import NothingToAcceptError, lost_offsets, recreated_topic, rollback
+from jobs.commit.accept import lost_offsets, recreated_topic
 from jobs.commit.decide import half_committed, restart_positions, target_positions
-from jobs.commit.errors import OffsetsLostError, TopicRecreatedError
+from jobs.commit.errors import NothingToAcceptError, OffsetsLostError, TopicRecreatedError
 from jobs.commit.history import _compared
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired import KEPT_MS, Retired, remembered, returned
+from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, starting_point

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Uuid
 
-from jobs.commit.accept import NothingToAcceptError, recreated_topic
-from jobs.commit.errors import TopicRecreatedError
+from jobs.commit.accept import recreated_topic
+from jobs.commit.errors import NothingToAcceptError, TopicRecreatedError
 from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Decision

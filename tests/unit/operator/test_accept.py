@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.accept import NothingToAcceptError
+from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired import Retired
 from jobs.commit.stamp_parts import Decision

@@ -19,6 +19,7 @@ from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired import Retired
+from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -141,7 +142,7 @@ class RealStream:
         table.manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
         targets = {name: Target(self.catalog(), name, "payments") for name in (self.sink, DEAD)}
         histories = {name: target.past() for name, target in targets.items()}
-        for name, stamp in accept.rollback(histories, self.sink, answer, self.spec.config_hash).items():
+        for name, stamp in rollback(histories, self.sink, answer, self.spec.config_hash).items():
             targets[name].restamp(accept.signed(stamp, 1, "ada: wrong load"))
         newest = targets[self.sink].newest
         assert newest is not None

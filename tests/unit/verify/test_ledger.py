@@ -20,8 +20,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from jobs.commit.accept import rollback, signed
+from jobs.commit.accept import signed
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.accept import rollback, signed
+from jobs.commit.accept import signed
 from jobs.commit.history import History
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired import Retired
+from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
 from jobs.verify.ledger_marks import known_of, known_text

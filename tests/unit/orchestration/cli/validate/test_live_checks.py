@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import NoCatalogYet, connect_catalog, find_table, quick_catalog
-from jobs.commit.accept import NothingToAcceptError
+from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp

@@ -1,0 +1,147 @@
+"""A table that was rolled back: what is said of it, and the stamps of an operator's answer; nothing is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from jobs.commit.errors import NothingToAcceptError, RolledBackError
+from jobs.commit.history import History
+from jobs.commit.offsets import OffsetRange, Positions, describe
+from jobs.commit.retired import Retired
+from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamps import Stamp
+
+
+def rolled_back(stream: str, table: str, past: History) -> RolledBackError:
+    """The stop for a table that was rolled back, or may have been."""
+    if past.doubt:
+        return RolledBackError(
+            f"stream {stream}: it cannot be shown that table {table} still holds the stream's last commit: the "
+            "snapshots since then were committed by others and have expired, so somebody may have rolled the table "
+            "back, or replaced it.",
+            fix=f"`frazil audit {stream} --full` to see whether records are missing; `frazil accept {stream} "
+            f"--rollback keep` to go on where the stream stands, or `frazil accept {stream} --rollback reland` to land "
+            "again all that Kafka still keeps",
+        )
+    return RolledBackError(
+        f"stream {stream}: table {table} was rolled back to before the stream's last commit; "
+        f"the records {describe(past.removed)} are no longer in it.",
+        fix=f"`frazil accept {stream} --rollback keep` to leave them out, or "
+        f"`frazil accept {stream} --rollback reland` to land them again",
+    )
+
+
+def rollback(
+    histories: Mapping[str, History], anchor: str, answer: Literal["keep", "reland"], config: str
+) -> dict[str, Stamp]:
+    """Answer to a table that was rolled back: leave the removed records out, or land them again.
+
+    Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own
+    positions, so they receive nothing twice. Until they are in, the stream is as complete as the kept stamps say.
+
+    Args:
+        config: The present configuration, under which the records are landed again.
+    """
+    rolled = {name for name, past in histories.items() if past.rolled_back}
+    if not rolled:
+        raise NothingToAcceptError("no table of the stream was rolled back", fix="frazil status")
+    through = _kept_through(histories, anchor, rolled)
+    new: dict[str, Stamp] = {}
+    for name, past in histories.items():
+        stamp = past.newest
+        if stamp is None:
+            continue
+        if answer == "keep":
+            if name in rolled:
+                new[name] = stamp.decided(_after_rollback(past, stamp.position, answer))
+        else:
+            kept = [_position_kept(histories[each]) for each in rolled]
+            start = {
+                partition: min([offset, *(each[partition] for each in kept)])
+                for partition, offset in stamp.start.items()
+                if all(partition in each for each in kept)
+            }
+            position = _position_kept(past) if name in rolled else stamp.position
+            rows = dict(stamp.rows)
+            retired = stamp.retired
+            if name in rolled:
+                retired = {topic: _landed_by(past.stamped_ancestor, topic, each) for topic, each in retired.items()}
+            if name == anchor:
+                # A target with rows to come is not taken for complete where the anchor stands.
+                rows |= dict.fromkeys(rolled - {anchor}, 1)
+            decision = _after_rollback(past, position, answer) if name in rolled else Decision("rollback_reland")
+            new[name] = replace(
+                stamp.decided(decision),
+                start=start,
+                position=position,
+                rows=rows,
+                config=config,
+                valid_through_ms=through,
+                retired=retired,
+            )
+    # A table that was rolled back comes after the others, so that the stop stands until the last of them is stamped.
+    return {name: new[name] for name in sorted(new, key=lambda name: (name in rolled, name != anchor))}
+
+
+def _after_rollback(past: History, position: Positions, answer: Literal["keep", "reland"]) -> Decision:
+    """What becomes of a rolled back table that is to stand at `position`.
+
+    Counted from where its kept stamps leave it, which may also be ahead: a reset may have been rolled back as well.
+    Where it is in doubt whether anything is gone, and is to stay out, what the stamps say of the table stands.
+    """
+    if past.doubt and answer == "keep" and past.newest:
+        return Decision("rollback_keep", since=past.newest.sequence)
+    ancestor, kept = past.stamped_ancestor, past.kept
+    before = past.newest.position if past.newest else {}
+    return Decision(
+        "rollback_keep" if answer == "keep" else "rollback_reland",
+        passed={p: OffsetRange(kept.get(p, 0), at) for p, at in position.items() if at > kept.get(p, 0)},
+        again={
+            p: OffsetRange(at, max(kept.get(p, 0), before.get(p, 0)))
+            for p, at in position.items()
+            if at < max(kept.get(p, 0), before.get(p, 0))
+        },
+        removed=past.removed,
+        since=ancestor.sequence if ancestor else 0,
+    )
+
+
+def _position_kept(past: History) -> Positions:
+    """Where a rolled back table stands. Of partitions that it does not name, at 0: named nowhere, they would be taken
+    to stand where the other targets do. Where it stood as far before, and was moved back in between, there."""
+    kept = past.kept
+    stood = past.newest.position if past.newest else {}
+    return {
+        partition: min(kept.get(partition, 0), past.removed[partition].start)
+        if partition in past.removed and kept.get(partition, 0) <= at
+        else kept.get(partition, 0)
+        for partition, at in stood.items()
+    }
+
+
+def _kept_through(histories: Mapping[str, History], anchor: str, rolled: Collection[str]) -> int | None:
+    """What the stream is complete through where the tables that were rolled back stand; milliseconds since 1970.
+
+    The least that the anchor and they say; None where one of them stands before the stamp that would say it.
+    """
+    newest = histories[anchor].newest if anchor in histories and anchor not in rolled else None
+    said = [newest.valid_through_ms] if newest else []
+    for name in rolled:
+        kept, stands = histories[name].stamped_ancestor, _position_kept(histories[name])
+        if kept is None or any(stands.get(partition, at) < at for partition, at in histories[name].kept.items()):
+            return None
+        said.append(kept.valid_through_ms)
+    known = [each for each in said if each is not None]
+    return min(known) if len(known) == len(said) else None
+
+
+def _landed_by(stamp: Stamp | None, topic: str, each: Retired) -> Retired:
+    """A retired topic where an earlier stamp says that it was landed up to; what that does not name, up to nowhere."""
+    known: Mapping[int, int] = {}
+    if stamp is not None and stamp.topics.get(topic) == each.identity:
+        known = {partition.partition: at for partition, at in stamp.position.items() if partition.topic == topic}
+    elif stamp is not None and topic in stamp.retired and stamp.retired[topic].identity == each.identity:
+        known = stamp.retired[topic].positions
+    return each._replace(positions={number: min(at, known.get(number, 0)) for number, at in each.positions.items()})
