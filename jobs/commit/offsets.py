@@ -36,6 +36,7 @@ class OffsetRange(NamedTuple):
 
 
 Piece: TypeAlias = tuple[TopicPartition, OffsetRange]
+"""A part of a batch that one task reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class ChangesRows:
     Args:
         place: Where the value stands in what is hashed; without it where the model has it.
         written: What is hashed, of the whole stream and the field's value; without it the value as JSON.
-        unless: The value at which the field is left out.
+        unless: The value at which the field is left out; without it the field always counts.
     """
 
     place: tuple[str, ...] = ()
