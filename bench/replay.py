@@ -20,7 +20,7 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit.producer import append_once
 from jobs.deadletter.table import dead_letter_rows
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.replay.dry_run import ReplayRequest, dry_run
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay

@@ -41,9 +41,9 @@ from jobs.formats.json.block import JsonBlockDecoder
 from jobs.kafka.client import reader_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import MOST_RECORDS, read_slice
-from jobs.kafka.records import Block
+from jobs.kafka.records import FetchedBlock
 from jobs.local_broker.broker import LocalBroker
-from jobs.pipeline.stages import Stages
+from jobs.pipeline.pipeline import stream_pipeline
 from jobs.schema.declared import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings
@@ -175,7 +175,7 @@ class Task:
 
         return {"native: pyarrow's JSON parser": self._timed(parse), "native: Arrow to Parquet": self._timed(write)}
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[FetchedBlock]:
         return read_slice(self._options, [self._piece], _PATIENCE)
 
     def _fetch(self) -> None:
@@ -191,9 +191,11 @@ class Task:
             decoder.decode(block.records.column("value"))
 
     def _fit(self) -> None:
-        stages = Stages(JsonBlockDecoder(self._declared), lambda: self._projection.apply, kafka_columns=True)
+        pipeline = stream_pipeline(
+            self._declared, "stages", self._projection.apply, unknown_fields="ignore", kafka_columns=True
+        )
         for block in self._blocks():
-            stages.run(block.records)
+            pipeline.run(block.records)
 
     def _timed(self, stage: Callable[[], object], *, collector: bool = False) -> Callable[[], float]:
         def run() -> float:
@@ -208,7 +210,7 @@ class Task:
         return run
 
 
-def _drop(blocks: Iterator[Block]) -> None:
+def _drop(blocks: Iterator[FetchedBlock]) -> None:
     collections.deque(blocks, maxlen=0)
 
 

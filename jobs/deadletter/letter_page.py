@@ -19,7 +19,7 @@ from jobs.deadletter.letters import UnreadableLettersError, letters_where, read_
 from jobs.deadletter.masking import masked
 from jobs.deadletter.selection import Selection, any_of
 from jobs.deadletter.table import STATES
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.formats.problems import without_value
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from jobs.formats.decoder import Failure
 from jobs.formats.json.keys import without_repeated
-from jobs.formats.outcome import Failure
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.spec.mask import Mask, path_parts
 
@@ -81,7 +81,7 @@ def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, dec
             else:
                 parts[row].extend(FIELD + _text(path) for path in gone)
             if withheld or _about(told[row].field, mask.paths):
-                told[row] = replace(told[row], message="what was found is masked")
+                told[row] = told[row].saying("what was found is masked")
         changed["value"] = pa.array(values, changed["value"].type)
     for name, column in changed.items():
         index = records.schema.get_field_index(name)

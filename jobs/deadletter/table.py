@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -19,7 +18,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.formats.outcome import Failure
+from jobs.deadletter.masking import masked
+from jobs.formats.decoder import Failure
+from jobs.schema.declared import StructType as DeclaredStruct
+from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.partitioning import PartitionExpr
 
 STATES = ("new", "replayed", "failed_again", "parked", "dismissed")
@@ -102,6 +104,7 @@ LIFE_ARROW = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
+_NOTHING = DeclaredStruct(())
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -111,36 +114,43 @@ def dead_letter_rows(
     *,
     stream: str,
     config_hash: str,
-    batch_id: int,
-    epoch: int,
+    batch_id: int | None,
+    epoch: int | None,
     first_seen: datetime,
+    mask: Mask = NO_MASK,
+    declared: DeclaredStruct = _NOTHING,
 ) -> pa.RecordBatch:
-    """The failed records of a block as rows of the dead-letter table.
+    """Failed records as rows of the dead-letter table.
 
     Args:
-        records: The block as Kafka gave it: key, value, headers, topic, partition, offset, timestamp, timestampType.
-            Only topic, partition and offset must be there.
-        failures: Why, with the index of the record in the block; in any order.
+        records: As Kafka gave them: key, value, headers, topic, partition, offset, timestamp, timestampType. Only
+            topic, partition and offset must be there.
+        failures: Why each of them failed, in their order.
         stream: Id of the stream.
         config_hash: Of the configuration that the records failed under.
-        batch_id: Spark's batch.
-        epoch: The driver's epoch.
+        batch_id: Spark's batch; None for records that no batch of the stream's driver has met.
+        epoch: The driver's epoch; likewise.
         first_seen: An instant that is the same in each attempt at the batch, so that a replay makes the same rows.
+        mask: What is not kept of the records.
+        declared: The columns that the stream decodes.
 
     Returns:
-        One row per failure, in the columns of `ARROW_SCHEMA`, in the order of the failures.
+        A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept.
 
     Raises:
         ValueError: `first_seen` has no zone.
     """
     if first_seen.tzinfo is None:
         raise ValueError("first_seen must have a zone")
-    count = len(failures)
-    taken = records.take(pa.array(np.fromiter((failure.row for failure in failures), np.int64, count)))
+    parts: list[str | None] = []
+    if mask != NO_MASK:
+        hidden = masked(records, failures, mask, declared)
+        records, failures, parts = hidden.records, hidden.failures, hidden.parts
+    count = records.num_rows
 
     def from_kafka(name: str, kind: pa.DataType) -> pa.Array:
-        index = taken.schema.get_field_index(name)
-        return pa.nulls(count, kind) if index < 0 else _as(taken.column(index), kind)
+        index = records.schema.get_field_index(name)
+        return pa.nulls(count, kind) if index < 0 else _as(records.column(index), kind)
 
     def constant(value: object, kind: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar(value, kind), count)
@@ -165,7 +175,8 @@ def dead_letter_rows(
         "epoch": constant(epoch, pa.int64()),
         "first_seen": constant(first_seen.astimezone(UTC), _INSTANT),
     }
-    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=ARROW_SCHEMA)
+    rows = pa.RecordBatch.from_arrays(list(arrays.values()), schema=ARROW_SCHEMA)
+    return rows.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string())) if any(parts) else rows
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:

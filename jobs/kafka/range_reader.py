@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from jobs.commit.offsets import OffsetRange, Piece, TopicPartition
 from jobs.kafka.client import REFUSED, Client, LostOffsetsError, ReadError
 from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.kafka.records import Block, block_of
+from jobs.kafka.records import FetchedBlock, block_of
 
 MOST_RECORDS = 10_000
 MOST_BYTES = 16 * 1024 * 1024
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.5
 _kept: dict[tuple[tuple[str, Any], ...], Client] = {}
 
 
-def read_slice(options: Mapping[str, Any], pieces: Iterable[Piece], patience: float) -> Iterator[Block]:
+def read_slice(options: Mapping[str, Any], pieces: Iterable[Piece], patience: float) -> Iterator[FetchedBlock]:
     """All records of a slice that the log has, piece by piece, in blocks bounded by number and by bytes.
 
     Args:
@@ -93,7 +93,7 @@ class _Reading:
         self._passed: int = 0
         self._patience: float = patience
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[FetchedBlock]:
         try:
             self._client.fetched.clear()
             self._consumer.assign([ClientPartition(*source, self._parts[source].at) for source in self._open])

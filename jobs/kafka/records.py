@@ -33,7 +33,7 @@ _KNOWN = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FetchedBlock:
     """Records of one partition, by ascending offset.
 
     Attributes:
@@ -52,7 +52,7 @@ class Block:
     appended_ms: int | None = None
 
 
-def block_of(source: TopicPartition, messages: Sequence[Message], offsets: npt.NDArray[np.int64]) -> Block:
+def block_of(source: TopicPartition, messages: Sequence[Message], offsets: npt.NDArray[np.int64]) -> FetchedBlock:
     """The block of some messages.
 
     Args:
@@ -72,7 +72,7 @@ def block_of(source: TopicPartition, messages: Sequence[Message], offsets: npt.N
         names=["value", "topic", "partition", "offset", "timestamp"],
     )
     kind, millis = messages[-1].timestamp()
-    return Block(
+    return FetchedBlock(
         source,
         records,
         lambda rows: whole_records([messages[row] for row in rows]),

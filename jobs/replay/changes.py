@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.replay.lifecycle import CHANGE_ARROW
 
 # Stands for the snapshot of the batch at hand, which has no id before it is committed.
@@ -37,12 +37,12 @@ class Outcome:
     Attributes:
         landed: Their rows are in the batch's files.
         standing: Their records have rows already.
-        failures: With why.
+        failures: Why the others failed.
     """
 
     landed: np.ndarray
     standing: np.ndarray
-    failures: list[tuple[int, Failure]]
+    failures: list[Failure]
 
 
 def changes_after(letters: pa.RecordBatch, outcome: Outcome, attempt: Attempt) -> pa.Table:
@@ -51,12 +51,12 @@ def changes_after(letters: pa.RecordBatch, outcome: Outcome, attempt: Attempt) -
     Args:
         letters: The batch.
     """
-    failed = np.array([row for row, _ in outcome.failures], np.int64)
+    failed = np.array([failure.row for failure in outcome.failures], np.int64)
     taken = letters.take(pa.array(np.concatenate([outcome.landed, outcome.standing, failed]).astype(np.int64)))
     attempts = [(known or 0) + 1 for known in taken.column("attempts").to_pylist()]
     count, landed, standing = taken.num_rows, len(outcome.landed), len(outcome.standing)
     good = landed + standing
-    why = [failure for _, failure in outcome.failures]
+    why = outcome.failures
     states = ["parked" if tried >= attempt.park_after else "failed_again" for tried in attempts[good:]]
     columns = {
         **{name: taken.column(name) for name in ("topic", "partition", "offset", "first_seen")},

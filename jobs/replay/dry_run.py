@@ -23,9 +23,10 @@ from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES
 from jobs.deadletter.table_upkeep import check_letters_table
 from jobs.errors import FrazilError
+from jobs.pipeline.pipeline import Pipeline
 from jobs.replay.changes import Outcome
 from jobs.replay.landed import LETTER_COLUMNS, first_of, has_coordinates, standing
-from jobs.replay.pipeline import RecordPipeline
+from jobs.replay.pipeline import letter_pipeline
 from jobs.replay.result import Progress, ReplayResult, Sums
 from jobs.schema.table_schema import disagreements
 from jobs.spec.correction import Correction
@@ -78,9 +79,9 @@ def dry_run(
         _, outcome = trial.take(sink, letters, batch)
         sums.counts += Counts(landed=len(outcome.landed))
         sums.standing += len(outcome.standing)
-        for row, failure in outcome.failures:
+        for failure in outcome.failures:
             sums.failed_again += 1
-            sums.failed_for(failure.stage, failure.error_class, where(batch, row))
+            sums.failed_for(failure.stage, failure.error_class, where(batch, failure.row))
         on_progress(sums.progress)
     there_is = None if selected.total else all_letters(letters, spec.stream)
     return result_of(spec, request, sums, began, dry=True, there_is=there_is)
@@ -91,13 +92,13 @@ class Trial:
 
     def __init__(self, spec: StreamSpec) -> None:
         self._spec: StreamSpec = spec
-        self._made: tuple[Schema, PartitionSpec, RecordPipeline] | None = None
+        self._made: tuple[Schema, PartitionSpec, Pipeline] | None = None
 
-    def _pipeline(self, sink: Table) -> RecordPipeline:
+    def _pipeline(self, sink: Table) -> Pipeline:
         """One for all batches: the decoder learns; another when the table's columns or partitions change meanwhile."""
         schema, partitions = sink.schema(), sink.spec()
         if self._made is None or self._made[:2] != (schema, partitions):
-            self._made = schema, partitions, RecordPipeline(self._spec, sink)
+            self._made = schema, partitions, letter_pipeline(self._spec, sink)
         return self._made[2]
 
     def take(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, Outcome]:
@@ -115,25 +116,24 @@ class Trial:
         first = first_of(letters)
         alone = first == np.arange(letters.num_rows)
         kept = np.flatnonzero(alone & ~there)
-        tried = self._pipeline(sink).take_letters(
-            letters if len(kept) == letters.num_rows else letters.take(pa.array(kept))
-        )
+        tried = self._pipeline(sink).run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)))
+        landed = kept[tried.positions]
         outcome = Outcome(
-            kept[tried.positions],
-            np.flatnonzero(there | (~alone & np.isin(first, kept[tried.positions]))),
-            [(int(kept[failure.row]), failure) for failure in tried.failures],
+            landed,
+            np.flatnonzero(there | (~alone & np.isin(first, landed))),
+            [failure.at(int(kept[failure.row])) for failure in tried.failures],
         )
         # Another letter of a record that failed may keep more of it.
-        rest = np.flatnonzero(~there & ~alone & ~np.isin(first, kept[tried.positions]))
+        rest = np.flatnonzero(~there & ~alone & ~np.isin(first, landed))
         if not len(rest):
             return tried.rows, outcome
         rows, others = self.take(sink, table, letters.take(pa.array(rest)))
         return (
-            pa.concat_batches([tried.rows, rows]),
+            pa.concat_batches([each for each in (tried.rows, rows) if each.num_rows] or [rows]),
             Outcome(
-                np.concatenate([outcome.landed, rest[others.landed]]),
+                np.concatenate([landed, rest[others.landed]]),
                 np.concatenate([outcome.standing, rest[others.standing]]),
-                [*outcome.failures, *((int(rest[row]), failure) for row, failure in others.failures)],
+                [*outcome.failures, *(failure.at(int(rest[failure.row])) for failure in others.failures)],
             ),
         )
 

@@ -1,17 +1,17 @@
-"""The stream's own pipeline on letters: what would land now, and why the rest would not."""
+"""The stream's own pipeline on dead letters: what would land now, and why the rest would not."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 from pyiceberg.table import Table
 
 from jobs.deadletter.masking import can_return
-from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.outcome import Failure
-from jobs.pipeline.stages import Stages
+from jobs.formats.decoder import Failure
+from jobs.pipeline.block import Block
+from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.stage import Stage
 from jobs.schema.declared import StructType
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
@@ -21,73 +21,61 @@ MASKED = "letter_masked"
 REPLAY_STAGE = "replay"
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What became of records.
-
-    Attributes:
-        rows: Those that succeed, in the columns and types of the stream's table.
-        positions: Which records they are, ascending.
-        failures: One for each record that fails, ascending.
-        tombstones: Records without a value.
-    """
-
-    rows: pa.RecordBatch
-    positions: np.ndarray
-    failures: list[Failure]
-    tombstones: np.ndarray
-
-
-class RecordPipeline:
-    """Takes records that come with their coordinates through the stages that a driver of the stream has.
+def letter_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
+    """The pipeline of a stream for its dead letters: those that do not hold their record fail, and say so.
 
     Args:
         spec: The stream, corrected or not.
         table: The stream's table.
     """
+    return record_pipeline(spec, table, first=[WholeLetters(spec.declared)])
 
-    def __init__(self, spec: StreamSpec, table: Table) -> None:
-        self._declared: StructType = spec.declared
-        fit = TableFit(table.schema(), table.spec())
-        self._stages: Stages = Stages(
-            JsonReferenceDecoder(spec.declared, unknown_fields=spec.decode.unknown_fields),
-            lambda: fit.apply,
-            kafka_columns=spec.table.kafka_columns,
-        )
-        # Rows that fit nothing have the table's columns as well.
-        self._none: pa.RecordBatch = pa.RecordBatch.from_arrays(
-            [pa.array([], field.type) for field in fit.projection.target], schema=fit.projection.target
-        )
 
-    def take(self, records: pa.RecordBatch) -> Tried:
-        """Run records through.
+def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = ()) -> Pipeline:
+    """The pipeline of a stream for records that have failed before.
 
-        Args:
-            records: With value, topic, partition, offset and timestamp.
-        """
-        outcome = self._stages.run(records)
-        rows = outcome.rows if outcome.rows.num_rows else self._none
-        return Tried(rows, outcome.positions, outcome.failures, outcome.tombstones)
+    Args:
+        spec: The stream, corrected or not.
+        table: The stream's table.
+        first: Stages before all others.
+    """
+    return stream_pipeline(
+        spec.declared,
+        spec.table.name,
+        TableFit(table.schema(), table.spec()).apply,
+        unknown_fields=spec.decode.unknown_fields,
+        kafka_columns=spec.table.kafka_columns,
+        first=first,
+        reference=True,
+    )
 
-    def take_letters(self, letters: pa.RecordBatch) -> Tried:
-        """Run letters through; one that does not hold its record fails, and says so."""
+
+class WholeLetters:
+    """The stage that passes dead letters which hold all of their record that a row needs.
+
+    Args:
+        declared: What values are decoded to.
+    """
+
+    name: str = REPLAY_STAGE
+
+    def __init__(self, declared: StructType) -> None:
+        self._declared: StructType = declared
+
+    def apply(self, block: Block) -> Block:
+        """The block without the letters that have no value, or not the whole of it."""
+        letters = block.rows
         index = letters.schema.get_field_index("masked")
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
-        whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False).copy()
-        withheld = {row for row, parts in enumerate(masked) if parts and not can_return(parts, self._declared)}
-        whole[list(withheld)] = False
-        if whole.all():
-            return self.take(letters)
+        withheld = [bool(parts) and not can_return(parts, self._declared) for parts in masked]
+        whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False) & ~np.array(withheld, dtype=bool)
+        failures = [_gone(row, withheld[row]) for row in np.flatnonzero(~whole).tolist()]
         kept = np.flatnonzero(whole)
-        tried = self.take(letters.take(pa.array(kept)))
-        failures = [replace(failure, row=int(kept[failure.row])) for failure in tried.failures]
-        failures += [_gone(int(row), int(row) in withheld) for row in np.flatnonzero(~whole)]
-        return Tried(
-            tried.rows,
-            kept[tried.positions],
-            sorted(failures, key=lambda failure: failure.row),
-            kept[tried.tombstones],
-        )
+        return block.with_rows(letters if not failures else letters.take(kept), kept, failures=failures)
+
+    def probe(self, block: Block) -> Block:
+        """No letters."""
+        return block.part(0, 0)
 
 
 def _gone(row: int, withheld: bool) -> Failure:

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from jobs.commit.stamp_parts import Counts
 from jobs.deadletter.letters import count_letters
 from jobs.errors import FrazilError
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.replay.changes import Attempt, changes_after
 from jobs.replay.dry_run import (
     MAX_LETTERS,
@@ -151,12 +151,12 @@ class _Replay:
         counts: Counts,
         aside: int,
         changes: pa.Table,
-        failures: list[tuple[int, Failure]],
+        failures: list[Failure],
     ) -> None:
         parked = changes.column("state").to_pylist().count("parked")
         self.sums.counts += counts
         self.sums.standing += aside
         self.sums.parked += parked
         self.sums.failed_again += len(failures) - parked
-        for row, failure in failures:
-            self.sums.failed_for(failure.stage, failure.error_class, where(letters, row))
+        for failure in failures:
+            self.sums.failed_for(failure.stage, failure.error_class, where(letters, failure.row))

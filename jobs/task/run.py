@@ -21,17 +21,16 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from jobs.commit.offsets import TopicPartition
-from jobs.deadletter.masking import masked
 from jobs.deadletter.table import dead_letter_rows
-from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.decoder import Failure
 from jobs.formats.json.reference import OTHER_UNKNOWN_PATHS
 from jobs.formats.json.undeclared import column_for, examples, shortened
-from jobs.formats.outcome import Decoded, Failure
 from jobs.formats.problems import without_value
-from jobs.kafka.records import Block
-from jobs.pipeline.stages import UNEXPECTED, Stages
+from jobs.kafka.records import FetchedBlock
+from jobs.pipeline.block import Block
+from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.stage import UNEXPECTED
 from jobs.schema.declared import StructType, parse_schema
-from jobs.spec.mask import NO_MASK
 from jobs.task.plan import (
     MOST_CAUSES,
     MOST_UNKNOWN,
@@ -62,7 +61,7 @@ class Result(NamedTuple):
     payload: str
 
 
-def run_slice(plan: SlicePlan, blocks: Iterable[Block]) -> list[Result]:
+def run_slice(plan: SlicePlan, blocks: Iterable[FetchedBlock]) -> list[Result]:
     """Decode and write one slice, and tell what it did."""
     work = _Slice(plan)
     try:
@@ -110,65 +109,62 @@ class _Slice:
         self._anchor: _Sink = _Sink(plan.anchor, plan)
         self._dead: _Sink = _Sink(plan.dead_letters, plan)
         self._declared: StructType = parse_schema(plan.schema_text)
-        self._stages: Stages = Stages(
-            JsonBlockDecoder(self._declared, unknown_fields=plan.unknown_fields),
-            lambda: self._anchor.writer.fit,
+        self._sinks: dict[str, _Sink] = {"anchor": self._anchor, "dead_letters": self._dead}
+        self._pipeline: Pipeline = stream_pipeline(
+            self._declared,
+            "anchor",
+            lambda rows: self._anchor.writer.fit(rows),
+            unknown_fields=plan.unknown_fields,
             kafka_columns=plan.kafka_columns,
         )
 
-    def take(self, block: Block) -> None:
-        source, records = block.source, block.records
+    def take(self, fetched: FetchedBlock) -> None:
+        source, records = fetched.source, fetched.records
         tally = self._tallies.setdefault(source, Tally(source.topic, source.partition))
         offsets = records.column("offset").to_numpy()
-        tally.after, tally.leader_epoch = int(offsets[-1]) + 1, block.leader_epoch
-        tally.appended_ms = block.appended_ms
+        tally.after, tally.leader_epoch = int(offsets[-1]) + 1, fetched.leader_epoch
+        tally.appended_ms = fetched.appended_ms
         for_anchor = self._anchor.wants(source, offsets)
         for_dead = self._dead.wants(source, offsets)
         if not (for_anchor.any() or for_dead.any()):
             return
-        outcome = self._stages.run(records)
-        self._count(tally, records, outcome, for_anchor)
-        self._land(outcome, for_anchor)
-        failures = [failure for failure in outcome.failures if for_dead[failure.row]]
+        block = self._pipeline.run(records)
+        self._count(tally, block, for_anchor)
+        self._land(block, for_anchor)
+        failures = [failure for failure in block.failures if for_dead[failure.row]]
         tally.letters += len(failures)
         if failures:
-            self._set_aside(block, failures)
+            self._set_aside(fetched, failures)
 
-    def _set_aside(self, block: Block, failures: list[Failure]) -> None:
-        failed = block.whole([failure.row for failure in failures])
-        # `dataclasses.replace` would take a tenth of the time of a block with many failures.
-        failures = [Failure(i, f.stage, f.error_class, f.message, f.field) for i, f in enumerate(failures)]
-        parts: list[str | None] = []
-        if self._plan.mask != NO_MASK:
-            hidden = masked(failed, failures, self._plan.mask, self._declared)
-            failed, failures, parts = hidden.records, hidden.failures, hidden.parts
+    def _set_aside(self, fetched: FetchedBlock, failures: list[Failure]) -> None:
         letters = dead_letter_rows(
-            failed,
+            fetched.whole([failure.row for failure in failures]),
             failures,
             stream=self._plan.stream,
             config_hash=self._plan.config,
             batch_id=self._plan.batch,
             epoch=self._plan.epoch,
             first_seen=self._plan.first_seen,
+            mask=self._plan.mask,
+            declared=self._declared,
         )
-        if any(parts):
-            letters = letters.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string()))
         self._dead.writer.write(letters)
 
-    def _land(self, outcome: Decoded, wanted: np.ndarray) -> None:
-        rows = outcome.rows
+    def _land(self, block: Block, wanted: np.ndarray) -> None:
+        rows = block.rows
         if not wanted.all():
-            rows = rows.filter(pa.array(wanted[outcome.positions]))
+            rows = rows.filter(pa.array(wanted[block.positions]))
         if rows.num_rows:
-            self._anchor.writer.add(rows)
+            self._sinks[block.destination].writer.add(rows)
 
-    def _count(self, tally: Tally, records: pa.RecordBatch, decoded: Decoded, wanted: np.ndarray) -> None:
+    def _count(self, tally: Tally, block: Block, wanted: np.ndarray) -> None:
         if not wanted.any():
             return
+        records = block.records
         tally.read += int(wanted.sum())
-        tally.landed += int(wanted[decoded.positions].sum())
-        tally.tombstones += int(wanted[decoded.tombstones].sum())
-        for failure in decoded.failures:
+        tally.landed += int(wanted[block.positions].sum())
+        tally.tombstones += int(wanted[block.dropped].sum())
+        for failure in block.failures:
             if wanted[failure.row]:
                 tally.dead += 1
                 tally.reasons[failure.error_class] = tally.reasons.get(failure.error_class, 0) + 1
@@ -177,12 +173,11 @@ class _Slice:
                     tally.examples[failure.error_class] = _example(tally, records, failure)
                 if failure.error_class == UNEXPECTED and tally.unexpected is None:
                     tally.unexpected = tally.examples[UNEXPECTED]
-        if decoded.unknown_fields:
-            _count_unknown(tally, records, decoded, self._declared)
+        if block.unknown_fields:
+            _count_unknown(tally, block, self._declared)
 
     def finish(self) -> list[Result]:
-        sinks = (("anchor", self._anchor), ("dead_letters", self._dead))
-        files = [Result("file", name, payload) for name, sink in sinks for payload in sink.close()]
+        files = [Result("file", name, payload) for name, sink in self._sinks.items() for payload in sink.close()]
         tallies = [Result("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
         return files + tallies
 
@@ -225,20 +220,20 @@ class _Sink:
             self._writer.abort()
 
 
-def _count_unknown(tally: Tally, records: pa.RecordBatch, decoded: Decoded, declared: StructType) -> None:
+def _count_unknown(tally: Tally, block: Block, declared: StructType) -> None:
     """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
     counts = tally.unknown_fields
-    for path, count in decoded.unknown_fields.items():
+    for path, count in block.unknown_fields.items():
         name = shortened(path)
         if name not in counts and len(counts) >= MOST_UNKNOWN:
             name = OTHER_UNKNOWN_PATHS
         counts[name] = counts.get(name, 0) + count
     known = tally.unknown_examples
-    new = [path for path in decoded.unknown_fields if (name := shortened(path)) in counts and name not in known]
+    new = [path for path in block.unknown_fields if (name := shortened(path)) in counts and name not in known]
     if not new:
         return
-    for path, found in examples(declared, records.column("value"), decoded.positions, new).items():
-        offset = records.column("offset")[found.row].as_py()
+    for path, found in examples(declared, block.records.column("value"), block.positions, new).items():
+        offset = block.records.column("offset")[found.row].as_py()
         example = UnknownExample(offset, shortened(found.within), column_for(found.name, found.values))
         known.setdefault(shortened(path), example)
 

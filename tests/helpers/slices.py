@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
-from jobs.kafka.records import WHOLE, Block
+from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables
 from jobs.task.plan import SlicePlan, Tally, TargetPlan, task_metadata
@@ -60,10 +60,10 @@ def records(
     return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
 
 
-def as_block(whole: pa.RecordBatch) -> Block:
+def as_block(whole: pa.RecordBatch) -> FetchedBlock:
     """Records as a task takes them."""
     needed = whole.select(["value", "topic", "partition", "offset", "timestamp"])
-    return Block(TopicPartition("payments", 0), needed, lambda rows: whole.take(pa.array(rows, pa.int64())))
+    return FetchedBlock(TopicPartition("payments", 0), needed, lambda rows: whole.take(pa.array(rows, pa.int64())))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from jobs.commit.producer import append_once
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import dead_letter_rows
 from jobs.errors import FrazilError
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.replay.dry_run import ReplayRequest
 from jobs.replay.return_to_topic import ReturnResult, return_letters
 from jobs.replay.run import replay

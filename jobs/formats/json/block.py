@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.formats.decoder import Decoded
 from jobs.formats.json.block_learn import RecordPlan
 from jobs.formats.json.block_nodes import Refused
 from jobs.formats.json.block_plan import plannable
 from jobs.formats.json.block_text import BlockText, Indices, Mask
 from jobs.formats.json.block_walk import Walk
 from jobs.formats.json.reference import MOST_UNKNOWN_PATHS, JsonReferenceDecoder
-from jobs.formats.outcome import Decoded, Failure
 from jobs.schema.declared import StructType
 from jobs.schema.table_schema import arrow_schema
 
@@ -105,7 +105,7 @@ class JsonBlockDecoder:
             unknown[path] = unknown.get(path, 0) + count
         if len(unknown) > MOST_UNKNOWN_PATHS:
             return self._reference.decode(values)
-        failures = [Failure(int(block.left[f.row]), f.stage, f.error_class, f.message, f.field) for f in odd.failures]
+        failures = [failure.at(int(block.left[failure.row])) for failure in odd.failures]
         parts = [*block.parts, (odd.rows, block.left[odd.positions])]
         block.learn_later(odd.positions)
         filled = [part for part in parts if len(part[1])] or parts[-1:]

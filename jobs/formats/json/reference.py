@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.formats.columns.columns import build_columns
+from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure
 from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import KeyWalker, UnknownKey, check_depth, last_wins
 from jobs.formats.json.struct import can_be_extra, struct_class
-from jobs.formats.outcome import Decoded, Failure
 from jobs.formats.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, UNKNOWN_FIELD, ValueProblem, shown_key
 from jobs.schema.declared import StructType
 from jobs.schema.table_schema import arrow_schema
 
-STAGE = "decode_value"
 MOST_UNKNOWN_PATHS = 100
 OTHER_UNKNOWN_PATHS = "…"
 
@@ -186,9 +185,9 @@ def _invalid_utf8(values: pa.BinaryArray) -> dict[int, Failure]:
             value.decode()
         except UnicodeDecodeError as error:
             message = f"needs UTF-8, found 0x{value[error.start]:02x} at byte {error.start} ({error.reason})"
-            found[row] = Failure(row, STAGE, INVALID_UTF8, message, None)
+            found[row] = Failure(row, DECODE_VALUE, INVALID_UTF8, message, None)
     return found
 
 
 def _failure(row: int, problem: ValueProblem) -> Failure:
-    return Failure(row, STAGE, problem.error_class, problem.message, problem.field)
+    return Failure(row, DECODE_VALUE, problem.error_class, problem.message, problem.field)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from datetime import datetime
 
 import numpy as np
@@ -13,15 +13,14 @@ from pyiceberg.table import Table
 
 from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import TopicPartition
-from jobs.deadletter.masking import masked
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.deadletter.table import dead_letter_rows
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.known import with_known
 from jobs.replay.connect.records import Lot, lot_of
 from jobs.replay.connect.size import QueueSize
-from jobs.replay.pipeline import REPLAY_STAGE, RecordPipeline
+from jobs.replay.pipeline import REPLAY_STAGE, record_pipeline
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.task.plan import Tally
@@ -128,7 +127,7 @@ class QueueTask:
         Args:
             needs: Of `sink` and `letters`: what each has already; without it, nothing of the ranges.
         """
-        pipeline = RecordPipeline(self._corrected, sink)
+        pipeline = record_pipeline(self._corrected, sink)
         quote = self._spec.errors.mask == NO_MASK
         read = [
             (partition, lot_of(messages, quote=quote))
@@ -139,10 +138,10 @@ class QueueTask:
         records = [lot.records for _, lot in read]
         self.size.learn(sum(each.num_rows for each in records), sum(each.nbytes for each in records))
         for partition, lot, known, left in with_known(read, self._spec, sink, letters):
-            tried = pipeline.take(lot.records)
+            tried = pipeline.run(lot.records)
             refused = known | lot.lacking
             lands = ~refused[tried.positions] & _wanted(needs, "sink", partition, lot.queue[tried.positions])
-            empty = set(tried.tombstones)
+            empty = set(tried.dropped)
             failures = [each for each in tried.failures if not refused[each.row]]
             failures += [_lacking(int(row)) for row in np.flatnonzero(lot.lacking & ~known) if row not in empty]
             failures = [
@@ -155,7 +154,7 @@ class QueueTask:
                 landed=int(lands.sum()),
                 dead=len(failures),
                 known=int((known & ~left).sum()),
-                tombstones=int((~known[tried.tombstones]).sum()),
+                tombstones=int((~known[tried.dropped]).sum()),
                 without_coordinates=sum(failure.error_class == NO_COORDINATES for failure in failures),
                 left=int(left.sum()),
             )
@@ -163,28 +162,18 @@ class QueueTask:
 
     def _letters(self, lot: Lot, failures: list[Failure], first_seen: datetime) -> pa.RecordBatch:
         failures = sorted(failures, key=lambda failure: failure.row)
-        failed = lot.records.take(pa.array([failure.row for failure in failures]))
-        failures = [replace(failure, row=row) for row, failure in enumerate(failures)]
-        parts: list[str | None] = []
-        if self._spec.errors.mask != NO_MASK:
-            hidden = masked(failed, failures, self._spec.errors.mask, self._spec.declared)
-            failed, failures, parts = hidden.records, hidden.failures, hidden.parts
-        rows = dead_letter_rows(
-            failed,
+        return dead_letter_rows(
+            lot.records.take(pa.array([failure.row for failure in failures])),
             failures,
             stream=self._spec.stream,
             config_hash=self._corrected.config_hash,
-            batch_id=0,
-            epoch=0,
+            # They number the batches of the stream's own driver, which the topic of the letters follows.
+            batch_id=None,
+            epoch=None,
             first_seen=first_seen,
+            mask=self._spec.errors.mask,
+            declared=self._spec.declared,
         )
-        # They number the batches of the stream's own driver, which the topic of the letters follows.
-        for name in ("batch_id", "epoch"):
-            index = rows.schema.get_field_index(name)
-            rows = rows.set_column(index, name, pa.nulls(rows.num_rows, pa.int64()))
-        if any(parts):
-            rows = rows.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string()))
-        return rows
 
 
 def _lacking(row: int) -> Failure:
@@ -193,7 +182,7 @@ def _lacking(row: int) -> Failure:
 
 
 def _with_reason(failure: Failure, reason: str | None) -> Failure:
-    return failure if reason is None else replace(failure, message=f"{failure.message} (Kafka Connect: {reason})")
+    return failure if reason is None else failure.saying(f"{failure.message} (Kafka Connect: {reason})")
 
 
 def _tally(looked: Looked) -> Tally:

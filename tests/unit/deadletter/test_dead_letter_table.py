@@ -18,7 +18,7 @@ from jobs.deadletter.table import (
     LIFE_ARROW,
     dead_letter_rows,
 )
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from jobs.write.target_writer import TargetWriter
@@ -49,7 +49,10 @@ def failure(row: int, message: str = "bad", field: str | None = "$.a") -> Failur
 
 
 def rows_of(batch: pa.RecordBatch, *failures: Failure) -> pa.RecordBatch:
-    return dead_letter_rows(batch, failures, stream="payments", config_hash="abc", batch_id=7, epoch=2, first_seen=SEEN)
+    failed = batch.take(pa.array([failure.row for failure in failures], pa.int64()))
+    return dead_letter_rows(
+        failed, failures, stream="payments", config_hash="abc", batch_id=7, epoch=2, first_seen=SEEN
+    )
 
 
 def test_a_failed_record_is_kept_byte_for_byte() -> None:
@@ -116,7 +119,7 @@ def test_an_instant_is_needed() -> None:
         )
     zone = timezone(timedelta(hours=-3))
     batch = dead_letter_rows(
-        records(), [failure(0)], stream="s", config_hash="c", batch_id=0, epoch=0, first_seen=SEEN.astimezone(zone)
+        records()[:1], [failure(0)], stream="s", config_hash="c", batch_id=0, epoch=0, first_seen=SEEN.astimezone(zone)
     )
     assert batch.column("first_seen").to_pylist() == [SEEN]
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from jobs.deadletter.letter_page import MOST_CAUSES, Cause, letter_page
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import STATES, dead_letter_rows
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from orchestration.cli.main import main
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, SEEN, LettersWorld
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.deadletter.masking import MARK, can_return, masked
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.schema.declared import parse_schema
 from jobs.spec.mask import Mask
 from tests.helpers.slices import SliceWorld, records, stream_spec

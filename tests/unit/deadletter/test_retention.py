@@ -16,7 +16,7 @@ from jobs.commit.refusals import Pauses
 from jobs.deadletter import retention
 from jobs.deadletter.retention import EXPIRED_BEFORE, Expired, expire_letters
 from jobs.deadletter.table import dead_letter_rows
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.slices import SliceWorld, records, stream_spec
 

@@ -18,7 +18,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
 from jobs.commit.target import Target
 from jobs.deadletter.table import dead_letter_rows
-from jobs.formats.outcome import Failure
+from jobs.formats.decoder import Failure
 from jobs.kafka.metadata import LogEnds
 from jobs.state.paths import StreamFolder
 from jobs.stream import waiting

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.formats.decoder import Decoded
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.outcome import Decoded
 from jobs.schema.declared import StructType, parse_schema
 from jobs.schema.table_schema import arrow_schema
 from tests.helpers.alike_records import alike_blocks

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from jobs.formats.decoder import Decoded, Failure
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import MAX_DEPTH
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.outcome import Decoded, Failure
 from jobs.schema.declared import parse_schema
 from jobs.schema.table_schema import arrow_schema
 

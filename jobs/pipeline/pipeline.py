@@ -1,0 +1,74 @@
+"""The pipeline of a stream: the stages that its records pass, from bytes to rows that its table holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from jobs.formats.decoder import ValueDecoder
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.pipeline.block import Block
+from jobs.pipeline.decode import DecodeValue
+from jobs.pipeline.fit import Fit, FitToTable
+from jobs.pipeline.stage import Stage, applied
+from jobs.schema.declared import StructType
+
+
+class Pipeline:
+    """Takes blocks of records through stages; of a record that fails, the first stage that refuses it counts.
+
+    Args:
+        stages: In their order.
+        destination: Name of the target that rows are for.
+    """
+
+    def __init__(self, stages: Sequence[Stage], destination: str) -> None:
+        self._stages: tuple[Stage, ...] = tuple(stages)
+        self._destination: str = destination
+
+    def run(self, records: pa.RecordBatch) -> Block:
+        """What becomes of each record: exactly one of row, failure and dropped.
+
+        Args:
+            records: With value, topic, partition, offset and timestamp.
+
+        Raises:
+            OSError, MemoryError: The machine or the network failed.
+            ProjectionError: The table cannot hold rows of this stream at all.
+        """
+        block = Block.of(records, self._destination)
+        for stage in self._stages:
+            if not block.rows.num_rows:
+                break
+            block = applied(stage, block)
+        return block
+
+
+def stream_pipeline(
+    declared: StructType,
+    destination: str,
+    fit: Fit,
+    *,
+    unknown_fields: Literal["ignore", "fail"],
+    kafka_columns: bool,
+    first: Sequence[Stage] = (),
+    reference: bool = False,
+) -> Pipeline:
+    """The pipeline of a stream: in a task of its driver, in a replay, and for a dead-letter topic of Kafka Connect.
+
+    Args:
+        declared: What values are decoded to.
+        destination: Name of the target that the rows are for.
+        fit: Gives rows as that target's table holds them; raises as `TableFit.apply` does.
+        unknown_fields: What to do with keys that are not declared.
+        kafka_columns: Whether rows say where they came from.
+        first: Stages before all others.
+        reference: Decode by the reference alone: of records that have failed before, it is the faster one.
+    """
+    made = JsonReferenceDecoder if reference else JsonBlockDecoder
+    decoder: ValueDecoder = made(declared, unknown_fields=unknown_fields)
+    decode, to_table = DecodeValue(decoder, b"{}"), FitToTable({destination: fit}, kafka_columns=kafka_columns)
+    return Pipeline([*first, decode, to_table], destination)

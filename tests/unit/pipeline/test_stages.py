@@ -1,0 +1,133 @@
+"""Decoding and fitting to a table, each by itself and both together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.formats.problems import ValueProblem
+from jobs.pipeline.block import Block
+from jobs.pipeline.decode import DecodeValue
+from jobs.pipeline.fit import FitToTable
+from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.stage import UNEXPECTED, applied
+from jobs.schema.declared import parse_schema
+from jobs.write.projection import ProjectionError, UnfitValueError
+from tests.unit.pipeline.blocks import AT, TABLE, TellingDecoder, records_of
+
+
+def decode(*bad: bytes, problem: Exception | None = None) -> DecodeValue:
+    return DecodeValue(TellingDecoder(bad, problem), b"0")
+
+
+class Fitting:
+    """Rows as a table holds them, but for some numbers."""
+
+    def __init__(self, unfit: Collection[int] = (), breaking: Collection[int] = ()) -> None:
+        self.unfit, self.breaking = unfit, breaking
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        found = rows.column("n").to_pylist()
+        if any(n in self.unfit for n in found):
+            raise UnfitValueError("out_of_range", "n", "does not fit")
+        if any(n in self.breaking for n in found):
+            raise pa.ArrowInvalid("a secret that the exception quotes")
+        return rows
+
+
+def test_decoding_tells_rows_failures_and_tombstones_by_record() -> None:
+    block = decode(b"2").apply(Block.of(records_of([b"1", None, b"2", b"3"]), TABLE))
+    assert block.rows.to_pylist() == [{"n": 1}, {"n": 3}]
+    assert (block.positions.tolist(), block.dropped.tolist()) == ([0, 3], [1])
+    assert [(failure.row, failure.stage, failure.field) for failure in block.failures] == [(2, "decode_value", "$.n")]
+    assert block.unknown_fields == {"$.x": 2}
+
+
+VALUES = st.lists(st.sampled_from([b"1", b"2", b"BREAK", None]), min_size=1, max_size=30)
+
+
+@given(VALUES)
+def test_a_decoder_that_breaks_at_some_records_decodes_the_others(values: list[bytes | None]) -> None:
+    block = applied(decode(b"2"), Block.of(records_of(values), TABLE))
+    assert block.positions.tolist() == [row for row, value in enumerate(values) if value == b"1"]
+    assert block.dropped.tolist() == [row for row, value in enumerate(values) if value is None]
+    assert [(failure.row, failure.error_class) for failure in block.failures] == [
+        (row, "bad" if value == b"2" else UNEXPECTED) for row, value in enumerate(values) if value in (b"2", b"BREAK")
+    ]
+    assert not any("secret" in failure.message for failure in block.failures)
+    assert sum(block.unknown_fields.values()) == len(block.positions)
+
+
+def test_a_decoder_that_decodes_nothing_is_no_records_fault() -> None:
+    with pytest.raises(ImportError):
+        applied(decode(problem=ImportError("a package is missing")), Block.of(records_of([b"1"]), TABLE))
+
+
+@pytest.mark.parametrize("kafka_columns", [False, True])
+def test_rows_say_where_they_come_from(kafka_columns: bool) -> None:
+    stage = FitToTable({TABLE: Fitting()}, kafka_columns=kafka_columns)
+    block = stage.apply(decode().apply(Block.of(records_of([None, b"5", b"6"]), TABLE)))
+    places = {"_kafka_topic": "payments", "_kafka_partition": 3, "_kafka_timestamp": AT}
+    assert block.rows.to_pylist() == [
+        {"n": n} | ({**places, "_kafka_offset": offset} if kafka_columns else {}) for n, offset in ((5, 101), (6, 102))
+    ]
+
+
+def test_rows_are_fitted_to_the_table_that_they_are_for() -> None:
+    stage = FitToTable({TABLE: Fitting(), "other": Fitting(unfit={1})}, kafka_columns=False)
+    rows = pa.record_batch({"n": [1]})
+    assert stage.apply(Block.of(rows, TABLE)).rows.num_rows == 1
+    with pytest.raises(ValueProblem):
+        stage.apply(Block.of(rows, "other"))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_of_rows_that_do_not_fit_only_those_fail(found: list[int], unfit: set[int], breaking: set[int]) -> None:
+    fits = {TABLE: Fitting(unfit, breaking)}
+    pipeline = Pipeline([decode(), FitToTable(fits, kafka_columns=True)], TABLE)
+    block = pipeline.run(records_of([str(n).encode() for n in found]))
+    kept = [row for row, n in enumerate(found) if n not in unfit | breaking]
+    assert block.positions.tolist() == kept
+    if kept:
+        assert block.rows.column("_kafka_offset").to_pylist() == [100 + row for row in kept]
+    assert [(failure.row, failure.stage, failure.error_class, failure.field) for failure in block.failures] == [
+        (row, "write", *(("out_of_range", "$.n") if n in unfit else (UNEXPECTED, None)))
+        for row, n in enumerate(found)
+        if n in unfit | breaking
+    ]
+
+
+def test_a_table_that_holds_no_row_is_no_records_fault() -> None:
+    def never(rows: pa.RecordBatch) -> pa.RecordBatch:
+        raise ImportError("a package is missing")
+
+    def refusing(rows: pa.RecordBatch) -> pa.RecordBatch:
+        raise ProjectionError("the table has no column n")
+
+    for fit, problem in ((never, ImportError), (refusing, ProjectionError)):
+        with pytest.raises(problem):
+            Pipeline([decode(), FitToTable({TABLE: fit}, kafka_columns=False)], TABLE).run(records_of([b"1", b"2"]))
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_the_pipeline_of_a_stream(reference: bool) -> None:
+    pipeline = stream_pipeline(
+        parse_schema("n int not null"),
+        TABLE,
+        Fitting(unfit={7}),
+        unknown_fields="ignore",
+        kafka_columns=True,
+        reference=reference,
+    )
+    values: list[bytes | None] = [b'{"n": %d}' % (row % 10) for row in range(600)]
+    values[5], values[11] = b"{", None
+    block = pipeline.run(records_of(values))
+    assert block.destination == TABLE
+    assert [failure.row for failure in block.failures] == sorted([5, *range(7, 600, 10)])
+    assert {failure.stage for failure in block.failures} == {"decode_value", "write"}
+    assert block.dropped.tolist() == [11]
+    assert block.rows.num_rows == 600 - 62
