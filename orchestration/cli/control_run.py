@@ -16,14 +16,13 @@ from jobs.system.deadline import within
 from orchestration.cli.dagster_instance import dagster_home, dagster_instance
 from orchestration.jobs.control import (
     MAX_RUNTIME_SECONDS,
-    MAX_RUNTIME_TAG,
     ControlConfig,
     control_job,
     control_run_config,
     control_tags,
     outcome,
 )
-from orchestration.jobs.run_worker import WORKER_TAG, this_worker
+from orchestration.jobs.runs import MAX_RUNTIME_TAG, WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 

@@ -18,16 +18,8 @@ from assets.metadata import driver_metadata
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.supervise.stream_control import StreamControl
-from orchestration.jobs.control import (
-    ACTION_TAG,
-    BY_TAG,
-    MAX_RUNTIME_TAG,
-    REASON_TAG,
-    ControlConfig,
-    StreamAction,
-    control_tags,
-)
-from orchestration.jobs.run_worker import tag_run
+from orchestration.jobs.control import StreamAction
+from orchestration.jobs.runs import ACTION_TAG, MAX_RUNTIME_TAG, action_tags, tag_run
 from resources.deployment_resource import DeploymentResource
 
 BY = "Dagster UI"
@@ -91,7 +83,9 @@ def _action_job(action: StreamAction, text: str, stream: Any, only: list[str]) -
         streams, reason = list(dict.fromkeys(context.op_config["streams"])), context.op_config["reason"]
         if not streams:
             raise failure(FrazilError("No stream is named.", fix=f"name one under ops.{action.value}.config.streams"))
-        tag_run(context, _tags(action, streams, reason))
+        # With the stream's tag the supervisor leaves it alone meanwhile.
+        only_one = streams[0] if len(streams) == 1 else ""
+        tag_run(context, action_tags(action.value, reason, BY, stream=only_one))
         _act_on_each(context, deployment, action, streams, reason)
 
     @dg.job(
@@ -106,13 +100,6 @@ def _action_job(action: StreamAction, text: str, stream: Any, only: list[str]) -
         act()
 
     return job
-
-
-def _tags(action: StreamAction, streams: Sequence[str], reason: str) -> dict[str, str]:
-    if len(streams) == 1:
-        # So that the supervisor leaves the stream alone meanwhile.
-        return control_tags(ControlConfig(stream=streams[0], action=action, reason=reason, by=BY))
-    return {ACTION_TAG: action.value, REASON_TAG: reason[:200], BY_TAG: BY}
 
 
 def _act_on_each(

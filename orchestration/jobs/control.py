@@ -11,18 +11,11 @@ from assets.failures import failure
 from assets.metadata import driver_metadata
 from jobs.errors import FrazilError
 from jobs.supervise.stream_control import Done, StreamControl
-from orchestration.jobs.run_worker import tag_run
+from orchestration.jobs.runs import MAX_RUNTIME_TAG, action_tags, run_config, tag_run
 from resources.deployment_resource import DeploymentResource
 
 JOB = "frazil_control"
 OP = "control"
-STREAM_TAG = "frazil/stream"
-ACTION_TAG = "frazil/action"
-REQUEST_TAG = "frazil/request"
-REASON_TAG = "frazil/reason"
-BY_TAG = "frazil/by"
-_TAG_LENGTH = 200
-MAX_RUNTIME_TAG = "dagster/max_runtime"
 # Longer than the longest action takes: after it Dagster gives up a run whose worker is gone.
 MAX_RUNTIME_SECONDS = 300
 
@@ -60,19 +53,12 @@ class ControlConfig(dg.Config):
 
 def control_tags(config: ControlConfig) -> dict[str, str]:
     """The tags of a run that carries this action out."""
-    tags = {
-        STREAM_TAG: config.stream,
-        ACTION_TAG: config.action.value,
-        REASON_TAG: config.reason,
-        BY_TAG: config.by,
-        REQUEST_TAG: str(config.request) if config.request else "",
-    }
-    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+    return action_tags(config.action.value, config.reason, config.by, stream=config.stream, request=config.request)
 
 
 def control_run_config(config: ControlConfig) -> dict[str, Any]:
     """The configuration of a run that carries this action out."""
-    return {"ops": {OP: {"config": config.model_dump(mode="json")}}}
+    return run_config(OP, config)
 
 
 @dg.op(name=OP)

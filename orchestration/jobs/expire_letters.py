@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.errors import FrazilError
-from orchestration.jobs.control import ACTION_TAG, BY_TAG
+from orchestration.jobs.runs import ACTION_TAG, BY_TAG
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from assets import names
 from assets.failures import failure
 from assets.table_health import health_evaluation
 from jobs.errors import FrazilError
-from orchestration.jobs.control import ACTION_TAG, BY_TAG, MAX_RUNTIME_TAG, REASON_TAG
-from orchestration.jobs.run_worker import tag_run
+from orchestration.jobs.runs import ACTION_TAG, MAX_RUNTIME_TAG, action_tags, run_config, tag_run
 from orchestration.reconcile.shown import as_launched
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
@@ -36,7 +35,6 @@ POOL = "frazil.maintenance"
 PRIORITY = "-10"
 # A first compaction may take hours. A run whose process is gone does not wait for this: the schedule gives it up.
 MAX_RUNTIME_SECONDS = 12 * 60 * 60
-_TAG_LENGTH = 200
 _PROGRESS_SECONDS = 5.0
 
 
@@ -57,13 +55,12 @@ class MaintainConfig(dg.Config):
 
 def maintain_tags(config: MaintainConfig) -> dict[str, str]:
     """The tags of a run that maintains tables, or tells what that would do."""
-    tags = {ACTION_TAG: ACTION, REASON_TAG: config.reason, BY_TAG: config.by}
-    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+    return action_tags(ACTION, config.reason, config.by)
 
 
 def maintain_run_config(config: MaintainConfig) -> dict[str, Any]:
     """The configuration of such a run."""
-    return {"ops": {OP: {"config": config.model_dump(mode="json")}}}
+    return run_config(OP, config)
 
 
 @dg.op(name=OP, pool=POOL)

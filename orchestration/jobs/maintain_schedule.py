@@ -6,19 +6,13 @@ import dagster as dg
 
 from jobs.errors import FrazilError
 from orchestration.jobs.maintain import JOB, MaintainConfig, maintain_job, maintain_run_config, maintain_tags
-from orchestration.jobs.run_worker import UNDER_WAY, give_up_if_gone
+from orchestration.jobs.runs import runs_under_way
 from orchestration.reconcile.shown import as_launched
 from resources.deployment_resource import DeploymentResource
 
 SCHEDULE = "frazil_maintenance_hourly"
 # After the ledger has taken note of the stamps (at 47 minutes), and apart from the full hour, when everything begins.
 CRON = "57 * * * *"
-
-
-def maintenance_under_way(instance: dg.DagsterInstance) -> dg.DagsterRun | None:
-    """A maintenance run that waits or works; runs whose process is gone are given up, which frees the pool."""
-    runs = instance.get_runs(dg.RunsFilter(job_name=JOB, statuses=UNDER_WAY))
-    return next((run for run in runs if not give_up_if_gone(instance, run)), None)
 
 
 def maintenance_schedule() -> dg.ScheduleDefinition:
@@ -36,9 +30,9 @@ def maintenance_schedule() -> dg.ScheduleDefinition:
     def frazil_maintenance(
         context: dg.ScheduleEvaluationContext, deployment: DeploymentResource
     ) -> dg.RunRequest | dg.SkipReason:
-        under_way = maintenance_under_way(context.instance)
-        if under_way is not None:
-            return dg.SkipReason(f"Run {under_way.run_id} maintains tables, or waits to; the next hour asks again.")
+        under_way = runs_under_way(context.instance, job=JOB)
+        if under_way:
+            return dg.SkipReason(f"Run {under_way[0].run_id} maintains tables, or waits to; the next hour asks again.")
         place = deployment.deployment()
         try:
             settings = place.settings()

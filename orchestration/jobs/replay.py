@@ -10,8 +10,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.errors import FrazilError
-from orchestration.jobs.control import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG
-from orchestration.jobs.run_worker import tag_run
+from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ JOB = "frazil_replay"
 OP = "replay"
 ACTION = "replay"
 CONFIG_TAG = "frazil/config_hash"
-_TAG_LENGTH = 200
 _PROGRESS_SECONDS = 5.0
 
 # What it came to, for whoever runs the job in its own process and wants more than metadata.
@@ -60,13 +58,12 @@ class ReplayConfig(dg.Config):
 
 def replay_tags(config: ReplayConfig) -> dict[str, str]:
     """The tags of a run that replays letters, or tells what that would do."""
-    tags = {STREAM_TAG: config.stream, ACTION_TAG: ACTION, REASON_TAG: config.reason, BY_TAG: config.by}
-    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+    return action_tags(ACTION, config.reason, config.by, stream=config.stream)
 
 
 def replay_run_config(config: ReplayConfig) -> dict[str, Any]:
     """The configuration of such a run."""
-    return {"ops": {OP: {"config": config.model_dump(mode="json")}}}
+    return run_config(OP, config)
 
 
 @dg.op(name=OP)

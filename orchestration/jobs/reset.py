@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.errors import FrazilError
-from orchestration.jobs.control import ACTION_TAG, BY_TAG, REASON_TAG, STREAM_TAG
+from orchestration.jobs.runs import action_tags, run_config
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 JOB = "frazil_reset_offsets"
 OP = "reset_offsets"
 ACTION = "reset_offsets"
-_TAG_LENGTH = 200
 
 # What it came to, for whoever runs the job in its own process and wants more than metadata.
 outcome: "ContextVar[list[ResetPlan | FrazilError] | None]" = ContextVar("reset_outcome", default=None)
@@ -43,13 +42,12 @@ class ResetConfig(dg.Config):
 
 def reset_tags(config: ResetConfig) -> dict[str, str]:
     """The tags of a run that resets offsets, or shows what that would do."""
-    tags = {STREAM_TAG: config.stream, ACTION_TAG: ACTION, REASON_TAG: config.reason, BY_TAG: config.by}
-    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+    return action_tags(ACTION, config.reason, config.by, stream=config.stream)
 
 
 def reset_run_config(config: ResetConfig) -> dict[str, Any]:
     """The configuration of such a run."""
-    return {"ops": {OP: {"config": config.model_dump(mode="json")}}}
+    return run_config(OP, config)
 
 
 @dg.op(name=OP)

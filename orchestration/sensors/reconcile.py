@@ -10,7 +10,7 @@ from jobs.system.boot import boot_clock
 from orchestration.jobs.control import JOB
 from orchestration.reconcile.memory import Memory
 from orchestration.sensors.reconcile_tick import run_tick
-from orchestration.sensors.requests import newest_requests, runs_under_way
+from orchestration.sensors.requests import acting_runs, newest_requests
 from resources.deployment_resource import DeploymentResource
 
 SENSOR = "frazil_reconcile"
@@ -37,7 +37,7 @@ def reconcile_sensor() -> dg.SensorDefinition:
         tick = run_tick(
             deployment.deployment(),
             memory,
-            runs_under_way(instance),
+            acting_runs(instance),
             lambda streams: newest_requests(instance, streams),
             time.time(),
             boot_clock(),

@@ -7,9 +7,8 @@ import time
 import dagster as dg
 
 from jobs.errors import FrazilError
-from orchestration.jobs.control import BY_TAG, REQUEST_TAG, STREAM_TAG
 from orchestration.jobs.replay import CONFIG_TAG, JOB, ReplayConfig, replay_run_config, replay_tags
-from orchestration.jobs.run_worker import UNDER_WAY, give_up_if_gone
+from orchestration.jobs.runs import BY_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
 from orchestration.sensors.replays_sample import Proposal
 from orchestration.sensors.replays_tick import Memory, run_tick
 from resources.deployment_resource import DeploymentResource
@@ -59,8 +58,7 @@ def replay_sensor() -> dg.SensorDefinition:
 
 def replays_under_way(instance: dg.DagsterInstance) -> set[str]:
     """Streams whose letters a run replays now, or tries; runs whose process is gone are given up."""
-    runs = instance.get_runs(dg.RunsFilter(job_name=JOB, statuses=UNDER_WAY))
-    return {run.tags.get(STREAM_TAG, "") for run in runs if not give_up_if_gone(instance, run)}
+    return {run.tags.get(STREAM_TAG, "") for run in runs_under_way(instance, job=JOB)}
 
 
 def newest_replay(instance: dg.DagsterInstance, stream: str) -> tuple[int, str]:

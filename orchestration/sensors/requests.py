@@ -7,19 +7,15 @@ from collections.abc import Iterable
 import dagster as dg
 
 from orchestration.jobs.control import (
-    BY_TAG,
     JOB,
     MAX_RUNTIME_SECONDS,
-    MAX_RUNTIME_TAG,
-    REQUEST_TAG,
-    STREAM_TAG,
     ControlConfig,
     StreamAction,
     control_run_config,
     control_tags,
 )
 from orchestration.jobs.replay import JOB as REPLAY_JOB
-from orchestration.jobs.run_worker import UNDER_WAY, give_up_if_gone
+from orchestration.jobs.runs import BY_TAG, MAX_RUNTIME_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
 from orchestration.reconcile.facts import Action, Decision
 
 SUPERVISOR = "supervisor"
@@ -33,14 +29,13 @@ CONTROL_ACTIONS = {
 _MAX_REASON = 300
 
 
-def runs_under_way(instance: dg.DagsterInstance) -> dict[str, str]:
+def acting_runs(instance: dg.DagsterInstance) -> dict[str, str]:
     """By stream, the run that acts on it now; one question for all. Runs whose process is gone are given up.
 
     A replay does not act on the stream, which may be started and ended meanwhile.
     """
-    runs = [run for run in instance.get_runs(dg.RunsFilter(statuses=UNDER_WAY)) if STREAM_TAG in run.tags]
-    alive = [run for run in runs if not give_up_if_gone(instance, run)]
-    return {run.tags[STREAM_TAG]: run.run_id for run in alive if run.job_name != REPLAY_JOB}
+    runs = [run for run in runs_under_way(instance) if STREAM_TAG in run.tags]
+    return {run.tags[STREAM_TAG]: run.run_id for run in runs if run.job_name != REPLAY_JOB}
 
 
 def newest_requests(instance: dg.DagsterInstance, streams: Iterable[str]) -> dict[str, int]:

@@ -23,8 +23,8 @@ from orchestration.cli.control_run import carry_out, open_ledger
 from orchestration.cli.dagster_instance import dagster_instance, make_instance
 from orchestration.cli.main import main
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
-from orchestration.jobs.run_worker import WORKER_TAG, this_worker
-from orchestration.sensors.requests import runs_under_way
+from orchestration.jobs.runs import WORKER_TAG, this_worker
+from orchestration.sensors.requests import acting_runs
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.helpers.waiting import wait_for
@@ -238,7 +238,7 @@ def test_a_killed_run_worker_leaves_a_driver_that_goes_on(world: World) -> None:
     wait_for(lambda: (world.folder() / "heartbeat.json").exists(), "its first beat")
     assert not runs(world)[0].is_finished
     with dagster_instance(Deployment.at(world.home)) as instance:
-        assert runs_under_way(instance) == {}, "its process is gone, so it holds nothing up"
+        assert acting_runs(instance) == {}, "its process is gone, so it holds nothing up"
     assert [run.is_failure for run in runs(world)] == [True]
     began = time.monotonic()
     assert "payments runs already" in frazil(world, "start", "payments").stdout

@@ -16,7 +16,8 @@ from jobs.supervise.control import read_control
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from orchestration.jobs.actions import ACTIONS, action_job_name
-from orchestration.jobs.control import ACTION_TAG, BY_TAG, STREAM_TAG, StreamAction
+from orchestration.jobs.control import StreamAction
+from orchestration.jobs.runs import ACTION_TAG, BY_TAG, STREAM_TAG
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.drivers import end_all

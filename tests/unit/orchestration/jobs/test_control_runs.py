@@ -11,7 +11,7 @@ import pytest
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.cli.control_run import carry_out, open_ledger
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
-from orchestration.jobs.run_worker import WORKER_TAG, this_worker
+from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.unit.orchestration.drivers import end_all

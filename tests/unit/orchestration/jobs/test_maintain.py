@@ -12,7 +12,7 @@ import pytest
 from jobs.maintain.lock import table_lock
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain import POOL, maintain_job
-from orchestration.sensors.requests import runs_under_way
+from orchestration.sensors.requests import acting_runs
 from resources.deployment import Deployment
 from tests.unit.maintain.health_world import MB
 from tests.unit.orchestration.deployments import deployment_in
@@ -84,7 +84,7 @@ def test_a_dry_run_is_the_default_and_tells_the_plan(tables: Tables, instance: d
     assert stored is not None
     tags = {"frazil/action": "maintain", "frazil/reason": "looking", "frazil/by": "jo", "dagster/priority": "-10"}
     assert tags.items() <= stored.tags.items()
-    assert runs_under_way(instance) == {}
+    assert acting_runs(instance) == {}
 
 
 def test_a_table_that_fails_hides_no_other_and_fails_the_run(tables: Tables, instance: dg.DagsterInstance) -> None:

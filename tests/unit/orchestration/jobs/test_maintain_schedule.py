@@ -14,7 +14,7 @@ import pytest
 from orchestration.definitions import build_definitions
 from orchestration.jobs.maintain import maintain_job
 from orchestration.jobs.maintain_schedule import SCHEDULE
-from orchestration.jobs.run_worker import WORKER_TAG, this_worker
+from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.unit.orchestration.deployments import deployment_in

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.replay.opening import replay_session
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
-from orchestration.sensors.requests import runs_under_way
+from orchestration.sensors.requests import acting_runs
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, UNKNOWN, LettersWorld
 from tests.unit.orchestration.letters_deployment import DEAD, execute, failure_of, metadata_of, reported
 
@@ -155,4 +155,4 @@ def test_a_replay_under_way_does_not_hold_its_stream_up(instance: dg.DagsterInst
     instance.create_run_for_job(
         replay_job, run_config=replay_run_config(config), tags=replay_tags(config), status=dg.DagsterRunStatus.STARTED
     )
-    assert runs_under_way(instance) == {}
+    assert acting_runs(instance) == {}

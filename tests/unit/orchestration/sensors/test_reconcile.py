@@ -13,7 +13,7 @@ from jobs.supervise.heartbeat import LastError, Work
 from jobs.supervise.launches import SPEC_FILE
 from jobs.system.boot import boot_clock
 from orchestration.definitions import build_definitions
-from orchestration.jobs.control import STREAM_TAG
+from orchestration.jobs.runs import STREAM_TAG
 from orchestration.reconcile.facts import Action
 from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.memory import Memory

@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import TagType, get_tag_type
 
-from orchestration.jobs.control import JOB, REQUEST_TAG, ControlConfig, StreamAction, control_tags
-from orchestration.jobs.run_worker import WORKER_TAG, give_up_if_gone, this_worker
+from orchestration.jobs.control import JOB, ControlConfig, StreamAction, control_tags
+from orchestration.jobs.runs import REQUEST_TAG, WORKER_TAG, give_up_if_gone, this_worker
 from tests.unit.orchestration.reconcile.standins import Sensor, World, dead_process
 
 # Dagster warns about itself when one resource holds another.

@@ -1,7 +1,7 @@
-"""Which process carries a control run out, so that a run whose process is gone is not taken for one under way.
+"""Runs of frazil's jobs: their tags and configuration, which process carries one out, and which are under way.
 
 Dagster's own launcher does not look after its workers: the run of one that was killed stays STARTED until its longest
-runtime has passed.
+runtime has passed. So a run is tagged with its process, and one whose process is gone is not taken for one under way.
 """
 
 from __future__ import annotations
@@ -9,18 +9,26 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 
 from jobs.system.boot import boot_id
 from jobs.system.processes import is_alive, start_time
 
+STREAM_TAG = "frazil/stream"
+ACTION_TAG = "frazil/action"
+REQUEST_TAG = "frazil/request"
+REASON_TAG = "frazil/reason"
+BY_TAG = "frazil/by"
+MAX_RUNTIME_TAG = "dagster/max_runtime"
+_TAG_LENGTH = 200
 # Dagster's web UI shows no tag with this prefix, and a process is nothing for its list of runs.
 WORKER_TAG = ".dagster/frazil_worker"
 # Of runs that began before an upgrade.
 _FORMER_TAG = "frazil/worker"
 
-UNDER_WAY = [
+_UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.MANAGED,
@@ -28,6 +36,44 @@ UNDER_WAY = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
+
+
+def action_tags(action: str, reason: str, by: str, *, stream: str = "", request: int = 0) -> dict[str, str]:
+    """The tags of a run, those that say nothing left out.
+
+    Args:
+        action: What it does.
+        reason: Why.
+        by: Who asked for it.
+        stream: With it the supervisor leaves the stream alone meanwhile.
+        request: The number of a request that no person made.
+    """
+    tags = {
+        STREAM_TAG: stream,
+        ACTION_TAG: action,
+        REASON_TAG: reason,
+        BY_TAG: by,
+        REQUEST_TAG: str(request) if request else "",
+    }
+    return {key: value[:_TAG_LENGTH] for key, value in tags.items() if value}
+
+
+def run_config(op: str, config: dg.Config) -> dict[str, Any]:
+    """The configuration of a run whose job asks one op, or one graph."""
+    return {"ops": {op: {"config": config.model_dump(mode="json")}}}
+
+
+def runs_under_way(
+    instance: dg.DagsterInstance, *, job: str | None = None, tags: Mapping[str, str] | None = None
+) -> list[dg.DagsterRun]:
+    """The runs that wait or work, the newest first. Those whose process is gone are given up, which frees their pool.
+
+    Args:
+        job: Only of this job.
+        tags: Only with these tags.
+    """
+    runs = instance.get_runs(dg.RunsFilter(job_name=job, tags=tags, statuses=_UNDER_WAY))
+    return [run for run in runs if not give_up_if_gone(instance, run)]
 
 
 def this_worker(run_id: str) -> str:
