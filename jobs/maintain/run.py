@@ -26,7 +26,7 @@ from jobs.maintain.lock import TableBusyError, TableLock, table_lock
 from jobs.maintain.measure import measure
 from jobs.maintain.noting import note
 from jobs.maintain.orphans import remove_orphans
-from jobs.maintain.plan import Plan, Step, plan
+from jobs.maintain.plan import ACTIONS, Plan, Step, plan
 from jobs.maintain.plan_expire import may_be_due
 from jobs.maintain.plan_parts import Moment
 from jobs.maintain.plan_table import birth
@@ -74,29 +74,86 @@ def maintain_table(
     Raises:
         FrazilError: There is no such table, the catalog does not answer, the policy contradicts itself.
     """
-    began = time.monotonic()
     work = Work(catalog, settings, specs, table.name, table.require(), spark, now)
-    loaded = work.load()
-    work.uuid = str(loaded.metadata.table_uuid)
-    facts, planned = _planned(work, loaded, only)
-    if dry_run or not planned.steps:
-        return TableResult(table.name, planned, (), facts, seconds=time.monotonic() - began)
-    try:
-        with table_lock(settings, table.name, work.uuid) as lock:
-            steps.step("maintain_after_lock")
-            again = work.load()
-            if again.metadata_location != loaded.metadata_location:
-                # Somebody may just have done what is planned.
-                facts, planned = _planned(work, again, only)
-            work.spec_id, work.mixed_specs = facts.spec_id, facts.mixed_specs
-            work.born = birth(facts, read_maintained(table_folder(settings.state, work.uuid)))
-            done = _Execution(work, lock, planned, facts.spec_id, on_progress).all()
-            after = _after(work, facts) if done else None
-            steps.step("maintain_before_release")
-    except TableBusyError as busy:
-        seconds = time.monotonic() - began
-        return TableResult(table.name, planned, (), facts, skipped=busy.message, seconds=seconds)
-    return TableResult(table.name, planned, tuple(done), facts, after, seconds=time.monotonic() - began)
+    maintenance = TableMaintenance(work, only=only, on_progress=on_progress)
+    if not dry_run:
+        maintenance.carry_out()
+    return maintenance.result()
+
+
+class TableMaintenance:
+    """The maintenance of a table as it goes on: planned when this is made, then carried out, some actions at a time.
+
+    Args:
+        work: On the table.
+        only: Only these actions; None for all.
+        on_progress: Told of each step as it begins and ends.
+
+    Raises:
+        FrazilError: There is no such table, or the catalog does not answer.
+    """
+
+    def __init__(
+        self, work: Work, *, only: Collection[str] | None = None, on_progress: OnProgress = no_progress
+    ) -> None:
+        began = time.monotonic()
+        self._work: Work = work
+        self._only: Collection[str] | None = only
+        self._on_progress: OnProgress = on_progress
+        loaded = work.load()
+        work.uuid = str(loaded.metadata.table_uuid)
+        self._planned_at: str = loaded.metadata_location
+        self._facts, self._plan = _planned(work, loaded, only)
+        self._execution: _Execution | None = None
+        self._after: TableFacts | None = None
+        self._skipped: str | None = None
+        self._seconds: float = time.monotonic() - began
+
+    def carry_out(self, actions: Collection[str] = ACTIONS) -> None:
+        """Do the plan's steps of these actions, under the table's lock.
+
+        The plan is made anew by the first call if the table has changed since. Once the last step is done the table is
+        measured again.
+
+        Args:
+            actions: In the plan's order: those of a later call come after those of an earlier one.
+
+        Raises:
+            FrazilError: The catalog does not answer.
+        """
+        left = self._execution.left(actions) if self._execution else self._plan.steps
+        if not left or self._skipped:
+            return
+        began = time.monotonic()
+        try:
+            with table_lock(self._work.settings, self._work.name, self._work.uuid) as lock:
+                steps.step("maintain_after_lock")
+                if self._execution is None:
+                    self._execution = self._begun()
+                tried = self._execution.carry_out(actions, lock)
+                if tried and not self._execution.left(ACTIONS):
+                    self._after = _after(self._work, self._facts)
+                steps.step("maintain_before_release")
+        except TableBusyError as busy:
+            if self._execution is None:
+                self._skipped = busy.message
+            else:
+                self._execution.give_up(actions, f"Not tried: {busy.message}")
+        self._seconds += time.monotonic() - began
+
+    def _begun(self) -> _Execution:
+        work, again = self._work, self._work.load()
+        if again.metadata_location != self._planned_at:
+            # Somebody may just have done what is planned.
+            self._facts, self._plan = _planned(work, again, self._only)
+        work.spec_id, work.mixed_specs = self._facts.spec_id, self._facts.mixed_specs
+        work.born = birth(self._facts, read_maintained(table_folder(work.settings.state, work.uuid)))
+        return _Execution(work, self._plan, self._facts.spec_id, self._on_progress)
+
+    def result(self) -> TableResult:
+        """What was done so far."""
+        done = tuple(self._execution.results) if self._execution else ()
+        return TableResult(self._work.name, self._plan, done, self._facts, self._after, self._skipped, self._seconds)
 
 
 def _planned(work: Work, table: Table, only: Collection[str] | None) -> tuple[TableFacts, Plan]:
@@ -141,20 +198,25 @@ class _Execution:
     """
 
     work: Work
-    lock: TableLock
     plan: Plan
     spec_id: int
     on_progress: OnProgress
     results: list[StepResult] = field(default_factory=list)
     stopped: str | None = None
 
-    def all(self) -> list[StepResult]:
-        """What became of them."""
-        for batch in batches(self.plan.steps, self.spec_id):
+    def left(self, actions: Collection[str]) -> list[Step]:
+        """The steps of these actions that have not been tried."""
+        tried = {id(result.step) for result in self.results}
+        return [step for step in self.plan.steps if step.action in actions and id(step) not in tried]
+
+    def carry_out(self, actions: Collection[str], lock: TableLock) -> bool:
+        """Try what is left of these actions; says whether there was anything."""
+        left = self.left(actions)
+        for batch in batches(left, self.spec_id):
             self._tell(batch)
             refused = {id(step): why for step in batch if (why := self._why_not(step))}
             tried = [step for step in batch if id(step) not in refused]
-            found = self._done(tried) if tried else []
+            found = self._done(tried, lock) if tried else []
             if found:
                 steps.step("maintain_after_action")
                 note(self.work, found)
@@ -163,7 +225,11 @@ class _Execution:
             for result in found:
                 self.results.append(result)
                 self.on_progress(self._progress(result.step, result))
-        return self.results
+        return bool(left)
+
+    def give_up(self, actions: Collection[str], why: str) -> None:
+        """Try none of what is left of these actions."""
+        self.results += [StepResult(step, error=why, done=False) for step in self.left(actions)]
 
     def _tell(self, batch: Sequence[Step]) -> None:
         for step in batch:
@@ -192,10 +258,10 @@ class _Execution:
             if result.step.action == action and (partition is None or result.step.partition is partition)
         )
 
-    def _done(self, batch: Sequence[Step]) -> list[StepResult]:
+    def _done(self, batch: Sequence[Step], lock: TableLock) -> list[StepResult]:
         began, gone = time.monotonic(), jvm_is_gone()
         try:
-            self.lock.verify()
+            lock.verify()
             steps.step("maintain_before_action")
             return self._carry_out(batch)
         except FrazilError as problem:
@@ -208,14 +274,14 @@ class _Execution:
         if jvm_is_gone() and not gone:
             # py4j only says that nobody answers. It may have been this step's doing; the next one is given another.
             error = str(_jvm_ended(self.work.name, batch[0].action))
-        self.stopped = self._stop()
+        self.stopped = self._stop(lock)
         seconds = time.monotonic() - began
         return [StepResult(step, seconds=seconds / len(batch), error=error, done=False) for step in batch]
 
-    def _stop(self) -> str | None:
+    def _stop(self, lock: TableLock) -> str | None:
         """Why nothing more can be done after a failure; None if the table can still be worked on."""
         try:
-            self.lock.verify()
+            lock.verify()
             self.work.load()
         except Exception as problem:
             return f"Not tried: {_sentence(self.work, problem)}"
