@@ -34,7 +34,7 @@ from pyiceberg.typedef import Record
 
 from bench.tables import TimedTarget, payments_spec
 from jobs.commit.producer import head_alone
-from jobs.commit.target import Outcome
+from jobs.commit.proposals import Outcome
 from jobs.stream.opening import ensure_tables
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -134,7 +134,7 @@ class Lapse:
             days[-1] = today - 1
         files = [self.file(size, day) for size, day in zip(self._sizes, days, strict=True)]
         seen = self.target.seen()
-        outcome = self.target.land(files, sum(file.record_count for file in files), seen)
+        outcome = self.target.land_rows(files, sum(file.record_count for file in files), seen)
         assert outcome is Outcome.LANDED
         self.replace((), files)
         self.commits += 1

@@ -18,7 +18,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.deadletter.table import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.replay.dry_run import ReplayRequest, dry_run
@@ -107,7 +108,7 @@ def write_letters(catalog: Catalog, spec: StreamSpec, batch: int, numbers: range
                 first_seen=began + timedelta(minutes=batch),
             )
         )
-    append_once(table, writer.close(), summary={}, properties={})
+    commit_once(table, Append(writer.close()), summary={}, properties={})
 
 
 def value(number: int, failing: float) -> bytes:

@@ -18,7 +18,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetPropertiesUpdate, TableUpdate
 
 from bench.lapse import Lapse
-from jobs.commit.producer import append_once, overwrite_once
+from jobs.commit.operations import Append, ReplaceFiles
+from jobs.commit.producer import commit_once
 from jobs.maintain.history import Maintained
 from jobs.maintain.keeping import cut
 from jobs.maintain.measure import measure
@@ -95,7 +96,7 @@ class Maintenance:
             self.rewritten += size
         if steps:
             lapse.catalog.replacing = True
-            overwrite_once(lapse.table, removed, added, summary={}, properties={})
+            commit_once(lapse.table, ReplaceFiles(removed, added), summary={}, properties={})
             lapse.catalog.replacing = False
             lapse.replace(removed, added)
 
@@ -104,7 +105,7 @@ class Maintenance:
         properties = dict(table.metadata.properties)
         table.metadata = table.metadata.model_copy(update={"properties": {**properties, _MERGE_FROM: "2"}})
         self._lapse.catalog.replacing = True
-        append_once(table, (), summary={}, properties={})
+        commit_once(table, Append(), summary={}, properties={})
         self._lapse.catalog.replacing = False
         table.metadata = table.metadata.model_copy(update={"properties": properties})
 

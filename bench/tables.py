@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
@@ -12,9 +12,11 @@ from pyiceberg.manifest import DataFile
 from jobs.commit.decide import Ranges
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.operations import Operation
+from jobs.commit.proposals import Outcome, Seen
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Outcome, Seen, Target
+from jobs.commit.target import NO_SUMMARY, Target
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 
@@ -59,7 +61,7 @@ class TimedTarget(Target):
 
         self.claim(epoch, claim)
 
-    def land(self, files: Sequence[DataFile], rows: int, seen: Seen) -> Outcome:
+    def land_rows(self, files: Sequence[DataFile], rows: int, seen: Seen) -> Outcome:
         """Commit a batch of so many rows, shared evenly among Kafka's partitions.
 
         Args:
@@ -89,19 +91,20 @@ class TimedTarget(Target):
             parts={p: Part(start[p], counts[p]) for p in counts if counts[p].read},
         )
         began = time.monotonic()
-        outcome = self.commit(stamp, files, seen=seen, batch=batch, position=start)
+        outcome = self.land(stamp, files, seen=seen, batch=batch, position=start)
         if outcome is Outcome.LANDED:
             self.seconds.append(time.monotonic() - began)
         else:
             self.ran_again += 1
         return outcome
 
-    def _append(self, stamp: Stamp, files: Sequence[DataFile]) -> None:
+    def commit(self, operation: Operation, stamp: Stamp | None, summary: Mapping[str, str] = NO_SUMMARY) -> int:
         try:
-            super()._append(stamp, files)
+            snapshot_id = super().commit(operation, stamp, summary)
         except HeadMovedError:
             self._refused_at = self._refused_at or time.monotonic()
             raise
         if self._refused_at is not None:
             self.rebased.append(time.monotonic() - self._refused_at)
             self._refused_at = None
+        return snapshot_id

@@ -17,8 +17,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.decide import Ranges
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.proposals import Seen
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Seen
 from jobs.errors import FrazilError
 from jobs.write.datafile_json import from_json, to_json
 

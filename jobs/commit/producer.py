@@ -1,10 +1,10 @@
-"""One compare-and-swap append or overwrite through PyIceberg: the only module that touches its commit path's privates.
+"""The commit of an operation through PyIceberg, once: the only module that touches its commit path's privates.
 
 PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that
 nobody committed in between. So the updates and requirements are taken from its snapshot producer and handed to the
 catalog once.
 
-Relied upon, and pinned by `tests/unit/commit/test_producer.py`: `_MergeAppendFiles(operation=, transaction=, io=,
+Relied upon, and pinned by `tests/unit/commit/test_producer.py`: `_MergeAppendFiles(operation, transaction, io,
 snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
 `_clean_all_uncommitted()`, which merges manifests of what `fetch_manifest_entry` gives and hands all of them to
 `_process_manifests`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation as Operations
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
@@ -40,6 +40,7 @@ from pyiceberg.types import DoubleType, FloatType
 from jobs.commit.errors import CatalogFailedError, CommitDeniedError, CommitUnknownError, HeadMovedError
 from jobs.commit.lineage import LINE_PROPERTY, extended
 from jobs.commit.long_properties import in_parts, limit_of
+from jobs.commit.operations import Append, Operation, ReplaceFiles
 from jobs.commit.refusals import is_denied
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.errors import first_line
@@ -54,19 +55,19 @@ _IN_PROCESS = "pyiceberg.catalog.sql"
 _PARTITION = 3
 
 
-def append_once(
+def commit_once(
     table: Table,
-    files: Iterable[DataFile],
+    operation: Operation,
     *,
     summary: Mapping[str, str],
     properties: Mapping[str, str],
     on_written: Callable[[], None] = lambda: None,
 ) -> int:
-    """Append `files` on exactly the head, schema and partition spec that `table` has in memory.
+    """Commit an operation on exactly the head, schema and partition spec that `table` has in memory.
 
     Args:
         table: The table as loaded; its metadata is replaced by the new one on success.
-        files: Data files of the table's current partition spec; none makes an empty snapshot.
+        operation: What becomes of the table's files.
         summary: Entries of the snapshot's summary.
         properties: Table properties set in the same commit.
         on_written: Called when the manifests are written and before the catalog is asked.
@@ -80,73 +81,7 @@ def append_once(
         CommitDeniedError: Nothing of that, and the catalog refuses such a commit, or this user; nothing landed.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
-    producer = _ExactMergeAppend(
-        operation=Operation.APPEND,
-        transaction=Transaction(_with_head_alone(table)),
-        io=table.io,
-        snapshot_properties=dict(summary),
-    )
-    for file in files:
-        producer.append_data_file(file)
-    return _commit_once(table, producer, summary, properties, on_written)
-
-
-def overwrite_once(
-    table: Table,
-    removed: Iterable[DataFile],
-    added: Iterable[DataFile],
-    *,
-    summary: Mapping[str, str],
-    properties: Mapping[str, str],
-    on_written: Callable[[], None] = lambda: None,
-) -> int:
-    """As `append_once`, with `added` in the place of `removed`, which are data files of the head."""
-    producer = _OverwriteFiles(
-        operation=Operation.OVERWRITE,
-        transaction=Transaction(_with_head_alone(table)),
-        io=table.io,
-        snapshot_properties=dict(summary),
-    )
-    specs = table.metadata.specs()
-    for file in removed:
-        producer.delete_data_file(file)
-        if specs[file.spec_id].is_unpartitioned():
-            # It looks for the manifests by the files' partitions, and finds none where there are no partitions.
-            producer.delete_by_predicate(AlwaysTrue())
-    for file in added:
-        producer.append_data_file(file)
-    return _commit_once(table, producer, summary, properties, on_written)
-
-
-class _ExactMergeAppend(_MergeAppendFiles):
-    """An append whose merged manifests have the partition values that their files have, doubles and zeros included."""
-
-    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
-        entries = super().fetch_manifest_entry(manifest, discard_deleted=False)
-        spec, schema = self.spec(manifest.partition_spec_id), self._transaction.table_metadata.schema()
-        if places := of_type(DoubleType, spec, schema):
-            doubles = [(place, spec.fields[place].source_id) for place in places]
-            for entry, partition in zip(entries, exact_partitions(self._io, manifest), strict=True):
-                entry.data_file[_PARTITION] = restored(entry.data_file, partition, doubles)
-        return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
-
-    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        merged = super()._process_manifests(manifests)
-        schema = self._transaction.table_metadata.schema()
-        for manifest in merged:
-            if manifest.added_snapshot_id == self.snapshot_id:
-                spec = self.spec(manifest.partition_spec_id)
-                widen_zeros(manifest, of_type(DoubleType, spec, schema) + of_type(FloatType, spec, schema))
-        return merged
-
-
-def _commit_once(
-    table: Table,
-    producer: _MergeAppendFiles | _OverwriteFiles,
-    summary: Mapping[str, str],
-    properties: Mapping[str, str],
-    on_written: Callable[[], None],
-) -> int:
+    producer = _producer_of(operation, table, summary)
     updates, requirements = producer._commit()
     metadata = table.metadata
     line = extended(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
@@ -176,9 +111,49 @@ def _commit_once(
     return producer.snapshot_id
 
 
+def _producer_of(operation: Operation, table: Table, summary: Mapping[str, str]) -> _ExactMergeAppend | _OverwriteFiles:
+    transaction, properties = Transaction(_with_head_alone(table)), dict(summary)
+    match operation:
+        case Append(added):
+            producer = _ExactMergeAppend(Operations.APPEND, transaction, table.io, snapshot_properties=properties)
+        case ReplaceFiles(removed, added):
+            producer = _OverwriteFiles(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
+            specs = table.metadata.specs()
+            for file in removed:
+                producer.delete_data_file(file)
+                if specs[file.spec_id].is_unpartitioned():
+                    # It looks for the manifests by the files' partitions, and finds none where there are no partitions.
+                    producer.delete_by_predicate(AlwaysTrue())
+    for file in added:
+        producer.append_data_file(file)
+    return producer
+
+
+class _ExactMergeAppend(_MergeAppendFiles):
+    """An append whose merged manifests have the partition values that their files have, doubles and zeros included."""
+
+    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
+        entries = super().fetch_manifest_entry(manifest, discard_deleted=False)
+        spec, schema = self.spec(manifest.partition_spec_id), self._transaction.table_metadata.schema()
+        if places := of_type(DoubleType, spec, schema):
+            doubles = [(place, spec.fields[place].source_id) for place in places]
+            for entry, partition in zip(entries, exact_partitions(self._io, manifest), strict=True):
+                entry.data_file[_PARTITION] = restored(entry.data_file, partition, doubles)
+        return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        merged = super()._process_manifests(manifests)
+        schema = self._transaction.table_metadata.schema()
+        for manifest in merged:
+            if manifest.added_snapshot_id == self.snapshot_id:
+                spec = self.spec(manifest.partition_spec_id)
+                widen_zeros(manifest, of_type(DoubleType, spec, schema) + of_type(FloatType, spec, schema))
+        return merged
+
+
 def _refusal(
     table: Table,
-    producer: _MergeAppendFiles | _OverwriteFiles,
+    producer: _ExactMergeAppend | _OverwriteFiles,
     requirements: Iterable[TableRequirement],
     problem: Exception,
 ) -> Exception:

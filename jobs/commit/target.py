@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.commit import history
-from jobs.commit.decide import Ranges, need
-from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, TargetRecreatedError
-from jobs.commit.offsets import Positions, pointwise_max
-from jobs.commit.producer import append_once
-from jobs.commit.refusals import Pauses
+from jobs.commit import history, proposals
+from jobs.commit.compare_and_swap import Pauses, compare_and_swap
+from jobs.commit.decide import Ranges
+from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError
+from jobs.commit.offsets import Positions
+from jobs.commit.operations import Append, Operation, ReplaceFiles
+from jobs.commit.producer import commit_once
+from jobs.commit.proposals import Outcome, Propose, Seen
 from jobs.commit.rollback import rolled_back
-from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
-from jobs.schema.compatibility import still_fits
+from jobs.commit.table_identity import gone, recreated
+from jobs.errors import FrazilError
 from jobs.steps import step
-from jobs.write.partition_limits import in_manifests
 
 log = logging.getLogger(__name__)
 
-MAX_REFUSALS = 50
+NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
 _ACCESS_SECONDS = 600.0
 
-
-class Outcome(enum.Enum):
-    """What became of a commit."""
-
-    LANDED = "landed"
-    RUN_AGAIN = "run again"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the tasks saw of a table when they wrote their files."""
-
-    uuid: str
-    schema: Schema
-    schema_id: int
-    spec_id: int
+T = TypeVar("T")
 
 
 class Target:
@@ -57,9 +42,10 @@ class Target:
         catalog: Where the table is; loaded anew only when somebody else has committed.
         name: Its full name, such as `orders.payments`.
         stream: The stream's id.
+        pauses: Between the attempts at a commit.
     """
 
-    def __init__(self, catalog: Catalog, name: str, stream: str) -> None:
+    def __init__(self, catalog: Catalog, name: str, stream: str, pauses: Callable[[], Pauses] = Pauses) -> None:
         self.name: str = name
         self.stream: str = stream
         self.refusals: int = 0
@@ -68,6 +54,9 @@ class Target:
         # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
         self._first_uuid: str = self.uuid
         self.newest: Stamp | None = None
+        # The catalog has refused a commit since the table was read.
+        self._moved: bool = False
+        self._pauses: Callable[[], Pauses] = pauses
         self._accessed: float = time.monotonic()
 
     @property
@@ -108,30 +97,17 @@ class Target:
             RolledBackError: An operator rolled the table back to before the stream's last commit.
             TargetRecreatedError: The table is gone, or another one has its name.
         """
-        before = self._first_uuid
-        try:
-            self.table = self._catalog.load_table(self.name)
-        except NoSuchTableError:
-            raise gone(self.stream, self.name) from None
-        if self.uuid != before:
-            raise recreated(self.stream, self.name, before, self.uuid)
+        self._load()
         past = history.history_of(self.table, self.stream)
         if past.rolled_back:
             raise rolled_back(self.stream, self.name, past)
         self.newest = past.newest
         return self.newest
 
-    def restamp(self, stamp: Stamp) -> None:
-        """Commit an empty snapshot with an operator's decision on exactly the head that was read.
-
-        Raises:
-            HeadMovedError: Somebody committed meanwhile.
-        """
-        self._append(stamp, ())
-
     def past(self) -> history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
         self.table = self._catalog.load_table(self.name)
+        self._moved = False
         past = history.history_of(self.table, self.stream)
         self.newest = past.newest
         return past
@@ -163,7 +139,7 @@ class Target:
         Raises:
             FencedError: A driver of the same or a later epoch was here.
         """
-        return self._claim(epoch, make, below=epoch)
+        return self.swap(proposals.claim(make), epoch=epoch, below=epoch)
 
     def claim_again(self, epoch: int, make: Callable[[Stamp], Stamp]) -> Stamp:
         """Commit an empty snapshot on a table that this driver has claimed, in place of what its stamp says.
@@ -180,39 +156,12 @@ class Target:
             assert newest is not None, f"{self.name} was claimed before"
             return make(newest)
 
-        return self._claim(epoch, of_ours, below=epoch + 1)
+        return self.swap(proposals.claim(of_ours), epoch=epoch)
 
-    def _claim(self, epoch: int, make: Callable[[Stamp | None], Stamp], *, below: int) -> Stamp:
-        pauses = Pauses()
-        while True:
-            newest = self.read()
-            if newest and newest.epoch >= below:
-                raise FencedError(self.stream, epoch, newest.epoch, self.name)
-            stamp = make(newest)
-            try:
-                self._append(stamp, ())
-            except HeadMovedError as moved:
-                self._again(pauses, moved)
-                continue
-            return stamp
-
-    def commit(
-        self,
-        stamp: Stamp,
-        files: Sequence[DataFile],
-        *,
-        seen: Seen,
-        batch: Ranges,
-        position: Positions,
+    def land(
+        self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions
     ) -> Outcome:
-        """Commit a batch's files with its stamp, or find out why not.
-
-        Args:
-            stamp: The batch's stamp; its position is raised to what this target already has.
-            files: The data files that the tasks wrote for this target.
-            seen: The table as the tasks saw it.
-            batch: The batch's ranges.
-            position: Where the target stood when the tasks were planned.
+        """Commit a batch's files with its stamp, or find out why not; see `proposals.batch`.
 
         Returns:
             LANDED, also when an earlier attempt of the same batch had; RUN_AGAIN if the files no longer fit.
@@ -220,107 +169,123 @@ class Target:
         Raises:
             FencedError: A later epoch has been here.
         """
-        wanted = need(batch, position)
-        pauses = Pauses()
-        while True:
-            newest = self.read() if pauses.attempts else self.newest
-            if newest and newest.epoch > stamp.epoch:
-                raise FencedError(self.stream, stamp.epoch, newest.epoch, self.name)
-            again = need(batch, pointwise_max([newest.position if newest else {}, position]))
-            if again.nothing:
-                return Outcome.LANDED
-            if not wanted.same_part(again):
-                return Outcome.RUN_AGAIN
-            if not self._fits(seen, files):
-                return Outcome.RUN_AGAIN
-            carried = self.newest.totals if self.newest else Counts()
-            reached = pointwise_max([self.newest.position if self.newest else {}, stamp.position])
-            full = replace(
-                stamp,
-                position=_known_to(reached, stamp),
-                totals=carried + stamp.counts,
-                rows=_still_named(self.newest, stamp),
+        propose = proposals.batch(self.name, stamp, files, seen=seen, ranges=batch, position=position)
+        return self.swap(propose, epoch=stamp.epoch, known=True)
+
+    def restamp(self, stamp: Stamp) -> None:
+        """Commit an empty snapshot with an operator's decision on exactly the head that was read.
+
+        Raises:
+            FrazilError: Somebody committed meanwhile.
+        """
+        head = self.snapshot_id
+
+        def attempt() -> None:
+            if self._moved:
+                self._load()
+            if self.snapshot_id != head:
+                raise FrazilError(
+                    f"table {self.name} was committed to by somebody else at the same moment.",
+                    fix="run the command again",
+                )
+            self.commit(Append(), stamp)
+
+        compare_and_swap(self.name, attempt, self._given_up, self._pauses)
+
+    def swap(
+        self,
+        propose: Propose[T],
+        *,
+        epoch: int,
+        below: int | None = None,
+        known: bool = False,
+        check: Callable[[], None] = lambda: None,
+        given_up: Callable[[str], FrazilError] | None = None,
+    ) -> T:
+        """Commit what is proposed for the table as it is, whoever else commits to it.
+
+        Args:
+            propose: Called with what was read, and again when the head moved.
+            epoch: Of whoever commits.
+            below: The newest stamp's epoch has to be less; without it, no greater than `epoch`.
+            known: What was read last is tried first.
+            check: Called before each attempt; raises if this process must not commit any more.
+            given_up: Makes the error after too many refusals, of what the catalog said.
+
+        Returns:
+            The answer of the proposal that landed, or that has nothing to commit.
+
+        Raises:
+            FencedError: A driver of a later epoch was here.
+            CommitRefusedError: The catalog refused again and again, unless `given_up` says otherwise.
+        """
+
+        def attempt() -> T:
+            check()
+            newest = self.newest if known and not self._moved else self.read()
+            if newest and newest.epoch >= (epoch + 1 if below is None else below):
+                raise FencedError(self.stream, epoch, newest.epoch, self.name)
+            proposal = propose(newest, self.table.metadata)
+            if proposal.operation is not None:
+                self.commit(proposal.operation, proposal.stamp, proposal.summary)
+            return proposal.answer
+
+        return compare_and_swap(self.name, attempt, given_up or self._given_up, self._pauses)
+
+    def commit(self, operation: Operation, stamp: Stamp | None, summary: Mapping[str, str] = NO_SUMMARY) -> int:
+        """Commit an operation on exactly the table that was read, once.
+
+        Args:
+            operation: What becomes of the table's files.
+            stamp: Goes with it, in the snapshot's summary and as the stream's property.
+            summary: More entries of the summary.
+
+        Returns:
+            The new snapshot's id.
+
+        Raises:
+            HeadMovedError: Somebody committed meanwhile.
+        """
+        said, properties = dict(summary), dict[str, str]()
+        if stamp is not None:
+            # The next number on exactly this metadata: another commit in between, and this one is refused.
+            stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest)
+            said[SUMMARY_KEY] = properties[property_key(self.stream)] = stamp.to_json()
+        try:
+            snapshot_id = commit_once(
+                self.table,
+                operation,
+                summary=said,
+                properties=properties,
+                on_written=lambda: _inside(operation, stamp),
             )
-            try:
-                self._append(full, files)
-            except HeadMovedError as moved:
-                log.info("commit on %s refused, reading it again: %s", self.name, moved)
-                self._again(pauses, moved)
-                continue
-            return Outcome.LANDED
+        except HeadMovedError as moved:
+            log.info("commit on %s refused: %s", self.name, moved)
+            self._moved = True
+            self.refusals += 1
+            raise
+        self.newest = stamp or self.newest
+        return snapshot_id
 
-    def _append(self, stamp: Stamp, files: Sequence[DataFile]) -> None:
-        # The next number on exactly this metadata: another commit in between, and this one is refused.
-        stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest)
-        text = stamp.to_json()
-        append_once(
-            self.table,
-            files,
-            summary={SUMMARY_KEY: text},
-            properties={property_key(self.stream): text},
-            on_written=lambda: _inside(stamp),
-        )
-        self.newest = stamp
+    def _load(self) -> None:
+        try:
+            self.table = self._catalog.load_table(self.name)
+        except NoSuchTableError:
+            raise gone(self.stream, self.name) from None
+        if self.uuid != self._first_uuid:
+            raise recreated(self.stream, self.name, self._first_uuid, self.uuid)
+        self._moved = False
 
-    def _fits(self, seen: Seen, files: Sequence[DataFile]) -> bool:
-        metadata = self.table.metadata
-        if self.uuid != seen.uuid:
-            raise recreated(self.stream, self.name, seen.uuid, self.uuid)
-        if not files:
-            return True
-        if metadata.default_spec_id != seen.spec_id:
-            return False
-        if not in_manifests((file.partition for file in files), metadata.spec(), metadata.schema()):
-            # From a pending record of a version that did not refuse such values where the files are written.
-            return False
-        return metadata.current_schema_id == seen.schema_id or still_fits(seen.schema, metadata.schema())
-
-    def _again(self, pauses: Pauses, refusal: HeadMovedError) -> None:
-        self.refusals += 1
-        if pauses.attempts + 1 < MAX_REFUSALS and pauses.again(refusal):
-            return
-        raise CommitRefusedError(
-            f"stream {self.stream}: the catalog refused {pauses.attempts + 1} commits in a row on table {self.name}, "
-            f"the last with: {refusal}",
-            fix="if others write to the table, let them finish; then start the stream again",
-        )
+    def _given_up(self, said: str) -> FrazilError:
+        fix = "if others write to the table, let them finish; then start the stream again"
+        return CommitRefusedError(f"stream {self.stream}: {said}", fix=fix)
 
 
-def _inside(stamp: Stamp) -> None:
-    if stamp.kind == "claim":
+def _inside(operation: Operation, stamp: Stamp | None) -> None:
+    if isinstance(operation, ReplaceFiles):
+        step("inside_life_change")
+    elif stamp and stamp.kind == "claim":
         step("inside_claim")
-    elif stamp.kind == "batch":
+    elif stamp and stamp.kind == "batch":
         # Only the anchor's stamps name the stream's tables.
         step("inside_anchor_commit" if stamp.targets else "inside_dead_letters_commit")
-
-
-def gone(stream: str, table: str) -> TargetRecreatedError:
-    """The stop for a table that the stream wrote before and that is no more."""
-    return TargetRecreatedError(
-        f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
-        fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew",
-    )
-
-
-def recreated(stream: str, table: str, before: str, now: str) -> TargetRecreatedError:
-    """The stop for a table that is not the one the stream wrote before."""
-    return TargetRecreatedError(
-        f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}); "
-        "what the stream had landed in it is gone.",
-        fix=f"`frazil accept {stream} --recreated {table}` to begin it anew from the stream's `start`",
-    )
-
-
-def _still_named(newest: Stamp | None, stamp: Stamp) -> Mapping[str, int]:
-    """The rows of a batch per target, and of the batch before while that one may still be missing somewhere.
-
-    A target that is ahead of the batch has committed a later range, which others may lack: that is why the batch runs.
-    """
-    if newest and any(newest.position.get(partition, 0) > end for partition, end in stamp.position.items()):
-        return {**newest.rows, **stamp.rows}
-    return stamp.rows
-
-
-def _known_to(position: Positions, stamp: Stamp) -> Positions:
-    """Positions of the partitions that the stream still reads: retired topics leave the stamps."""
-    return {partition: offset for partition, offset in position.items() if partition in stamp.start}

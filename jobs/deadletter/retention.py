@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,18 +13,15 @@ from pyiceberg import conversions
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.errors import CommitRefusedError, HeadMovedError
-from jobs.commit.producer import overwrite_once
-from jobs.commit.refusals import Pauses
+from jobs.commit.compare_and_swap import Pauses, compare_and_swap
+from jobs.commit.errors import CommitRefusedError
+from jobs.commit.operations import ReplaceFiles
+from jobs.commit.producer import commit_once
 
-log = logging.getLogger(__name__)
-
+# Table property: all letters first seen before this instant may be gone. Never goes back.
 EXPIRED_BEFORE = "frazil.letters-expired-before"
 # In the summary of the snapshot that takes letters out by their age: before which time.
 EXPIRED_SUMMARY = "frazil.letters-expired"
-"""Table property: all letters first seen before this instant may be gone. Never goes back."""
-
-MAX_REFUSALS = 50
 # A function by type, whose signature no type checker sees.
 _from_bytes: Any = conversions.from_bytes
 _NEW = "new"
@@ -67,7 +63,14 @@ class Expired:
         return told
 
 
-def expire_letters(table: Table, keep: timedelta, *, now: datetime | None = None, dry_run: bool = False) -> Expired:
+def expire_letters(
+    table: Table,
+    keep: timedelta,
+    *,
+    now: datetime | None = None,
+    dry_run: bool = False,
+    pauses: Callable[[], Pauses] = Pauses,
+) -> Expired:
     """Delete the letters that were first seen before the day on which `keep` ago lies (UTC), whatever their state.
 
     Age alone decides: a limit that a state could lift would keep what a rule of privacy says must go. The letters
@@ -78,14 +81,15 @@ def expire_letters(table: Table, keep: timedelta, *, now: datetime | None = None
         keep: How old letters become, at least.
         now: For tests.
         dry_run: Only tell.
+        pauses: Between the attempts.
 
     Raises:
         CommitRefusedError: The table changed again and again meanwhile; nothing was deleted.
     """
     today = ((now or datetime.now(UTC)) - keep).astimezone(UTC)
     before = today.replace(hour=0, minute=0, second=0, microsecond=0)
-    pauses = Pauses()
-    for _ in range(MAX_REFUSALS):
+
+    def attempt() -> Expired:
         table.refresh()
         going, held_back = _old_files(table, before)
         found = Expired(
@@ -97,22 +101,19 @@ def expire_letters(table: Table, keep: timedelta, *, now: datetime | None = None
         )
         if dry_run or not going:
             return found
-        properties = {EXPIRED_BEFORE: max(before.isoformat(), table.properties.get(EXPIRED_BEFORE, ""))}
-        try:
-            snapshot = overwrite_once(
-                table, going, (), summary={EXPIRED_SUMMARY: properties[EXPIRED_BEFORE]}, properties=properties
-            )
-        except HeadMovedError as moved:
-            # The stream, or a replay, has committed since; look again at what is there now.
-            if not pauses.again(moved):
-                break
-            continue
-        return Expired(before, found.letters, found.by_state, found.files, held_back, snapshot)
-    raise CommitRefusedError(
-        f"table {'.'.join(table.name())}: it changed {pauses.attempts} times while old letters were to be deleted. "
-        "Nothing was deleted.",
-        fix="try again when the stream and its replays commit less often",
-    )
+        said = max(before.isoformat(), table.properties.get(EXPIRED_BEFORE, ""))
+        snapshot = commit_once(
+            table, ReplaceFiles(going), summary={EXPIRED_SUMMARY: said}, properties={EXPIRED_BEFORE: said}
+        )
+        return replace(found, snapshot_id=snapshot)
+
+    def given_up(said: str) -> CommitRefusedError:
+        return CommitRefusedError(
+            f"old letters could not be deleted: {said}. Nothing was deleted.",
+            fix="try again when the stream and its replays commit less often",
+        )
+
+    return compare_and_swap(".".join(table.name()), attempt, given_up, pauses)
 
 
 def _old_files(table: Table, before: datetime) -> tuple[list[DataFile], int]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, IntegerType, ListType, LongType, NestedField, StructType
 
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
+from jobs.commit.errors import HeadMovedError
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA, LETTER_LIFE
 from jobs.errors import FrazilError
 
-_ATTEMPTS = 20
 _LIFE = frozenset(field.name for field in LETTER_LIFE)
 
 
@@ -26,8 +24,8 @@ def ensure_life_columns(catalog: Catalog, name: str) -> Table:
     Raises:
         AlteredTableError: It lacks a column that letters are written to, or has one that cannot hold them.
     """
-    problem: Exception | None = None
-    for _ in range(_ATTEMPTS):
+
+    def attempt() -> Table:
         table = catalog.load_table(name)
         check_letters_table(table)
         has = set(table.schema().column_names)
@@ -35,7 +33,7 @@ def ensure_life_columns(catalog: Catalog, name: str) -> Table:
         if not missing:
             return table
         # A refusal means that somebody changed the table, perhaps by adding the same columns.
-        with contextlib.suppress(CommitFailedException):
+        with conflicts_told():
             try:
                 with table.update_schema() as update:
                     for field in missing:
@@ -44,12 +42,16 @@ def ensure_life_columns(catalog: Catalog, name: str) -> Table:
                 # A retry of PyIceberg's own meets the columns that another has added.
                 if "exists" not in str(again):
                     raise
-                problem = again
-    raise FrazilError(
-        f"table {name}: the columns of a letter's life could not be added, others changed the table each time"
-        + (f" ({problem})." if problem else "."),
-        fix="let the other writer finish, then run this again",
-    )
+                raise HeadMovedError(str(again)) from again
+        return table
+
+    def given_up(said: str) -> FrazilError:
+        return FrazilError(
+            f"the columns of a letter's life could not be added: {said}.",
+            fix="let the other writer finish, then run this again",
+        )
+
+    return compare_and_swap(name, attempt, given_up)
 
 
 def check_letters_table(table: Table) -> None:

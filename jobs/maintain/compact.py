@@ -7,8 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 
-from pyiceberg.exceptions import CommitFailedException
-
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
 from jobs.errors import FrazilError
 from jobs.maintain.batching import Share, commits_of, group_bytes, shared
 from jobs.maintain.java import said
@@ -216,19 +215,15 @@ def metadata(work: Work, step: Step) -> StepResult:
     """
     began = time.monotonic()
     properties = {key: str(value) for key, value in step.detail.items()}
-    for attempt in range(1, _ATTEMPTS + 1):
-        table = work.load()
-        try:
-            with table.transaction() as transaction:
-                transaction.set_properties(properties)
-        except CommitFailedException as refused:
-            if attempt == _ATTEMPTS:
-                raise FrazilError(
-                    f"table {work.name}: its properties could not be set, {_ATTEMPTS} times others committed first: "
-                    f"{refused}",
-                    fix=f"frazil maintain {work.name}, once fewer others write to it",
-                ) from None
-            continue
-        break
+
+    def attempt() -> None:
+        with conflicts_told(), work.load().transaction() as change:
+            change.set_properties(properties)
+
+    def given_up(said: str) -> FrazilError:
+        fix = f"frazil maintain {work.name}, once fewer others write to it"
+        return FrazilError(f"the table's properties could not be set: {said}", fix=fix)
+
+    compare_and_swap(work.name, attempt, given_up)
     before = step.files_before
     return StepResult(step, before, before, seconds=time.monotonic() - began, detail=dict(step.detail))

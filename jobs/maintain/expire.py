@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from jobs import steps
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
 from jobs.commit.lineage import LINE_PROPERTY, moved_up
 from jobs.errors import FrazilError
 from jobs.maintain.holding import fill_ledger, holds
@@ -19,7 +19,6 @@ from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work, refuse_without_gc
 
 _DELETED = "deleted_"
-_TRIES = 5
 
 
 def room(work: Work, table: Table, now: datetime) -> Cut | str:
@@ -88,21 +87,17 @@ def expire(work: Work, step: Step) -> StepResult:
 
 def _keep_the_line(work: Work) -> None:
     """Note that the head of main stands on the last stamped commit, while the snapshots that show it are there."""
-    for _ in range(_TRIES):
+
+    def attempt() -> None:
         table = work.load()
-        line = moved_up(table.metadata)
-        if line is None:
-            return
-        try:
-            with table.transaction() as change:
+        if line := moved_up(table.metadata):
+            with conflicts_told(), table.transaction() as change:
                 change.set_properties({LINE_PROPERTY: line.text()})
-            return
-        except CommitFailedException:
-            continue
-    raise FrazilError(
-        f"table {work.name}: others committed at each of {_TRIES} tries to set a property, so no snapshot expires.",
-        fix=f"frazil maintain {work.name}",
-    )
+
+    def given_up(said: str) -> FrazilError:
+        return FrazilError(f"{said}; so no snapshot expires.", fix=f"frazil maintain {work.name}")
+
+    compare_and_swap(work.name, attempt, given_up)
 
 
 def _too_many(staying: int, most: int, kept_by: tuple[Hold, ...]) -> str:

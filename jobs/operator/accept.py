@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.decide import of_known_topics
-from jobs.commit.errors import HeadMovedError, NothingToAcceptError
+from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.history import History
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Decision
@@ -86,12 +86,7 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
         histories = {name: target.past() for name, target in targets.items()}
         new = _decision(spec, settings, answer, targets, histories)
         for name, stamp in new.items():
-            try:
-                targets[name].restamp(accept.signed(stamp, epoch, note))
-            except HeadMovedError:
-                raise FrazilError(
-                    f"table {name} was committed to by somebody else at the same moment.", fix="run the command again"
-                ) from None
+            targets[name].restamp(accept.signed(stamp, epoch, note))
         if answer.recreated_table:
             lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
+from jobs.commit import proposals
 from jobs.commit.decide import of_known_topics
-from jobs.commit.errors import FencedError, HeadMovedError
 from jobs.commit.history import stamps_along_main
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.reset import (
@@ -34,8 +34,6 @@ from jobs.state.paths import stream_folder
 from jobs.steps import step
 from jobs.stream.session import OpenStream
 from jobs.stream.takeover import former_stamps, recover
-
-_REFUSALS = 20
 
 
 def plan_reset(
@@ -189,21 +187,13 @@ def _as_claimed(targets: Mapping[str, Target], anchor: str) -> dict[str, Stamp |
 
 def _restamp(stream: OpenStream, target: Target, stamp: Stamp) -> None:
     """Commit a stamp on whatever head there is: others may append or compact meanwhile, but no other driver."""
-    refusal: HeadMovedError | None = None
-    for _ in range(_REFUSALS):
-        stream.lease.verify()
-        newest = target.newest
-        if newest and newest.epoch != stream.epoch:
-            raise FencedError(stream.spec.stream, stream.epoch, newest.epoch, target.name)
-        try:
-            target.restamp(stamp)
-            step("after_reset_stamp")
-            return
-        except HeadMovedError as moved:
-            refusal = moved
-            target.read()
-    raise ResetRefusedError(
-        f"stream {stream.spec.stream}: the catalog refused {_REFUSALS} commits in a row on table {target.name}, the "
-        f"last with: {refusal}. The offsets are as they were.",
-        fix="if others write to the table, let them finish; then run this again",
-    )
+
+    def given_up(said: str) -> ResetRefusedError:
+        return ResetRefusedError(
+            f"stream {stream.spec.stream}: {said}. The offsets are as they were.",
+            fix="if others write to the table, let them finish; then run this again",
+        )
+
+    propose = proposals.restamp(stamp)
+    target.swap(propose, epoch=stream.epoch, known=True, check=stream.lease.verify, given_up=given_up)
+    step("after_reset_stamp")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.reset import ResetRefusedError, complete_positions
-from jobs.commit.target import Target, gone, recreated
+from jobs.commit.table_identity import gone, refuse_recreated
+from jobs.commit.target import Target
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease
@@ -90,7 +91,5 @@ def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str
         target.read()
     anchored = targets[spec.table.name].newest
     identities = {**remembered, **(anchored.targets if anchored else {})}
-    for name, target in targets.items():
-        if identities.get(name, target.uuid) != target.uuid:
-            raise recreated(spec.stream, name, identities[name], target.uuid)
+    refuse_recreated(spec.stream, identities, {name: target.uuid for name, target in targets.items()})
     return targets

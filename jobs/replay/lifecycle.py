@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,22 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError
+from jobs.commit.errors import CommitRefusedError, FencedError
 from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max
-from jobs.commit.producer import overwrite_once
-from jobs.commit.refusals import Pauses
-from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.commit.operations import ReplaceFiles
+from jobs.commit.proposals import Proposal
+from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.letters import KEYS, UnreadableLettersError, files_with, keys_of, read_whole
 from jobs.deadletter.selection import within
 from jobs.deadletter.table import LIFE_ARROW
-from jobs.steps import step
 from jobs.write.target_writer import TargetWriter
 
-log = logging.getLogger(__name__)
-
-MAX_REFUSALS = 50
 # Whose life changes, and to what.
 CHANGE_ARROW = pa.schema(
     [
@@ -46,16 +42,19 @@ CHANGE_ARROW = pa.schema(
 class _Rewritten:
     """Files to take the place of others; nothing refers to the new ones yet."""
 
-    letters: int = 0
-    tasks: Sequence[FileScanTask] = ()
-    files: Sequence[DataFile] = ()
-    writer: TargetWriter | None = None
-    schema_id: int = 0
-    spec_id: int = 0
+    letters: int
+    tasks: Sequence[FileScanTask]
+    files: Sequence[DataFile]
+    writer: TargetWriter
+    schema_id: int
+    spec_id: int
 
-    def still_fits(self, target: Target, tasks: Sequence[FileScanTask]) -> bool:
+    def abort(self) -> None:
+        """Delete the new ones."""
+        self.writer.abort()
+
+    def still_fits(self, metadata: TableMetadata, tasks: Sequence[FileScanTask]) -> bool:
         """Whether the files that are replaced are still there as they were read: somebody only added others."""
-        metadata = target.table.metadata
         now = {task.file.file_path: _deletes(task) for task in tasks}
         return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id) and all(
             now.get(task.file.file_path) == _deletes(task) for task in self.tasks
@@ -86,56 +85,36 @@ def change_life(
             is changed.
     """
     made: _Rewritten | None = None
-    refusal: HeadMovedError | None = None
-    pauses = Pauses()
-    for _ in range(MAX_REFUSALS):
-        newest = target.read()
-        if newest and newest.epoch > epoch:
-            if made and made.writer:
-                made.writer.abort()
-            raise FencedError(target.stream, epoch, newest.epoch, target.name)
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[int]:
+        nonlocal made
         tasks = files_with(target.table, within(_ranges(changes))) if changes.num_rows else []
-        if made is None or not made.still_fits(target, tasks):
-            if made and made.writer:
-                made.writer.abort()
+        if made is None or not made.still_fits(metadata, tasks):
+            if made is not None:
+                made.abort()
             made = _rewritten(target, changes, tasks, undo)
         if not made.letters and stamp is None:
-            return 0
-        try:
-            _commit(target, made, stamp)
-        except HeadMovedError as moved:
-            refusal = moved
-            log.info("the life of letters in %s is written again: %s", target.name, moved)
-            if not pauses.again(moved):
-                break
-            continue
-        return made.letters
-    raise CommitRefusedError(
-        f"table {target.name}: the catalog refused {pauses.attempts} changes to letters in a row, the last with: "
-        f"{refusal}",
-        fix="if others write to the table, let them finish; then run this again",
-    )
+            return Proposal(0)
+        replaced = ReplaceFiles([task.file for task in made.tasks], made.files)
+        return Proposal(made.letters, replaced, _standing(newest, stamp), {"frazil.letters-changed": str(made.letters)})
+
+    def given_up(said: str) -> CommitRefusedError:
+        fix = "if others write to the table, let them finish; then run this again"
+        return CommitRefusedError(f"the letters of {target.name} could not be changed: {said}", fix=fix)
+
+    try:
+        return target.swap(propose, epoch=epoch, given_up=given_up)
+    except FencedError:
+        if made is not None:
+            made.abort()
+        raise
 
 
-def _commit(target: Target, made: _Rewritten, stamp: Stamp | None) -> None:
-    summary: dict[str, str] = {"frazil.letters-changed": str(made.letters)}
-    properties: dict[str, str] = {}
-    if stamp is not None:
-        before = target.newest.position if target.newest else {}
-        sequence = target.table.metadata.next_sequence_number()
-        stamp = replace(stamp, position=pointwise_max([before, stamp.position])).committed_at(sequence, target.newest)
-        properties = {property_key(target.stream): stamp.to_json()}
-        summary[SUMMARY_KEY] = stamp.to_json()
-    overwrite_once(
-        target.table,
-        [task.file for task in made.tasks],
-        made.files,
-        summary=summary,
-        properties=properties,
-        on_written=lambda: step("inside_life_change"),
-    )
-    if stamp is not None:
-        target.newest = stamp
+def _standing(newest: Stamp | None, stamp: Stamp | None) -> Stamp | None:
+    """The stamp, which never takes back what the letters know already."""
+    if stamp is None or newest is None:
+        return stamp
+    return replace(stamp, position=pointwise_max([newest.position, stamp.position]))
 
 
 def _rewritten(target: Target, changes: pa.Table, tasks: Sequence[FileScanTask], undo: bool) -> _Rewritten:

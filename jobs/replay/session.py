@@ -16,9 +16,10 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.pending import Pending, PendingTarget
+from jobs.commit.proposals import Outcome, Seen
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Outcome, Seen, Target
+from jobs.commit.target import Target
 from jobs.errors import StreamStopped
 from jobs.replay.changes import with_snapshot
 from jobs.replay.landed import has_coordinates
@@ -106,7 +107,7 @@ class ReplaySession:
         write_durably(note, Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()}))
         step("replay_before_commit")
         self.lease.verify()
-        outcome = self.sink.commit(stamp, files, seen=seen, batch=batch, position=planned.position)
+        outcome = self.sink.land(stamp, files, seen=seen, batch=batch, position=planned.position)
         if outcome is Outcome.RUN_AGAIN:
             self._give_up(note, beside, planned)
             return False

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.errors import HeadMovedError
 from jobs.commit.offsets import pointwise_max
 from jobs.commit.target import Target
 from jobs.deadletter.letters import UnreadableLettersError, letters_of
@@ -122,13 +121,7 @@ def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]
             if not past.rolled_back or past.newest is None:
                 continue
             at = {BATCHES: stands.get(BATCHES, 0)}
-            try:
-                target.restamp(replace(past.newest.claimed(epoch), start=at, position=at))
-            except HeadMovedError:
-                raise FrazilError(
-                    f"table {target.name} was committed to by somebody else at the same moment.",
-                    fix="run the command again",
-                ) from None
+            target.restamp(replace(past.newest.claimed(epoch), start=at, position=at))
     finally:
         lease.release()
 

@@ -14,10 +14,10 @@ from jobs.commit.decide import Need, Ranges, need
 from jobs.commit.errors import GapError, ToleranceError
 from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max, spark_offsets
 from jobs.commit.pending import Pending, PendingTarget
+from jobs.commit.proposals import Outcome, Seen
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import check_identity
-from jobs.commit.target import Outcome, Seen
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.state.files import put_in_place, remove_durably, staged_durably
@@ -255,7 +255,7 @@ class BatchRunner:
             if lost := stream.lease.lost:
                 raise lost
             with self.waiting.on(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
-                outcome = target.commit(
+                outcome = target.land(
                     planned.stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position
                 )
             if outcome is Outcome.RUN_AGAIN:

@@ -15,7 +15,8 @@ from jobs.commit.history import history
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.retired import returned
 from jobs.commit.start import LogState, refuse_untellable, starting_point
-from jobs.commit.target import Target, gone, recreated
+from jobs.commit.table_identity import gone, refuse_recreated
+from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.deadletter.table_upkeep import ensure_life_columns
 from jobs.errors import FrazilError
@@ -218,9 +219,7 @@ def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered:
             raise FrazilError(f"stream {spec.stream}: {problem.message}.", fix=problem.fix)
     anchor = targets[spec.table.name].newest
     identities = remembered | (dict(anchor.targets) if anchor else {})
-    for name, target in targets.items():
-        if name in identities and identities[name] != target.uuid:
-            raise recreated(spec.stream, name, identities[name], target.uuid)
+    refuse_recreated(spec.stream, identities, {name: target.uuid for name, target in targets.items()})
     others = [name for name, target in targets.items() if target.newest and target.newest.start]
     if anchor is None and others:
         raise TargetRecreatedError(

@@ -11,9 +11,10 @@ from pyiceberg.catalog import Catalog
 from jobs.commit.history import history
 from jobs.commit.offsets import Positions
 from jobs.commit.pending import Pending
+from jobs.commit.proposals import Outcome
 from jobs.commit.recovery import lacking
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Outcome, Target
+from jobs.commit.target import Target
 from jobs.commit.topic_ids import another_topic
 from jobs.kafka.metadata import KafkaLog
 from jobs.state.files import remove_durably
@@ -180,7 +181,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
             return False
         stream.lease.verify()
         stamp = planned.stamp.under(stream.epoch)
-        outcome = target.commit(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
+        outcome = target.land(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
         if outcome is Outcome.RUN_AGAIN:
             log.warning(_NO_LONGER_FIT, stream_id, name)
             return False

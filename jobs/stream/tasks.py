@@ -13,7 +13,8 @@ from pyiceberg.manifest import DataFile
 
 from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import Piece
-from jobs.commit.target import Seen, Target
+from jobs.commit.proposals import Seen
+from jobs.commit.target import Target
 from jobs.kafka.client import reader_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_slice

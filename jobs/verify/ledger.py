@@ -7,8 +7,6 @@ come, on exactly the head of the ledger that it decided on, so several at once n
 from __future__ import annotations
 
 import logging
-import random
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +16,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
+from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.history import stamps_along_main
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify import ledger_table
@@ -37,8 +37,6 @@ from jobs.verify.ledger_row import LedgerRow
 from jobs.write.target_writer import TargetWriter
 
 log = logging.getLogger(__name__)
-
-MAX_REFUSALS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +71,29 @@ def fill(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> F
         CommitRefusedError: Others committed to the ledger each time; nothing of this is written.
         CommitUnknownError: The catalog did not say whether the commit landed; the next filling finds out.
     """
-    refusal: HeadMovedError | None = None
-    for attempt in range(MAX_REFUSALS):
+
+    def attempt() -> Filled:
         ledger = ledger_table.existing(catalog, settings)
         news = news_of(catalog, ledger, specs)
         if not news.properties:
             return Filled(0)
         if ledger is None:
             # Somebody else may make and fill it at the same moment, so it is decided again on what is there then.
-            ledger_table.ensured(catalog, settings)
-            continue
+            ledger = ledger_table.ensured(catalog, settings)
+            news = news_of(catalog, ledger, specs)
+            if not news.properties:
+                return Filled(0)
         files = _written(ledger, news.blocks)
         try:
-            snapshot_id = append_once(ledger, files, summary={}, properties=news.properties)
+            snapshot_id = commit_once(ledger, Append(files), summary={}, properties=news.properties)
         except HeadMovedError as moved:
-            refusal = moved
             if moved.final:
                 # Otherwise a copy of the commit may be under way, which a slow catalog still carries out.
                 _drop(ledger, files)
-            _wait(attempt)
-            continue
+            raise
         return Filled(news.rows, news.unknown, snapshot_id)
-    raise _crowded(settings, refusal)
+
+    return compare_and_swap(settings.ledger.table, attempt, _crowded)
 
 
 def read(
@@ -149,22 +148,16 @@ def mark_audited(catalog: Catalog, settings: Settings, stream: str, marks: Mappi
     Raises:
         CommitRefusedError: Others committed to the ledger each time; the marks are as they were.
     """
-    refusal: HeadMovedError | None = None
-    for attempt in range(MAX_REFUSALS):
+
+    def attempt() -> None:
         ledger = ledger_table.ensured(catalog, settings)
         there = marks_of(ledger.metadata.properties, stream)
         newer = {key: mark for key, mark in marks.items() if key not in there or there[key].sequence <= mark.sequence}
-        if all(there.get(key) == mark for key, mark in newer.items()):
-            return
-        properties = {AUDITED_PREFIX + stream: marks_text({**there, **newer})}
-        try:
-            append_once(ledger, (), summary={}, properties=properties)
-        except HeadMovedError as moved:
-            refusal = moved
-            _wait(attempt)
-            continue
-        return
-    raise _crowded(settings, refusal)
+        if any(there.get(key) != mark for key, mark in newer.items()):
+            properties = {AUDITED_PREFIX + stream: marks_text({**there, **newer})}
+            commit_once(ledger, Append(), summary={}, properties=properties)
+
+    compare_and_swap(settings.ledger.table, attempt, _crowded)
 
 
 def _written(ledger: Table, blocks: Sequence[pa.RecordBatch]) -> list[DataFile]:
@@ -186,14 +179,5 @@ def _drop(ledger: Table, files: Sequence[DataFile]) -> None:
             log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
 
 
-def _wait(attempt: int) -> None:
-    """So that several that fill the ledger at once do not meet again and again."""
-    time.sleep(random.uniform(0, min(1.0, 0.01 * 2**attempt)))
-
-
-def _crowded(settings: Settings, refusal: HeadMovedError | None) -> CommitRefusedError:
-    return CommitRefusedError(
-        f"the catalog refused {MAX_REFUSALS} commits in a row on the ledger, table {settings.ledger.table}, the last "
-        f"with: {refusal}",
-        fix="nothing is lost: do it again once fewer others write to it",
-    )
+def _crowded(said: str) -> CommitRefusedError:
+    return CommitRefusedError(f"the ledger: {said}", fix="nothing is lost: do it again once fewer others write to it")

@@ -21,9 +21,10 @@ from pyiceberg.table import Table
 from jobs.catalog import connect_catalog
 from jobs.commit.decide import Ranges
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.proposals import Outcome
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Outcome, Target
+from jobs.commit.target import Target
 from jobs.maintain.results import TableResult
 from jobs.maintain.run import maintain_table
 from jobs.spec.maintenance import MaintainedTable
@@ -127,7 +128,7 @@ class Lake:
                 counts=counts,
             )
             batch: Ranges = {P0: OffsetRange(start, start + count)}
-            if target.commit(stamp, files, seen=seen, batch=batch, position={P0: start}) is Outcome.LANDED:
+            if target.land(stamp, files, seen=seen, batch=batch, position={P0: start}) is Outcome.LANDED:
                 break
         self.rows += count
 

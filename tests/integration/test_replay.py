@@ -13,7 +13,8 @@ import pytest
 
 from jobs.commit.errors import RolledBackError
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.selection import Selection
@@ -52,7 +53,7 @@ def test_a_queue_of_connect_is_emptied_once(queue: Queue) -> None:
     table = pipeline.table()
     writer = TargetWriter(table.metadata, table.io, file_prefix="main")
     writer.write(stands)
-    append_once(table, writer.close(), summary={}, properties={})
+    commit_once(table, Append(writer.close()), summary={}, properties={})
     queue.put(GOOD, 1)
     queue.put(GOOD, 1, partition=1)
     queue.put(GOOD, 5)

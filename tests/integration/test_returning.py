@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import dead_letter_rows
 from jobs.errors import FrazilError
@@ -61,7 +62,7 @@ class Returning:
         table = self.pipeline.dead_table()
         writer = TargetWriter(table.metadata, table.io, file_prefix="test")
         writer.write(rows)
-        append_once(table, writer.close(), summary={}, properties={})
+        commit_once(table, Append(writer.close()), summary={}, properties={})
 
     def give_back(self, topic: str | None = None, **options: Any) -> ReturnResult:
         pipeline = self.pipeline

@@ -16,7 +16,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Table
 
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.schema.declared import parse_schema
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.partitioning import parse_partition_expr
@@ -76,7 +77,7 @@ def made_of(catalog: SqlCatalog, name: str, kind: str, partition_by: list[str], 
     for number, value in enumerate(values):
         writer = TargetWriter(table.metadata, table.io, file_prefix="x")
         writer.write(pa.RecordBatch.from_pylist([{"n": number, "c": value}], schema=_small(kinds)))
-        append_once(table, writer.close(), summary={}, properties={})
+        commit_once(table, Append(writer.close()), summary={}, properties={})
     return table
 
 

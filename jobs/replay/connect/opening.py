@@ -9,7 +9,7 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.commit import accept
-from jobs.commit.errors import HalfCommittedError, HeadMovedError, OffsetsLostError, RolledBackError
+from jobs.commit.errors import HalfCommittedError, OffsetsLostError, RolledBackError
 from jobs.commit.offsets import describe
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.start import LogState
@@ -128,11 +128,6 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
             decided = past.newest.decided(Decision("rollback_reland", removed=past.removed))
             stamp = replace(decided, start=back, position=back, rows={})
             targets[name].restamp(accept.signed(stamp, epoch, note))
-    except HeadMovedError:
-        raise FrazilError(
-            f"a table of stream {spec.stream} was committed to by somebody else at the same moment.",
-            fix="run the command again",
-        ) from None
     finally:
         lease.release()
 

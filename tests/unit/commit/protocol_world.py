@@ -29,6 +29,7 @@ from jobs.commit.errors import HeadMovedError
 from jobs.commit.history import stamps_along_main
 from jobs.commit.log_marks import Marks
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.operations import Append, Operation
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
@@ -177,19 +178,20 @@ class World:
             ),
         )
 
-    def append_once(
+    def commit_once(
         self,
         table: Any,
-        files: Iterable[DataFile],
+        operation: Operation,
         *,
         summary: Mapping[str, str],
         properties: Mapping[str, str],
         on_written: Callable[[], None],
     ) -> int:
-        """As `jobs.commit.producer.append_once` promises: on exactly the head and schema in memory, or not at all."""
+        """As `jobs.commit.producer.commit_once` promises: on exactly the head and schema in memory, or not at all."""
         pause("before an append")
         now, seen = self.tables[table.name()], table.metadata
-        paths = [file.file_path for file in files]
+        assert isinstance(operation, Append)
+        paths = [file.file_path for file in operation.files]
 
         def carry_out() -> None:
             if now.metadata().refs != seen.refs or now.alterations != seen.alterations:

@@ -22,10 +22,11 @@ from jobs.commit.errors import RolledBackError
 from jobs.commit.history import History, history, history_of
 from jobs.commit.lineage import LINE_PROPERTY, line_of, moved_up
 from jobs.commit.offsets import OffsetRange
+from jobs.commit.proposals import Outcome
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.stamps import Stamp, property_key
-from jobs.commit.target import Outcome, Target
+from jobs.commit.target import Target
 from tests.unit.commit.conftest import NAME, data_file
 from tests.unit.commit.test_history import expire, foreign, head, position, roll_back
 from tests.unit.commit.test_target import P0, batch_stamp, first, land
@@ -263,7 +264,7 @@ def land_other(busy: Target, start: int) -> None:
     stamp = replace(batch_stamp(1, start, start + 1), stream="other")
     batch = {P0: OffsetRange(start, start + 1)}
     files = [data_file(busy.table, 1)]
-    assert busy.commit(stamp, files, seen=busy.seen(), batch=batch, position={P0: start}) is Outcome.LANDED
+    assert busy.land(stamp, files, seen=busy.seen(), batch=batch, position={P0: start}) is Outcome.LANDED
 
 
 def test_another_stream_that_commits_vouches_for_one_that_rests(catalog: SqlCatalog, target: Target) -> None:

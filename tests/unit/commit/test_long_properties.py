@@ -16,10 +16,11 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from jobs.commit.history import greatest_epoch, history
 from jobs.commit.long_properties import HIVE_LIMIT, PART_PREFIX, in_parts, limit_of, whole
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.proposals import Outcome
 from jobs.commit.retired import Retired
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp, property_key
-from jobs.commit.target import Outcome, Target
+from jobs.commit.target import Target
 from jobs.maintain.keeping import refuse_unless_stamps_are_kept, streams_of
 from jobs.verify.ledger_marks import FILLED_PREFIX, known_of, known_text
 from jobs.verify.ledger_reading import Known
@@ -87,7 +88,7 @@ def land(target: Target, count: int, start: int, end: int) -> None:
     stamp = Stamp("s", "batch", 0, 1, "c", first, last, rows={NAME: 3}, counts=Counts(3, 3))
     batch = {partition: OffsetRange(at, last[partition]) for partition, at in first.items()}
     files = [data_file(target.table)]
-    assert target.commit(stamp, files, seen=target.seen(), batch=batch, position=first) is Outcome.LANDED
+    assert target.land(stamp, files, seen=target.seen(), batch=batch, position=first) is Outcome.LANDED
 
 
 @pytest.mark.parametrize("count", [10, 200, 600])

@@ -49,7 +49,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.maintain.live_files import live_files
 from jobs.maintain.measure import partitions_of
 from jobs.write.column_statistics import ColumnStatistics
@@ -142,7 +143,7 @@ def manifests_of(table: Table) -> int:
 
 
 def append(table: Table, *files: DataFile) -> None:
-    append_once(table, files, summary={}, properties={})
+    commit_once(table, Append(files), summary={}, properties={})
 
 
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[str(kind) for kind, _ in VALUES])

@@ -12,7 +12,8 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.transforms import IdentityTransform
 
 from jobs.commit.errors import HeadMovedError
-from jobs.commit.producer import append_once, overwrite_once
+from jobs.commit.operations import Append, ReplaceFiles
+from jobs.commit.producer import commit_once
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, files_of, rows_of
 
 
@@ -24,7 +25,7 @@ def table(catalog: SqlCatalog) -> Table:
 def append(table: Table, rows: int) -> DataFile:
     """Returns the file as a scan names it."""
     made = data_file(table, rows)
-    append_once(table, [made], summary={}, properties={})
+    commit_once(table, Append([made]), summary={}, properties={})
     return next(task.file for task in table.scan().plan_files() if task.file.file_path == made.file_path)
 
 
@@ -39,7 +40,7 @@ def test_what_is_relied_on_of_pyiceberg() -> None:
 def test_files_take_the_place_of_others_in_one_commit(catalog: SqlCatalog, table: Table) -> None:
     old, kept = append(table, 3), append(table, 5)
     new = data_file(table, 4)
-    snapshot_id = overwrite_once(table, [old], [new], summary={"frazil.stamp": "s"}, properties={"p": "1"})
+    snapshot_id = commit_once(table, ReplaceFiles([old], [new]), summary={"frazil.stamp": "s"}, properties={"p": "1"})
     fresh = catalog.load_table(NAME)
     head = fresh.current_snapshot()
     assert head is not None and head.summary is not None
@@ -54,7 +55,7 @@ def test_a_partitioned_table(catalog: SqlCatalog) -> None:
         update.add_field("day", IdentityTransform(), "day")
     old, kept = append(table, 3), append(table, 5)
     new = data_file(table, 1)
-    overwrite_once(table, [old], [new], summary={}, properties={})
+    commit_once(table, ReplaceFiles([old], [new]), summary={}, properties={})
     fresh = catalog.load_table("orders.by_day")
     assert {task.file.file_path for task in fresh.scan().plan_files()} == {kept.file_path, new.file_path}
 
@@ -66,14 +67,14 @@ def test_a_head_that_moved_is_refused_and_leaves_nothing(catalog: SqlCatalog, ta
     new = data_file(table, 4)
     before = files_of(other, "*.avro")
     with pytest.raises(HeadMovedError):
-        overwrite_once(table, [old], [new], summary={}, properties={})
+        commit_once(table, ReplaceFiles([old], [new]), summary={}, properties={})
     assert files_of(other, "*.avro") == before
     assert rows_of(catalog.load_table(NAME)) == 4
 
 
 def test_a_file_that_is_no_longer_there_changes_nothing(catalog: SqlCatalog, table: Table) -> None:
     old = append(table, 3)
-    overwrite_once(table, [old], [data_file(table, 2)], summary={}, properties={})
+    commit_once(table, ReplaceFiles([old], [data_file(table, 2)]), summary={}, properties={})
     with pytest.raises(Exception, match="Missing required files to delete"):
-        overwrite_once(table, [old], [data_file(table, 9)], summary={}, properties={})
+        commit_once(table, ReplaceFiles([old], [data_file(table, 9)]), summary={}, properties={})
     assert rows_of(catalog.load_table(NAME)) == 2

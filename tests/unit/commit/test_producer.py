@@ -1,4 +1,4 @@
-"""The compare-and-swap append on a real catalog, and what is relied on of PyIceberg's private commit path."""
+"""A commit of appended files on a real catalog, and what is relied on of PyIceberg's private commit path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pyiceberg.types import StringType
 
 from jobs.commit import producer
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
-from jobs.commit.producer import append_once, overwrite_once
+from jobs.commit.operations import Append, ReplaceFiles
+from jobs.commit.producer import commit_once
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, files_of, rows_of
 
 SUMMARY, PROPERTIES = {"frazil.stamp": "stamp"}, {"frazil.stamp.s": "stamp"}
@@ -31,7 +32,7 @@ def table(catalog: SqlCatalog) -> Table:
 
 
 def append(table: Table, *rows: int) -> int:
-    return append_once(table, [data_file(table, n) for n in rows], summary=SUMMARY, properties=PROPERTIES)
+    return commit_once(table, Append([data_file(table, n) for n in rows]), summary=SUMMARY, properties=PROPERTIES)
 
 
 def test_what_is_relied_on_of_pyiceberg() -> None:
@@ -75,7 +76,7 @@ def test_a_commit_copies_the_newest_snapshot_alone_and_loses_none(catalog: SqlCa
     copied = producer._with_head_alone(table).metadata
     assert [snapshot.snapshot_id for snapshot in copied.snapshots] == before[-1:]
     last = append(table, 9)
-    overwrite_once(table, [], [data_file(table, 10)], summary=SUMMARY, properties=PROPERTIES)
+    commit_once(table, ReplaceFiles([], [data_file(table, 10)]), summary=SUMMARY, properties=PROPERTIES)
     fresh = catalog.load_table(NAME).metadata
     assert [snapshot.snapshot_id for snapshot in fresh.snapshots][:-1] == [*before, last]
     assert fresh.refs["month-end"].snapshot_id == first
@@ -111,7 +112,7 @@ def test_whoever_changed_the_table_first_refuses_us_and_nothing_is_left(
     change(catalog.load_table(NAME))
     before = files_of(table, "*.avro")
     with pytest.raises(HeadMovedError):
-        append_once(table, [file], summary=SUMMARY, properties=PROPERTIES)
+        commit_once(table, Append([file]), summary=SUMMARY, properties=PROPERTIES)
     assert files_of(table, "*.avro") == before, "manifests and lists of the refused commit are removed"
     fresh = catalog.load_table(NAME)
     assert table.metadata == fresh.metadata, "the next attempt starts from what is there"
@@ -195,7 +196,7 @@ def test_the_catalog_is_asked_again_until_it_answers(
 ) -> None:
     file = data_file(table)
     answering(monkeypatch, table, ConnectionError("reset"), lands=True, loses_load=3)
-    append_once(table, [file], summary=SUMMARY, properties=PROPERTIES)
+    commit_once(table, Append([file]), summary=SUMMARY, properties=PROPERTIES)
     monkeypatch.undo()
     assert rows_of(catalog.load_table(NAME)) == 3
 

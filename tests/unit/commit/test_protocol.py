@@ -41,7 +41,7 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
+    monkeypatch.setattr(target_module, "commit_once", lambda table, *a, **k: WORLD[0].commit_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))
     for module in (batch_module, takeover_module):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import random
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,17 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 
-from jobs.commit import refusals
+from jobs.commit.compare_and_swap import Pauses
 from jobs.commit.errors import (
-    CatalogFailedError,
     CommitDeniedError,
     CommitRefusedError,
     HeadMovedError,
 )
-from jobs.commit.producer import append_once
-from jobs.commit.refusals import Pauses, is_denied
-from jobs.commit.target import Outcome, Target
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
+from jobs.commit.proposals import Outcome
+from jobs.commit.refusals import is_denied
+from jobs.commit.target import Target
 from jobs.errors import StreamStopped
 from jobs.stream.unavailable import is_away
 from tests.helpers.rest_catalog import RestStandIn
@@ -61,7 +61,7 @@ def manifests(catalog: SqlCatalog) -> set[str]:
 
 
 def append(table: Table) -> int:
-    return append_once(table, [data_file(table)], summary={"frazil.stamp": "s"}, properties={})
+    return commit_once(table, Append([data_file(table)]), summary={"frazil.stamp": "s"}, properties={})
 
 
 def test_over_http_a_batch_lands(target: Target, catalog: SqlCatalog) -> None:
@@ -118,10 +118,9 @@ def test_what_passes_is_tried_again_and_lands_once(
 
 
 @pytest.mark.parametrize("status", [401, 503])
-def test_a_catalog_that_keeps_failing_is_away(
-    target: Target, rest: RestStandIn, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
-    monkeypatch.setattr(refusals, "FAILING_SECONDS", 0.2)
+def test_a_catalog_that_keeps_failing_is_away(target: Target, rest: RestStandIn, status: int) -> None:
+    target = Target(rest.client(), NAME, "s", partial(Pauses, failing_seconds=0.2))
+    target.read()
     rest.always = (status, False)
     with pytest.raises(CommitRefusedError, match=rf"the stand-in says {status}") as failed:
         land(target, 1, 0, 3)
@@ -159,18 +158,15 @@ def test_on_sqlite_no_copy_can_be_under_way(catalog: SqlCatalog) -> None:
     other.append(other.scan().to_arrow())
     before = manifests(catalog)
     with pytest.raises(HeadMovedError) as moved:
-        append_once(table, [file], summary={}, properties={})
+        commit_once(table, Append([file]), summary={}, properties={})
     assert moved.value.final
     assert manifests(catalog) == before
 
 
-def test_a_database_that_is_locked_is_waited_for(
-    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refusals, "FAILING_SECONDS", 0.3)
+def test_a_database_that_is_locked_is_waited_for(catalog: SqlCatalog, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/catalog.db"
     impatient = SqlCatalog("test", uri=f"{uri}?timeout=0.05", warehouse=f"file://{tmp_path}/warehouse")
-    target = Target(impatient, NAME, "s")
+    target = Target(impatient, NAME, "s", partial(Pauses, failing_seconds=0.3))
     target.claim(1, first(1))
     commit = prepare(target, 1, 0, 3)
     with contextlib.closing(sqlite3.connect(tmp_path / "catalog.db")) as other:
@@ -216,26 +212,3 @@ def test_aws_says_it_by_a_code(code: str, denied: bool) -> None:
             self.response: Any = {"Error": {"Code": code}}
 
     assert is_denied(ClientError()) is denied
-
-
-def test_pauses_grow_and_differ() -> None:
-    chance, slept = random.Random(7), []
-    pauses = Pauses(slept.append, lambda: 0.0, chance.random)
-    for _ in range(30):
-        assert pauses.again(HeadMovedError("moved"))
-    assert 0.01 <= slept[0] <= 0.02 and 1.0 <= slept[-1] <= 2.0
-    assert all(before < 2 * after * 1.01 for before, after in itertools.pairwise(slept))
-    assert len(set(slept)) == 30
-    assert 20 < sum(slept) < 60
-
-
-def test_true_conflicts_do_not_count_as_a_catalog_that_fails() -> None:
-    now = [0.0]
-    pauses = Pauses(lambda seconds: None, lambda: now[0], lambda: 0.0)
-    assert pauses.again(CatalogFailedError("503"))
-    now[0] = 9.0
-    assert pauses.again(HeadMovedError("moved"))
-    now[0] = 18.0
-    assert pauses.again(CatalogFailedError("503"))
-    now[0] = 29.0
-    assert not pauses.again(CatalogFailedError("503"))

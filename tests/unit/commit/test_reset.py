@@ -184,7 +184,7 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(operator_reset, "reset_stamps", noting)
     monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr(target_module, "append_once", lambda table, *a, **k: WORLD[0].append_once(table, *a, **k))
+    monkeypatch.setattr(target_module, "commit_once", lambda table, *a, **k: WORLD[0].commit_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))
     for module in (batch_module, takeover_module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, NestedField, StringType
 
 from jobs.commit import target as target_module
+from jobs.commit.compare_and_swap import Pauses
 from jobs.commit.decide import Ranges
 from jobs.commit.errors import (
     CommitRefusedError,
@@ -26,9 +28,10 @@ from jobs.commit.errors import (
     TargetRecreatedError,
 )
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.proposals import Outcome
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Outcome, Target
+from jobs.commit.target import Target
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.pyiceberg_files import new_data_file
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of
@@ -61,7 +64,7 @@ def prepare(
     files = [data_file(target.table, rows)] if rows else []
     stamp, position = batch_stamp(epoch, start, end, rows), {P0: start if at is None else at}
     ranges: Ranges = batch
-    return lambda: target.commit(stamp, files, seen=seen, batch=ranges, position=position)
+    return lambda: target.land(stamp, files, seen=seen, batch=ranges, position=position)
 
 
 @pytest.fixture
@@ -106,15 +109,15 @@ def test_a_claim_of_the_same_or_an_older_epoch_is_fenced(connect: Callable[[], T
 def test_a_claim_that_meets_a_commit_takes_its_position(
     target: Target, connect: Callable[[], Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, append_once = connect(), target_module.append_once
+    other, commit_once = connect(), target_module.commit_once
     commits = [prepare(target, 1, 0, 3)]
 
     def late(*args: Any, **kwargs: Any) -> int:
         if commits:
             commits.pop()()
-        return append_once(*args, **kwargs)
+        return commit_once(*args, **kwargs)
 
-    monkeypatch.setattr(target_module, "append_once", late)
+    monkeypatch.setattr(target_module, "commit_once", late)
     claim = other.claim(2, first(2))
     assert (claim.position, claim.epoch, other.refusals) == ({P0: 3}, 2, 1)
 
@@ -201,10 +204,10 @@ def test_a_batch_that_is_there_in_part_runs_again(target: Target) -> None:
 def test_a_target_ahead_of_the_batch_keeps_position_and_names_of_the_batch_before(target: Target) -> None:
     p1 = TopicPartition("t", 1)
     ahead = replace(batch_stamp(1, 0, 9), rows={NAME: 3, "orders.dead": 2})
-    target.commit(ahead, [], seen=target.seen(), batch={P0: OffsetRange(0, 9)}, position={P0: 0})
+    target.land(ahead, [], seen=target.seen(), batch={P0: OffsetRange(0, 9)}, position={P0: 0})
     stamp = replace(batch_stamp(1, 0, 1), start={P0: 0, p1: 0}, position={P0: 1, p1: 1}, rows={NAME: 1})
     batch = {P0: OffsetRange(0, 1), p1: OffsetRange(0, 1)}
-    assert target.commit(stamp, [], seen=target.seen(), batch=batch, position={P0: 9}) is Outcome.LANDED
+    assert target.land(stamp, [], seen=target.seen(), batch=batch, position={P0: 9}) is Outcome.LANDED
     assert target.newest is not None
     assert target.newest.position == {P0: 9, p1: 1}
     assert target.newest.rows == {NAME: 1, "orders.dead": 2}
@@ -213,7 +216,7 @@ def test_a_target_ahead_of_the_batch_keeps_position_and_names_of_the_batch_befor
 def test_a_retired_partition_leaves_the_stamp(target: Target) -> None:
     p1 = TopicPartition("t", 1)
     stamp = replace(batch_stamp(1, 0, 1), start={p1: 0}, position={p1: 1})
-    target.commit(stamp, [], seen=target.seen(), batch={p1: OffsetRange(0, 1)}, position={})
+    target.land(stamp, [], seen=target.seen(), batch={p1: OffsetRange(0, 1)}, position={})
     assert target.newest is not None
     assert target.newest.position == {p1: 1}
 
@@ -233,9 +236,10 @@ def test_an_unknown_outcome_that_landed_is_not_repeated(
 
 
 def test_a_catalog_that_always_refuses_is_told_with_its_last_word(
-    target: Target, monkeypatch: pytest.MonkeyPatch
+    target: Target, new_catalog: Callable[[], SqlCatalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_module, "MAX_REFUSALS", 3)
+    target = Target(new_catalog(), NAME, "s", partial(Pauses, most=3))
+    target.read()
 
     def conflict(*args: Any) -> Any:
         raise CommitFailedException("another commit is under way")
@@ -259,15 +263,15 @@ def test_a_recreated_table_is_recognised_by_a_commit(target: Target, catalog: Sq
 def test_a_recreated_table_is_recognised_by_a_claim_that_it_refused(
     target: Target, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append_once = target_module.append_once
+    commit_once = target_module.commit_once
 
     def after_recreation(*args: Any, **kwargs: Any) -> int:
         if catalog.load_table(NAME).metadata.snapshots:
             catalog.drop_table(NAME)
             catalog.create_table(NAME, SCHEMA)
-        return append_once(*args, **kwargs)
+        return commit_once(*args, **kwargs)
 
-    monkeypatch.setattr(target_module, "append_once", after_recreation)
+    monkeypatch.setattr(target_module, "commit_once", after_recreation)
     with pytest.raises(TargetRecreatedError):
         target.claim(2, first(2))
     assert catalog.load_table(NAME).metadata.snapshots == []
@@ -330,7 +334,7 @@ def test_files_of_an_older_version_that_no_manifest_holds_are_written_again(cata
         statistics=ColumnStatistics(1),
     )
     head = target.snapshot_id
-    outcome = target.commit(
+    outcome = target.land(
         batch_stamp(1, 0, 1, 1), [below], seen=target.seen(), batch={P0: OffsetRange(0, 1)}, position={P0: 0}
     )
     assert outcome is Outcome.RUN_AGAIN

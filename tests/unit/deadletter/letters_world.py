@@ -15,7 +15,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.deadletter.table import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.replay.dry_run import ReplayRequest, dry_run
@@ -125,7 +126,7 @@ class LettersWorld:
         """As another writer does."""
         writer = TargetWriter(table.metadata, table.io, file_prefix="test")
         writer.write(rows)
-        append_once(table, writer.close(), summary={}, properties={})
+        commit_once(table, Append(writer.close()), summary={}, properties={})
 
     def replay(self, **request: Any) -> ReplayResult:
         return replay(self.spec, self.settings, self.catalog, ReplayRequest(by="tester", **request))

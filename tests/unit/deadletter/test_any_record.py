@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import Table
 
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.spec.models import StreamSpec
 from tests.helpers.slices import SliceWorld, records, stream_spec
 
@@ -91,7 +92,7 @@ def check(world: SliceWorld, values: list[bytes | None]) -> int:
     made = world.run(records(values))
     table = world.anchor
     before = _total(table)
-    append_once(table, made.files, summary={}, properties={})
+    commit_once(table, Append(made.files), summary={}, properties={})
     assert _total(table) - before == len(made.rows)
     assert len(list(table.scan().plan_files())) >= len(made.files)
     counts = made.counts

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
+from jobs.commit.compare_and_swap import Pauses
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
-from jobs.commit.producer import append_once
-from jobs.commit.refusals import Pauses
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.deadletter import retention
 from jobs.deadletter.retention import EXPIRED_BEFORE, Expired, expire_letters
 from jobs.deadletter.table import dead_letter_rows
@@ -42,7 +43,7 @@ def land(table: Table, days: int, count: int, *, hours: float = 0, state: str | 
         rows = rows.append_column("state", pa.array([state] * count)) if "state" not in rows.schema.names else rows
     writer = TargetWriter(table.metadata, table.io, file_prefix="t")
     writer.write(rows)
-    append_once(table, writer.close(), summary={}, properties={})
+    commit_once(table, Append(writer.close()), summary={}, properties={})
 
 
 def read(table: Table) -> list[dict[str, Any]]:
@@ -111,7 +112,7 @@ def test_the_property_never_goes_back(table: Table) -> None:
 
 def test_a_stream_that_commits_meanwhile_loses_nothing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     land(table, 45, 2)
-    overwrite = retention.overwrite_once
+    overwrite = retention.commit_once
     other = table.catalog.load_table(table.name())
     meanwhile = [lambda: land(other, 0, 3), lambda: land(other, 45, 1)]
 
@@ -120,7 +121,7 @@ def test_a_stream_that_commits_meanwhile_loses_nothing(table: Table, monkeypatch
             meanwhile.pop(0)()
         return overwrite(*given, **more)
 
-    monkeypatch.setattr(retention, "overwrite_once", late)
+    monkeypatch.setattr(retention, "commit_once", late)
     assert expire(table).letters == 3
     assert len(read(table)) == 3
 
@@ -130,10 +131,9 @@ def test_a_table_that_never_rests_is_told(table: Table, monkeypatch: pytest.Monk
         raise HeadMovedError
 
     land(table, 45, 2)
-    monkeypatch.setattr(retention, "overwrite_once", moved)
-    monkeypatch.setattr(retention, "Pauses", partial(Pauses, sleep=lambda _: None))
+    monkeypatch.setattr(retention, "commit_once", moved)
     with pytest.raises(CommitRefusedError, match="Nothing was deleted"):
-        expire(table)
+        expire_letters(table, KEEP, now=NOW, pauses=partial(Pauses, sleep=lambda _: None))
     assert len(read(table)) == 2
 
 
@@ -158,7 +158,7 @@ def test_letters_that_share_a_file_with_younger_ones_wait(table: Table) -> None:
         writer.write(
             dead_letter_rows(block, [failure], stream="s", config_hash="c", batch_id=1, epoch=1, first_seen=seen)
         )
-    append_once(table, writer.close(), summary={}, properties={})
+    commit_once(table, Append(writer.close()), summary={}, properties={})
     done = expire(table)
     assert (done.letters, done.held_back) == (0, 1)
     assert len(read(table)) == 2

@@ -105,7 +105,7 @@ def test_another_topic_of_the_name_is_read_from_its_beginning_also_later(stream:
     assert decide(stream, ANOTHER) == {GONE: 10, STAYS: 5}
     batch = replace(landed, batch=7, start={GONE: 10, STAYS: 5}, position={GONE: 20, STAYS: 5})
     before = dead.newest
-    dead.commit(batch, (), seen=dead.seen(), batch={GONE: OffsetRange(10, 20)}, position={GONE: 10})
+    dead.land(batch, (), seen=dead.seen(), batch={GONE: OffsetRange(10, 20)}, position={GONE: 10})
     assert dead.newest is not None and dead.newest is not before
     assert dead.newest.position == {GONE: 20, STAYS: 5}
 

@@ -129,7 +129,7 @@ def test_what_has_the_batch_already_needs_no_spec(catalog: SqlCatalog, tmp_path:
         stamp = Stamp("s", "batch", 0, 2, "c", {P: 0}, {P: 4}, rows={SINK: 2, DEAD: 2})
         sink = second.targets[SINK]
         batch = {P: OffsetRange(0, 4)}
-        sink.commit(stamp, files_for(sink.table), seen=sink.seen(), batch=batch, position={P: 0})
+        sink.land(stamp, files_for(sink.table), seen=sink.seen(), batch=batch, position={P: 0})
     recover(second, catalog)
     assert second.folder.pending_records() == []
     assert (rows(catalog, SINK), rows(catalog, DEAD)) == (2, 2 if altered == SINK else 0)

@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.operations import Append
 from jobs.commit.retired import Retired
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Counts, Decision, Part
@@ -172,7 +173,7 @@ class RealStream:
         parts = {at: Part(range_.start, counts)}
         if name == self.sink and self.identity:
             stamp = replace(stamp, topics={TOPIC: self.identity}, retired=self.retired)
-        target._append(replace(stamp, parts=parts, counts=counts, totals=self.totals[name]), files)
+        target.commit(Append(files), replace(stamp, parts=parts, counts=counts, totals=self.totals[name]))
 
 
 def dead_rows(at: TopicPartition, offsets: Sequence[int], stream: str = "payments") -> pa.Table:

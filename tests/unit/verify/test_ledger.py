@@ -85,7 +85,7 @@ def land(
     total = sum((part.counts for part in parts.values()), Counts())
     stamp = Stamp(stream, "batch", 1, 1, "c", at, to, parts=parts, counts=total, generation="g")
     batch = {p: OffsetRange(at[p], to[p]) for p in at}
-    target.commit(stamp, (), seen=target.seen(), batch=batch, position=at)
+    target.land(stamp, (), seen=target.seen(), batch=batch, position=at)
 
 
 def told(rows: list[LedgerRow]) -> list[tuple[Any, ...]]:
@@ -214,12 +214,12 @@ def test_killed_around_the_commit(catalog: SqlCatalog, settings: Settings, tmp_p
         from jobs.spec.settings import Settings
         from jobs.verify import ledger
         from tests.unit.verify.test_ledger import connect_to, spec_of
-        append_once = ledger.append_once
+        commit_once = ledger.commit_once
         def killed(*args, **kwargs):
             if {when!r} == "after":
-                append_once(*args, **kwargs)
+                commit_once(*args, **kwargs)
             os.kill(os.getpid(), signal.SIGKILL)
-        ledger.append_once = killed
+        ledger.commit_once = killed
         home = Path({str(tmp_path)!r})
         ledger.fill(connect_to(home), Settings.embedded(home), [spec_of()])
     """

@@ -12,7 +12,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-from jobs.commit.producer import append_once
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
 from jobs.schema.declared import parse_schema
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.partitioning import parse_partition_expr
@@ -36,7 +37,7 @@ def made(catalog: SqlCatalog, text: str = FIRST[0], partition_by: list[str] | No
 
 
 def claimed(table: Table) -> None:
-    append_once(table, (), summary={"frazil.stamp": "a claim"}, properties={"frazil.stamp.s": "a claim"})
+    commit_once(table, Append(), summary={"frazil.stamp": "a claim"}, properties={"frazil.stamp.s": "a claim"})
 
 
 def columns(table: Table) -> list[tuple[str, str]]:
@@ -75,7 +76,7 @@ def test_it_has_what_is_declared_and_takes_rows(
     last = remade(back, "s", schema, spec)
     writer = TargetWriter(last.metadata, last.io, file_prefix="x")
     writer.write(pa.record_batch({"id": ["a", "b"]}))
-    append_once(last, writer.close(), summary={}, properties={})
+    commit_once(last, Append(writer.close()), summary={}, properties={})
     assert sorted(last.scan().to_arrow()["id"].to_pylist()) == ["a", "b"]
     assert not is_as_made(catalog.load_table(NAME).metadata, "s")
 
@@ -92,7 +93,7 @@ def test_the_same_declaration_changes_nothing(catalog: SqlCatalog) -> None:
 def with_rows(table: Table) -> None:
     writer = TargetWriter(table.metadata, table.io, file_prefix="x")
     writer.write(pa.record_batch({"id": ["a"]}))
-    append_once(table, writer.close(), summary={}, properties={})
+    commit_once(table, Append(writer.close()), summary={}, properties={})
 
 
 def with_rows_that_were_deleted(table: Table) -> None:

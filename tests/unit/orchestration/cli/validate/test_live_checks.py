@@ -238,7 +238,7 @@ def commit(catalog: Catalog, spec: StreamSpec) -> None:
         valid_through_ms=1_700_000_000_000,
         counts=Counts(40, 38, 1, 1),
     )
-    target.commit(stamp, (), seen=target.seen(), batch={at: OffsetRange(0, 40)}, position={at: 0})
+    target.land(stamp, (), seen=target.seen(), batch={at: OffsetRange(0, 40)}, position={at: 0})
 
 
 def test_status_reads_stamps_without_broker_and_jvm(settings: Settings, spec: StreamSpec) -> None:

@@ -1,0 +1,35 @@
+"""The operations of a commit as data: what becomes of a table's files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.manifest import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Data files are added to main.
+
+    Attributes:
+        files: Of the table's current partition spec; none makes an empty snapshot.
+    """
+
+    files: Sequence[DataFile] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceFiles:
+    """Data files of main's head make room for others.
+
+    Attributes:
+        removed: Files of the head.
+        added: What comes in their place, of the table's current partition spec.
+    """
+
+    removed: Sequence[DataFile]
+    added: Sequence[DataFile] = ()
+
+
+Operation = Append | ReplaceFiles

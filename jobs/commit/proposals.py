@@ -1,0 +1,144 @@
+"""Proposals of what a target is to take, given what its table says now: pure functions, asked again when it moved."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.decide import Ranges, need
+from jobs.commit.offsets import Positions, pointwise_max
+from jobs.commit.operations import Append, Operation
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
+from jobs.commit.table_identity import recreated
+from jobs.schema.compatibility import still_fits
+from jobs.write.partition_limits import in_manifests
+
+T = TypeVar("T")
+
+
+class Outcome(enum.Enum):
+    """What became of a commit."""
+
+    LANDED = "landed"
+    RUN_AGAIN = "run again"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the tasks saw of a table when they wrote their files."""
+
+    uuid: str
+    schema: Schema
+    schema_id: int
+    spec_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal(Generic[T]):
+    """What is to be committed on a table exactly as it was read.
+
+    Attributes:
+        answer: For whoever asked, once it has landed.
+        operation: None if there is nothing to commit.
+        stamp: Goes with the operation.
+        summary: More entries of the snapshot's summary.
+    """
+
+    answer: T
+    operation: Operation | None = None
+    stamp: Stamp | None = None
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+
+# Of the stream's newest stamp on the table, and the table's metadata.
+Propose = Callable[["Stamp | None", TableMetadata], Proposal[T]]
+
+
+def claim(make: Callable[[Stamp | None], Stamp]) -> Propose[Stamp]:
+    """An empty snapshot with the stamp that is made of the newest one."""
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Stamp]:
+        stamp = make(newest)
+        return Proposal(stamp, Append(), stamp)
+
+    return propose
+
+
+def restamp(stamp: Stamp) -> Propose[None]:
+    """An empty snapshot with this stamp, whatever was committed before it."""
+    return lambda newest, metadata: Proposal(None, Append(), stamp)
+
+
+def batch(
+    table: str, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, ranges: Ranges, position: Positions
+) -> Propose[Outcome]:
+    """The files of a batch, as long as they fit the table and are what it still needs.
+
+    Args:
+        table: Its name.
+        stamp: The batch's stamp; its position is raised to what the target already has.
+        files: The data files that the tasks wrote for this target.
+        seen: The table as the tasks saw it.
+        ranges: The batch's ranges.
+        position: Where the target stood when the tasks were planned.
+
+    Returns:
+        Proposes with the answer LANDED, and nothing to commit where an earlier attempt of the same batch has landed;
+        RUN_AGAIN if the files no longer fit. Raises TargetRecreatedError if the table is another one.
+    """
+    wanted = need(ranges, position)
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Outcome]:
+        at = newest.position if newest else {}
+        again = need(ranges, pointwise_max([at, position]))
+        if again.nothing:
+            return Proposal(Outcome.LANDED)
+        if not wanted.same_part(again):
+            return Proposal(Outcome.RUN_AGAIN)
+        if str(metadata.table_uuid) != seen.uuid:
+            raise recreated(stamp.stream, table, seen.uuid, str(metadata.table_uuid))
+        if not _fits(seen, files, metadata):
+            return Proposal(Outcome.RUN_AGAIN)
+        carried = newest.totals if newest else Counts()
+        full = replace(
+            stamp,
+            position=_known_to(pointwise_max([at, stamp.position]), stamp),
+            totals=carried + stamp.counts,
+            rows=_still_named(newest, stamp),
+        )
+        return Proposal(Outcome.LANDED, Append(files), full)
+
+    return propose
+
+
+def _fits(seen: Seen, files: Sequence[DataFile], metadata: TableMetadata) -> bool:
+    if not files:
+        return True
+    if metadata.default_spec_id != seen.spec_id:
+        return False
+    if not in_manifests((file.partition for file in files), metadata.spec(), metadata.schema()):
+        # From a pending record of a version that did not refuse such values where the files are written.
+        return False
+    return metadata.current_schema_id == seen.schema_id or still_fits(seen.schema, metadata.schema())
+
+
+def _still_named(newest: Stamp | None, stamp: Stamp) -> Mapping[str, int]:
+    """The rows of a batch per target, and of the batch before while that one may still be missing somewhere.
+
+    A target that is ahead of the batch has committed a later range, which others may lack: that is why the batch runs.
+    """
+    if newest and any(newest.position.get(partition, 0) > end for partition, end in stamp.position.items()):
+        return {**newest.rows, **stamp.rows}
+    return stamp.rows
+
+
+def _known_to(position: Positions, stamp: Stamp) -> Positions:
+    """Positions of the partitions that the stream still reads: retired topics leave the stamps."""
+    return {partition: offset for partition, offset in position.items() if partition in stamp.start}
