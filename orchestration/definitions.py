@@ -23,8 +23,8 @@ from orchestration.jobs.actions import action_jobs, opened_with
 from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
 from orchestration.jobs.control import control_job
 from orchestration.jobs.expire_letters import expire_letters_job, expire_schedule
-from orchestration.jobs.maintain import maintain_job
-from orchestration.jobs.maintain_schedule import maintenance_schedule
+from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
+from orchestration.jobs.maintain.ops import HANDED_ON
 from orchestration.jobs.replay import OP as REPLAY_OP
 from orchestration.jobs.replay import replay_job
 from orchestration.jobs.reset import OP as RESET_OP
@@ -82,7 +82,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *action_jobs(shown),
             *_opened_filled_in([spec.stream for spec in shown]),
             expire_letters_job,
-            maintain_job,
+            *maintenance_jobs,
             ledger_job,
             *([audit] if audit else []),
         ],
@@ -93,6 +93,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             "kafka": KafkaResource(deployment=paths),
             "catalog": CatalogResource(deployment=paths),
             "spark": SparkResource(deployment=paths),
+            HANDED_ON: dg.mem_io_manager,
         },
         # One Spark session per run, in the run's own process: a process per step would start a JVM for each.
         executor=dg.in_process_executor,

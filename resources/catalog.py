@@ -23,6 +23,17 @@ class CatalogResource(dg.ConfigurableResource):
 
         return connect_catalog(self.deployment.settings())
 
+    def quick(self) -> Catalog:
+        """A connection that gives up within seconds.
+
+        Raises:
+            NoCatalogYet: The embedded catalog has not been made: no stream has run.
+            FrazilError: It cannot be reached, or a secret is not set.
+        """
+        from jobs.catalog import quick_catalog
+
+        return quick_catalog(self.deployment.settings())
+
     def table(self, name: str) -> Table:
         """A table as it is now.
 

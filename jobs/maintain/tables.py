@@ -6,6 +6,7 @@ import difflib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
@@ -14,7 +15,7 @@ from jobs.errors import FrazilError, first_line
 from jobs.maintain.existing_tables import ExistingTables, all_maintained
 from jobs.maintain.history import read_maintained, table_folder
 from jobs.maintain.plan import ACTIONS
-from jobs.maintain.results import OnProgress, TableResult
+from jobs.maintain.results import OnProgress, TableResult, no_progress
 from jobs.maintain.run import maintain_table
 from jobs.maintain.score import Score, score
 from jobs.redaction import redacted
@@ -129,7 +130,7 @@ def maintained(
     spark: Callable[[], SparkSession],
     dry_run: bool,
     only: frozenset[str] | None,
-    on_progress: OnProgress,
+    on_progress: OnProgress = no_progress,
 ) -> Iterator[Outcome]:
     """Maintain the tables one by one, each told as soon as it is done; one that fails hides no other.
 
@@ -141,27 +142,27 @@ def maintained(
         on_progress: Called as each step of a table begins and ends.
     """
     for table in tables:
-        try:
-            result = maintain_table(
-                catalog,
-                settings,
-                table,
-                spark=spark,
-                specs=specs,
-                dry_run=dry_run,
-                only=only,
-                on_progress=on_progress,
-            )
-        except FrazilError as problem:
-            yield Outcome(table, None, problem=problem)
-        except Exception as problem:
-            said = redacted(settings, first_line(problem))
-            told = _told(table.name, f"{type(problem).__name__}: {said}")
-            yield Outcome(table, None, problem=told, trace=redacted(settings, traceback.format_exc()))
-        else:
-            facts = result.after or result.before
-            done = read_maintained(table_folder(settings.state, facts.uuid))
-            yield Outcome(table, result, score(facts, table.policy, done))
+        maintain = partial(maintain_table, catalog, settings, table, spark=spark, specs=specs)
+        yield attempted(settings, table, partial(maintain, dry_run=dry_run, only=only, on_progress=on_progress))
+
+
+def attempted(settings: Settings, table: MaintainedTable, attempt: Callable[[], TableResult]) -> Outcome:
+    """What becomes of a table; what goes wrong is its problem.
+
+    Args:
+        attempt: Maintains it.
+    """
+    try:
+        result = attempt()
+    except FrazilError as problem:
+        return Outcome(table, None, problem=problem)
+    except Exception as problem:
+        said = redacted(settings, first_line(problem))
+        told = _told(table.name, f"{type(problem).__name__}: {said}")
+        return Outcome(table, None, problem=told, trace=redacted(settings, traceback.format_exc()))
+    facts = result.after or result.before
+    done = read_maintained(table_folder(settings.state, facts.uuid))
+    return Outcome(table, result, score(facts, table.policy, done))
 
 
 def _told(table: str, error: str) -> FrazilError:

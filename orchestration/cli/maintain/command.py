@@ -18,7 +18,7 @@ from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 from orchestration.cli.maintain.output import print_done, print_plans, progress_bar, tell_problems
 from orchestration.cli.terminal import messages, print_json, tell
-from orchestration.jobs.maintain_report import outcome_facts
+from orchestration.jobs.maintain.report import outcome_facts
 from orchestration.reconcile.shown import as_launched
 from resources.deployment import Deployment
 

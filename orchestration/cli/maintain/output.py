@@ -13,7 +13,7 @@ from jobs.maintain.results import OnProgress
 from jobs.maintain.results import Progress as Told
 from jobs.maintain.tables import Outcome
 from orchestration.cli.terminal import messages, print_columns, tell
-from orchestration.jobs.maintain_report import (
+from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     PLAN_COLUMNS,
     done_row,

@@ -13,7 +13,9 @@ from jobs.catalog import connect_catalog
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
-from orchestration.jobs.maintain import MaintainConfig, maintain_job, maintain_run_config
+from orchestration.jobs.maintain.jobs import maintain_job, maintain_run_config
+from orchestration.jobs.maintain.ops import HANDED_ON, MaintainConfig
+from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
@@ -95,7 +97,12 @@ class Tables:
         result = maintain_job.execute_in_process(
             run_config=maintain_run_config(MaintainConfig(**{"by": "jo", **config})),
             instance=instance,
-            resources={"deployment": paths, "spark": spark},
+            resources={
+                "deployment": paths,
+                "catalog": CatalogResource(deployment=paths),
+                "spark": spark,
+                HANDED_ON: dg.mem_io_manager,
+            },
             raise_on_error=False,
         )
         return result, spark

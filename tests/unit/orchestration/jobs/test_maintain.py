@@ -11,7 +11,8 @@ import pytest
 
 from jobs.maintain.lock import table_lock
 from orchestration.definitions import build_definitions
-from orchestration.jobs.maintain import POOL, maintain_job
+from orchestration.jobs.maintain.jobs import maintain_job
+from orchestration.jobs.maintain.ops import POOL
 from orchestration.sensors.requests import acting_runs
 from resources.deployment import Deployment
 from tests.unit.maintain.health_world import MB
@@ -53,7 +54,7 @@ def test_healthy_tables_start_no_spark_and_are_told_of(tables: Tables, instance:
     result, spark = tables.run(instance, dry_run=False)
     assert result.success
     assert spark.asked == 0
-    told = metadata_of(result, "maintain")
+    told = metadata_of(result, "summary")
     assert (told["tables"], told["tables_failed"], told["rewritten_bytes"]) == (2, 0, 0)
     assert told["result"] == "0 of 2 tables were maintained, 0 failed"
     assert [record.data["table"] for record in told["by_table"]] == [SINK, DEAD]
@@ -72,7 +73,7 @@ def test_a_dry_run_is_the_default_and_tells_the_plan(tables: Tables, instance: d
     result, spark = tables.run(instance, reason="looking")
     assert result.success
     assert spark.asked == 0
-    told = metadata_of(result, "maintain")
+    told = metadata_of(result, "summary")
     assert told["dry_run"] is True
     assert told["result"] == "1 of 2 tables have something to do; nothing was changed"
     assert told["next"] == "launch it again with dry_run: false"
@@ -165,18 +166,65 @@ def test_before_any_stream_has_run_there_is_nothing_to_do(tmp_path: Path, instan
     job = build_definitions(Deployment.at(home)).resolve_job_def("frazil_maintain")
     result = job.execute_in_process(instance=instance, raise_on_error=False)
     assert result.success
-    assert metadata_of(result, "maintain")["tables"] == 0
+    assert metadata_of(result, "summary")["tables"] == 0
     assert not (home / ".frazil" / "catalog.db").exists()
 
 
 def test_one_run_at_a_time_and_after_all_others(tables: Tables) -> None:
     job = build_definitions(tables.deployment).resolve_job_def("frazil_maintain")
-    (op,) = job.graph.node_defs
-    assert isinstance(op, dg.OpDefinition)
-    assert op.pool == POOL
+    assert {op.pool for op in job.all_node_defs if isinstance(op, dg.OpDefinition)} == {POOL}
     assert maintain_job.tags["dagster/priority"] == "-10"
     assert maintain_job.tags["dagster/max_retries"] == "0"
     assert "frazil/stream" not in maintain_job.tags
+
+
+def test_compaction_and_expiry_are_steps_and_a_table_is_done_before_the_next(
+    tables: Tables, instance: dg.DagsterInstance
+) -> None:
+    due = "metadata: {previous_versions: 7}"
+    tables.in_settings(f"{{name: {SINK}, {due}}}, {{name: {DEAD}, {due}}}")
+    with tables.catalog.load_table(DEAD).transaction() as change:
+        change.set_properties({"frazil.as-made": "payments 0/0"})
+    result, spark = tables.run(instance, dry_run=False)
+    assert result.success
+    assert spark.asked == 0
+    steps = ("compact", "expire_snapshots", "remove_orphans", "report")
+    each = [
+        f"maintain.{step}[{table}]" for table in ("orders__payments_1", "orders__payments_dead_2") for step in steps
+    ]
+    begun = [event.step_key for event in result.all_events if event.event_type_value == "STEP_START"]
+    assert begun == ["maintain.plan", *each, "maintain.summary"]
+    assert set(observed(result)) == {key(SINK), key(DEAD)}
+    assert [seen["steps_done"] for seen in observed(result).values()] == [1, 1]
+    assert metadata_of(result, "summary")["result"] == "2 of 2 tables were maintained, 0 failed"
+    # Nothing is left to do, so no step but the plan has anything to look at.
+    again, _ = tables.run(instance, dry_run=False)
+    begun = [event.step_key for event in again.all_events if event.event_type_value == "STEP_START"]
+    assert begun == ["maintain.plan", "maintain.summary"]
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "action"),
+    [
+        ("frazil_compaction", "compaction", "compact"),
+        ("frazil_snapshot_expiry", "snapshot_expiry", "expire_snapshots"),
+        ("frazil_orphan_removal", "orphan_removal", "remove_orphans"),
+    ],
+)
+def test_each_can_be_launched_by_itself(
+    tables: Tables, instance: dg.DagsterInstance, name: str, graph: str, action: str
+) -> None:
+    tables.add(200)
+    job = build_definitions(tables.deployment).resolve_job_def(name)
+    assert [node.name for node in job.all_node_defs] == [graph, "plan", action, "report", "summary"]
+    assert {op.pool for op in job.all_node_defs if isinstance(op, dg.OpDefinition)} == {POOL}
+    config = {"ops": {graph: {"config": {"tables": [SINK], "reason": "looking"}}}}
+    result = job.execute_in_process(run_config=config, instance=instance)
+    (row,) = [record.data for record in metadata_of(result, "summary")["by_table"]]
+    assert ("would do compact: 200 → " in row["result"]) == (action == "compact")
+    stored = instance.get_run_by_id(result.run_id)
+    assert stored is not None
+    assert stored.tags["frazil/action"] == "maintain"
 
 
 def test_both_tables_of_a_stream_have_the_check(tables: Tables) -> None:

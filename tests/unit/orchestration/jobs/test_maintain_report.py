@@ -14,8 +14,8 @@ from jobs.maintain.tables import Outcome
 from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.policy import Policy
 from orchestration.cli.maintain.output import print_done
-from orchestration.jobs.maintain_metadata import outcome_metadata
-from orchestration.jobs.maintain_report import plan_rows, table_sentences
+from orchestration.jobs.maintain.metadata import outcome_metadata
+from orchestration.jobs.maintain.report import plan_rows, table_sentences
 from tests.helpers.lake import NAME, Lake
 
 HELD = {

@@ -12,8 +12,7 @@ import dagster as dg
 import pytest
 
 from orchestration.definitions import build_definitions
-from orchestration.jobs.maintain import maintain_job
-from orchestration.jobs.maintain_schedule import SCHEDULE
+from orchestration.jobs.maintain.jobs import JOB, SCHEDULE
 from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -39,6 +38,11 @@ def evaluated(home: Path, instance: dg.DagsterInstance) -> Any:
         return build_definitions(deployment).resolve_schedule_def(SCHEDULE).evaluate_tick(context)
 
 
+def made(home: Path, instance: dg.DagsterInstance, status: dg.DagsterRunStatus) -> dg.DagsterRun:
+    job = build_definitions(Deployment.at(home)).resolve_job_def(JOB)
+    return instance.create_run_for_job(job, status=status, tags=job.tags)
+
+
 def test_it_asks_each_hour_for_all_tables(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     home = deployment_in(tmp_path, "payments")
     (request,) = evaluated(home, instance).run_requests
@@ -53,7 +57,7 @@ def test_it_asks_each_hour_for_all_tables(tmp_path: Path, instance: dg.DagsterIn
 @pytest.mark.parametrize("status", [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED])
 def test_runs_do_not_pile_up(tmp_path: Path, instance: dg.DagsterInstance, status: dg.DagsterRunStatus) -> None:
     home = deployment_in(tmp_path, "payments")
-    run = instance.create_run_for_job(maintain_job, status=status)
+    run = made(home, instance, status)
     assert evaluated(home, instance).skip_message == (
         f"Run {run.run_id} maintains tables, or waits to; the next hour asks again."
     )
@@ -63,7 +67,7 @@ def test_runs_do_not_pile_up(tmp_path: Path, instance: dg.DagsterInstance, statu
 
 def test_a_run_whose_process_is_gone_is_given_up(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     home = deployment_in(tmp_path, "payments")
-    run = instance.create_run_for_job(maintain_job, status=dg.DagsterRunStatus.STARTED)
+    run = made(home, instance, dg.DagsterRunStatus.STARTED)
     gone = this_worker(run.run_id).replace(f" {os.getpid()} ", " 999999999 ")
     instance.add_run_tags(run.run_id, {WORKER_TAG: gone})
     assert evaluated(home, instance).run_requests

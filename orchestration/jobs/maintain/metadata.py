@@ -12,7 +12,7 @@ from assets.table_health import health_metadata
 from jobs.maintain.results import StepResult
 from jobs.maintain.score import size_text
 from jobs.maintain.tables import Outcome
-from orchestration.jobs.maintain_report import (
+from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     FIGURES,
     change,

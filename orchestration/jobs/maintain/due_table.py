@@ -1,0 +1,119 @@
+"""A table on its way through the steps of a maintenance run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from jobs.errors import FrazilError
+from resources.catalog import CatalogResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from jobs.maintain.results import Progress, TableResult
+    from jobs.maintain.run import TableMaintenance
+    from jobs.maintain.tables import Outcome
+    from jobs.spec.maintenance import MaintainedTable
+    from jobs.spec.models import StreamSpec
+    from jobs.spec.settings import Settings
+
+_PROGRESS_SECONDS = 5.0
+
+
+class StepAtWork:
+    """What a table meanwhile needs of the step that it is in: its log, and Spark.
+
+    Args:
+        context: The step's.
+        spark: Started by the first table that needs it.
+    """
+
+    def __init__(self, context: dg.OpExecutionContext, spark: SparkResource) -> None:
+        self._context: dg.OpExecutionContext = context
+        self._spark: SparkResource = spark
+        self._told: float = float("-inf")
+
+    def session(self) -> Any:
+        """The session of the run."""
+        self._context.log.info("Spark starts")
+        started = self._spark.get_session("sql")
+        self._context.log.info(f"Spark UI: {started.sparkContext.uiWebUrl}")
+        return started
+
+    def tell(self, progress: Progress) -> None:
+        """The steps of the plan in the log, every few seconds at most; what fails is told with its table."""
+        from orchestration.jobs.maintain.report import progress_sentence
+
+        now = time.monotonic()
+        if now - self._told >= _PROGRESS_SECONDS:
+            self._told = now
+            self._context.log.info(progress_sentence(progress))
+
+
+class DueTable:
+    """A table that has something to do, on its way from step to step.
+
+    Args:
+        table: With its policy.
+        settings: Of the deployment.
+        specs: All of its streams.
+        only: Only these actions; None for all.
+    """
+
+    def __init__(
+        self,
+        table: MaintainedTable,
+        settings: Settings,
+        specs: Sequence[StreamSpec],
+        only: frozenset[str] | None,
+    ) -> None:
+        self.table: MaintainedTable = table
+        self.settings: Settings = settings
+        self._specs: Sequence[StreamSpec] = specs
+        self._only: frozenset[str] | None = only
+        self._maintenance: TableMaintenance | None = None
+        self._problem: Exception | None = None
+        self._catalog: Catalog | None = None
+        self._step: StepAtWork | None = None
+
+    def carry_out(self, actions: Sequence[str], step: StepAtWork, catalog: CatalogResource) -> None:
+        """Do what is due of these actions. What goes wrong is told with the table, and keeps no other from its turn."""
+        self._step = step
+        if self._problem is not None:
+            return
+        try:
+            self._maintenance = self._maintenance or self._begun(catalog)
+            self._maintenance.carry_out(actions)
+        except Exception as problem:
+            self._problem = problem
+
+    def _begun(self, catalog: CatalogResource) -> TableMaintenance:
+        from jobs.maintain.run import TableMaintenance
+        from jobs.maintain.work import Work
+
+        def now() -> StepAtWork:
+            assert self._step is not None
+            return self._step
+
+        policy = self.table.require()
+        self._catalog = catalog.quick()
+        work = Work(self._catalog, self.settings, self._specs, self.table.name, policy, spark=lambda: now().session())
+        return TableMaintenance(work, only=self._only, on_progress=lambda progress: now().tell(progress))
+
+    def outcome(self) -> Outcome:
+        """What became of it; nothing more can be done then."""
+        from jobs.maintain.tables import attempted
+
+        if self._catalog is not None:
+            self._catalog.close()
+        return attempted(self.settings, self.table, self._result)
+
+    def _result(self) -> TableResult:
+        if self._problem is not None or self._maintenance is None:
+            raise self._problem or FrazilError(f"table {self.table.name} was not tried.")
+        return self._maintenance.result()

@@ -1,0 +1,234 @@
+"""The steps of a maintenance run, as Dagster shows them: plan ▸ compact ▸ expire snapshots ▸ remove orphans ▸ report.
+
+The first looks at every table, the last sums up; those between are carried out for each table that has something to do,
+and all of them for one table before the next one's turn.
+"""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets import names
+from assets.failures import failure
+from assets.table_health import health_evaluation
+from jobs.errors import FrazilError
+from orchestration.jobs.maintain.due_table import DueTable, StepAtWork
+from orchestration.jobs.runs import action_tags, tag_run
+from orchestration.reconcile.shown import as_launched
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from jobs.maintain.tables import Outcome
+    from jobs.spec.models import StreamSpec
+    from jobs.spec.settings import Settings
+
+ACTION = "maintain"
+# The pool has room for one run, so that maintenance takes one place of the queue's and one JVM's memory, never more.
+POOL = "frazil.maintenance"
+# What the steps do, in the words of a plan.
+COMPACT = ("compact", "position_deletes", "manifests")
+EXPIRE = ("expire",)
+ORPHANS = ("orphans", "metadata")
+# The resource that hands what one step has found to the next, in memory.
+HANDED_ON = "handed_on"
+
+
+class TablesConfig(dg.Config):
+    """Which tables, and whether only to look."""
+
+    tables: list[str] = Field(
+        default_factory=list, description="Tables or streams' ids; without any, all that maintenance knows."
+    )
+    dry_run: bool = Field(default=True, description="Only tell what would be done. Set it to false to do it.")
+    reason: str = Field(default="asked in Dagster", description="Why; kept as the run's tag.")
+    by: str = Field(default="Dagster UI", description="Who asked for it; kept as the run's tag.")
+
+
+class MaintainConfig(TablesConfig):
+    """Which tables, what of it, and whether only to look."""
+
+    actions: list[str] = Field(
+        default_factory=list,
+        description="Only these: compact, position_deletes, manifests, expire, orphans, metadata.",
+    )
+
+
+def maintain_tags(config: TablesConfig) -> dict[str, str]:
+    """The tags of a run that maintains tables, or tells what that would do."""
+    return action_tags(ACTION, config.reason, config.by)
+
+
+@dataclass
+class Planned:
+    """What the plan has found.
+
+    Attributes:
+        tables: All of them, in their order.
+        outcomes: Of those that have nothing to do, or could not be looked at; in a dry run of all.
+    """
+
+    dry_run: bool
+    tables: list[str] = field(default_factory=list)
+    outcomes: "list[Outcome]" = field(default_factory=list)
+
+
+@dg.op(
+    name="plan",
+    pool=POOL,
+    out={
+        "planned": dg.Out(io_manager_key=HANDED_ON),
+        "due": dg.DynamicOut(io_manager_key=HANDED_ON, description="A table that has something to do."),
+    },
+)
+def plan_op(
+    context: dg.OpExecutionContext, config: MaintainConfig, deployment: DeploymentResource, catalog: CatalogResource
+) -> Iterator[Any]:
+    """Decide from every table's metadata what its policy says is due; Spark is not started for it.
+
+    A table that has nothing to do is reported here; one that cannot be looked at hides no other.
+    """
+    # Imported here and below: a code location that only loads should not wait for what maintenance needs.
+    from jobs.catalog import NoCatalogYet
+    from jobs.maintain.tables import actions_of, chosen_tables, maintained
+
+    tag_run(context, maintain_tags(config))
+    planned = Planned(config.dry_run)
+    try:
+        settings = deployment.settings()
+        specs = _specs(context, deployment, settings)
+        try:
+            with catalog.quick() as connected:
+                only = actions_of(config.actions)
+                tables = chosen_tables(settings, specs, connected, config.tables)
+                planned.tables = [table.name for table in tables]
+                if not tables:
+                    context.log.info("nothing to do: there is no table yet")
+                looked = maintained(connected, settings, specs, tables, spark=_no_spark, dry_run=True, only=only)
+                for number, outcome in enumerate(looked):
+                    if not config.dry_run and outcome.result is not None and outcome.result.plan.steps:
+                        _say(context, outcome, dry_run=True)
+                        due = DueTable(outcome.table, settings, specs, only)
+                        yield dg.DynamicOutput(due, mapping_key=_mapping_key(number, outcome), output_name="due")
+                        continue
+                    planned.outcomes.append(outcome)
+                    _say(context, outcome, dry_run=config.dry_run)
+                    if not config.dry_run:
+                        # Told at once, so that it stands there however the run ends.
+                        yield from _events(settings, outcome)
+        except NoCatalogYet as nothing:
+            context.log.info(f"nothing to do: {nothing.message}")
+    except FrazilError as problem:
+        raise failure(problem) from None
+    yield dg.Output(planned, output_name="planned")
+
+
+def _no_spark() -> Any:
+    raise FrazilError("A plan needs no Spark.")
+
+
+def _mapping_key(number: int, outcome: "Outcome") -> str:
+    """`orders__payments_3`: the number, as names may differ only in what Dagster does not allow."""
+    return f"{names.safe(outcome.table.name).replace('.', '__').replace('-', '_')}_{number + 1}"
+
+
+def _specs(context: dg.OpExecutionContext, deployment: DeploymentResource, settings: "Settings") -> "list[StreamSpec]":
+    specs, errors = deployment.deployment().streams()
+    for error in errors:
+        for problem in error.problems:
+            context.log.warning(str(problem))
+    # A stream whose file broke runs on as it was launched, and its tables grow.
+    return [*specs, *as_launched(specs, errors, settings, deployment.deployment())]
+
+
+def _stage(name: str, actions: Sequence[str], turn: int, text: str) -> dg.OpDefinition:
+    """A step of one table's maintenance.
+
+    Args:
+        turn: The later in the plan, the greater: a table's next step goes before another table's first.
+        text: What it does, as Dagster shows it.
+    """
+
+    out = dg.Out(io_manager_key=HANDED_ON)
+
+    @dg.op(name=name, pool=POOL, tags={"dagster/priority": str(turn)}, description=text, out=out)
+    def stage(
+        context: dg.OpExecutionContext, table: DueTable, catalog: CatalogResource, spark: SparkResource
+    ) -> DueTable:
+        table.carry_out(actions, StepAtWork(context, spark), catalog)
+        return table
+
+    return stage
+
+
+compact_op = _stage(
+    "compact",
+    COMPACT,
+    1,
+    "Compaction: bring small data files together, apply and merge deletes, rewrite manifests, as far as the plan says.",
+)
+expire_op = _stage("expire_snapshots", EXPIRE, 2, "Snapshot expiry, after what has to stay is settled.")
+orphans_op = _stage(
+    "remove_orphans",
+    ORPHANS,
+    3,
+    "Orphan removal: delete files that nothing names any more. Bounds the former metadata files as well.",
+)
+
+
+@dg.op(name="report", pool=POOL, tags={"dagster/priority": "4"}, out=dg.Out(io_manager_key=HANDED_ON))
+def report_op(context: dg.OpExecutionContext, table: DueTable) -> Iterator[Any]:
+    """Tell how a table is afterwards: an observation of its asset, and the check `table_health`."""
+    outcome = table.outcome()
+    _say(context, outcome, dry_run=False)
+    # Told at once, so that it stands there however the run ends.
+    yield from _events(table.settings, outcome)
+    yield dg.Output(outcome)
+
+
+@dg.op(name="summary", pool=POOL)
+def summary_op(context: dg.OpExecutionContext, planned: Planned, maintained: list[Any]) -> None:
+    """Sum up what was done to all tables, or would be; a table that failed fails the run here."""
+    from orchestration.jobs.maintain.metadata import run_metadata
+    from orchestration.jobs.maintain.report import run_sentence
+
+    outcomes = sorted([*planned.outcomes, *maintained], key=lambda each: planned.tables.index(each.table.name))
+    metadata = run_metadata(outcomes, dry_run=planned.dry_run)
+    context.log.info(run_sentence(outcomes, dry_run=planned.dry_run))
+    problems = [problem for outcome in outcomes for problem in outcome.problems]
+    if problems:
+        told = failure(problems[0])
+        raise dg.Failure(told.description, {**told.metadata, **metadata}, allow_retries=False)
+    context.add_output_metadata(metadata)
+
+
+def _say(context: dg.OpExecutionContext, outcome: "Outcome", *, dry_run: bool) -> None:
+    """What there is to say of a table, in the log of the step that has it."""
+    from orchestration.jobs.maintain.report import skip_sentences, table_sentences
+
+    for sentence in table_sentences(outcome, dry_run=dry_run):
+        context.log.info(sentence)
+    for sentence in skip_sentences(outcome.result.plan) if outcome.result else ():
+        context.log.debug(f"{outcome.table.name}: {sentence}")
+    for problem in outcome.problems:
+        context.log.error(str(problem))
+    if outcome.trace:
+        context.log.debug(outcome.trace)
+
+
+def _events(settings: "Settings", outcome: "Outcome") -> Iterator[dg.AssetObservation | dg.AssetCheckEvaluation]:
+    from orchestration.jobs.maintain.metadata import outcome_metadata
+
+    key, result = names.table_key(settings, outcome.table.name), outcome.result
+    if result is None and outcome.table.role == "other":
+        # Perhaps nothing but a wrong name in the settings, of which Dagster would make an asset.
+        return
+    yield dg.AssetObservation(key, metadata=outcome_metadata(outcome))
+    if result is not None and outcome.health is not None:
+        yield health_evaluation(result.after or result.before, outcome.health, key)
