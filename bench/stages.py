@@ -126,8 +126,8 @@ class Task:
         self._declared = parse_schema(spec.decode.schema_text)
         catalog = SqlCatalog("stages", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
         ensure_tables(spec, catalog)
-        anchor, dead = (catalog.load_table(each).metadata for each in (spec.table.name, spec.dead_letter_table))
-        self._projection = Projection(anchor.schema())
+        tables = {name: catalog.load_table(name).metadata for name in spec.target_names}
+        self._projection = Projection(tables[spec.table.name].schema())
         self._plan = SlicePlan(
             stream="stages",
             config=spec.config_hash,
@@ -137,8 +137,7 @@ class Task:
             schema_text=spec.decode.schema_text,
             unknown_fields=spec.decode.unknown_fields,
             kafka_columns=True,
-            anchor=TargetPlan(task_metadata(anchor)),
-            dead_letters=TargetPlan(task_metadata(dead)),
+            targets=tuple(TargetPlan(target, task_metadata(tables[target.name])) for target in spec.targets),
             file_prefix="stages",
         )
         self._folder = folder

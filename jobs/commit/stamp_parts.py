@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.spec.targets import Role
 
 AnswerName = Literal[
     "lost_offsets",
@@ -32,6 +33,15 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dead: int = 0
     tombstones: int = 0
     filtered: int = 0
+
+    @staticmethod
+    def of_rows(rows: int, role: Role) -> Counts:
+        """What is counted on a target that is no coordinator: the rows that it was sent."""
+        return Counts(read=rows, landed=rows) if role == "rows" else Counts(read=rows, dead=rows)
+
+    def rows(self, role: Role) -> int:
+        """How many of the records are rows of a target of this role."""
+        return self.landed if role == "rows" else self.dead
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -58,7 +68,7 @@ class Part:
 
     Attributes:
         stood: Where the target stood; it stands at the stamp's position now.
-        counts: Of the records in between. On the dead letters, `read` and `dead` are the rows it received.
+        counts: Of the records in between. On all targets but the coordinator, of the rows it received.
     """
 
     stood: int

@@ -31,7 +31,7 @@ _JOBS = {"replay": "a replay of its letters", "connect": "a queue of Kafka Conne
 
 def streams_at(specs: Sequence[StreamSpec], table: str) -> list[StreamSpec]:
     """The streams whose table, or dead letters, this is."""
-    return [spec for spec in specs if table in (spec.table.name, spec.dead_letter_table)]
+    return [spec for spec in specs if table in spec.target_names]
 
 
 def holds(

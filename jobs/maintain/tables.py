@@ -107,7 +107,7 @@ def chosen_tables(
 
 def _unknown(name: str, settings: Settings, specs: Sequence[StreamSpec], tables: Sequence[str]) -> FrazilError:
     for spec in specs:
-        if name in (spec.stream, spec.table.name, spec.dead_letter_table):
+        if name in (spec.stream, *spec.target_names):
             return FrazilError(
                 f"stream {spec.stream}: table {name if '.' in name else spec.table.name} does not exist yet.",
                 fix=f"frazil run {spec.stream}",

@@ -65,15 +65,14 @@ def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> d
 
 
 def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> dict[str, Decision]:
-    names = [spec.table.name, spec.dead_letter_table]
-    targets = {name: Target(catalog, name, spec.stream) for name in names if catalog.table_exists(name)}
+    targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names if catalog.table_exists(name)}
     folder = stream_folder(settings, spec.stream)
     lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
     # Before the lease is taken: a stream that waits for no answer is left as it is.
     histories = {name: target.past() for name, target in targets.items()}
     new = _decision(spec, settings, answer, targets, histories)
     if answer.recreated_table in targets:
-        anchored = histories[spec.table.name].newest if spec.table.name in histories else None
+        anchored = histories[spec.coordinator].newest if spec.coordinator in histories else None
         held = lease.read()
         identities = {**(held.targets if held else {}), **(anchored.targets if anchored else {})}
         _refuse_unchanged(spec, targets[answer.recreated_table], identities, waits=bool(new))
@@ -101,15 +100,15 @@ def _decision(
     targets: dict[str, Target],
     histories: dict[str, History],
 ) -> accept.NewStamps:
-    anchor = spec.table.name
+    anchor = spec.coordinator
     stamps = of_known_topics({name: past.newest for name, past in histories.items()}, anchor)
     if answer.rollback == "keep" or answer.rollback == "reland":
         return rollback(histories, anchor, answer.rollback, spec.config_hash)
     if answer.recreated_table:
-        if answer.recreated_table not in (anchor, spec.dead_letter_table):
+        if answer.recreated_table not in spec.target_names:
             raise FrazilError(
                 f"{answer.recreated_table} is no table of stream {spec.stream}",
-                fix=f"name {anchor} or {spec.dead_letter_table}",
+                fix=f"name {' or '.join(spec.target_names)}",
             )
         return accept.recreated_table(stamps, anchor, answer.recreated_table, spec.config_hash)
     if answer.lost_topic:

@@ -47,21 +47,21 @@ def plan_reset(
     folder = stream_folder(settings, spec.stream)
     with connect_catalog(settings) as catalog:
         targets = existing_targets(spec, catalog, {})
-        stamps = _as_claimed(targets, spec.table.name)
+        stamps = _as_claimed(targets, spec.coordinator)
         kafka = KafkaLog(settings.kafka)
         log = kafka.state(spec.source)
-        anchored = stamps[spec.table.name]
+        anchored = stamps[spec.coordinator]
         check_identity(spec.stream, anchored.topics if anchored else {}, log.topics)
         unfinished = bool(folder.pending_records())
         try:
-            known = complete_positions(spec.stream, stamps, spec.table.name)
+            known = complete_positions(spec.stream, stamps, spec.coordinator)
         except ResetRefusedError:
             if not unfinished or anchored is None:
                 raise
             # The batch is finished first, and ends where the target that has it stands.
             known = dict(anchored.position)
         made = moves(spec.stream, known, log, request.offsets(spec.stream, log, kafka))
-        older = _stamps_of(targets[spec.table.name])
+        older = _stamps_of(targets[spec.coordinator])
         return described(
             spec,
             request,
@@ -102,15 +102,15 @@ def reset(
             lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
             held = lease.read()
             targets = existing_targets(spec, catalog, held.targets if held else {})
-            newest = targets[spec.table.name].newest
+            newest = targets[spec.coordinator].newest
             if newest is None:
-                complete_positions(spec.stream, {}, spec.table.name)
+                complete_positions(spec.stream, {}, spec.coordinator)
             # Before anything is taken: what cannot be done leaves everything as it is.
             log = kafka.state(spec.source)
             wanted = request.offsets(spec.stream, log, kafka)
             moves(spec.stream, {}, log, wanted)
             unfinished = bool(folder.pending_records())
-            older = _stamps_of(targets[spec.table.name])
+            older = _stamps_of(targets[spec.coordinator])
             epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
             try:
                 stream = OpenStream(spec, settings, folder, lease, epoch, targets, log)

@@ -80,16 +80,16 @@ def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str
         ResetRefusedError: The stream has never run.
         StreamStopped: A table was rolled back, dropped or recreated; the message names the answer.
     """
-    names = (spec.table.name, spec.dead_letter_table)
+    names = spec.target_names
     missing = [name for name in names if not catalog.table_exists(name)]
     if missing and not remembered:
-        complete_positions(spec.stream, {}, spec.table.name)
+        complete_positions(spec.stream, {}, spec.coordinator)
     for name in missing:
         raise gone(spec.stream, name)
     targets = {name: Target(catalog, name, spec.stream) for name in names}
     for target in targets.values():
         target.read()
-    anchored = targets[spec.table.name].newest
+    anchored = targets[spec.coordinator].newest
     identities = {**remembered, **(anchored.targets if anchored else {})}
     refuse_recreated(spec.stream, identities, {name: target.uuid for name, target in targets.items()})
     return targets

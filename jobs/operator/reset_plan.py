@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.commit.history import stamps_along_main
-from jobs.commit.offsets import Positions
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reset import Move, valid_through_after
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.operator.reset_request import ResetRequest, explicit
 from jobs.spec.models import StreamSpec
-from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, RowsInRanges, rows_in_ranges
+from jobs.spec.targets import Role, TargetSpec
+from jobs.verify.rows_in_ranges import COORDINATES, RowsInRanges, rows_in_ranges
 
 Counting = Callable[[str, int, int], None]
 
@@ -32,12 +33,20 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRows:
+    """A table of the stream, with its rows from some ranges."""
+
+    target: TargetSpec
+    rows: RowsInRanges
+
+
+@dataclass(frozen=True, slots=True)
 class ResetPlan:
     """What a reset does, or did.
 
     Attributes:
         moves: Of every partition that the request concerns, also of those that stay.
-        in_table, in_dead_letters: Rows that came from the ranges concerned.
+        tables: The stream's tables, the coordinator first, each with its rows from the ranges concerned.
         obstacle: Why it cannot be done now; None if it can.
         unfinished: A batch was being committed when the last driver died; it is finished first.
         valid_through_ms: What the stream is complete through, before and after.
@@ -46,17 +55,23 @@ class ResetPlan:
     """
 
     stream: str
-    table: str
-    dead_letter_table: str
+    tables: tuple[TableRows, ...]
     request: ResetRequest
     moves: tuple[Move, ...]
-    in_table: RowsInRanges
-    in_dead_letters: RowsInRanges
     obstacle: FrazilError | None
     unfinished: bool
     valid_through_ms: tuple[int | None, int | None]
     rollback: Rollback | None = None
     note: str = ""
+
+    def table(self, role: Role) -> TableRows:
+        """The stream's table of this role."""
+        return next(table for table in self.tables if table.target.role == role)
+
+    @property
+    def names(self) -> str:
+        """The names of the tables, as a sentence lists them."""
+        return " and ".join(table.target.name for table in self.tables)
 
     @property
     def changed(self) -> tuple[Move, ...]:
@@ -109,22 +124,27 @@ def described(
         newest: The anchor's newest stamp before the reset.
         older: The anchor's stamps before the reset that are still kept, newest first.
     """
-    anchor, dead = targets[spec.table.name], targets[spec.dead_letter_table]
     ranges = {move.partition: move.range for move in made}
     return ResetPlan(
         spec.stream,
-        spec.table.name,
-        spec.dead_letter_table,
+        tuple(
+            TableRows(each, _counted(spec.stream, each, targets[each.name], ranges, on_count)) for each in spec.targets
+        ),
         request,
         made,
-        rows_in_ranges(anchor.table, SINK_COLUMNS, ranges, on_progress=on_count),
-        rows_in_ranges(dead.table, DEAD_LETTER_COLUMNS, ranges, stream=spec.stream, on_progress=on_count),
         obstacle,
         unfinished,
         (newest.valid_through_ms, valid_through_after(newest, older, made)) if newest else (None, None),
-        _rollback(anchor, made),
+        _rollback(targets[spec.coordinator], made),
         note,
     )
+
+
+def _counted(
+    stream: str, target: TargetSpec, table: Target, ranges: Mapping[TopicPartition, OffsetRange], on_count: Counting
+) -> RowsInRanges:
+    only = stream if target.role == "dead_letters" else None
+    return rows_in_ranges(table.table, COORDINATES[target.role], ranges, stream=only, on_progress=on_count)
 
 
 def _rollback(anchor: Target, made: tuple[Move, ...]) -> Rollback | None:

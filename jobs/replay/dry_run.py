@@ -148,7 +148,7 @@ def _standing(sink: Table, table: Table, letters: pa.RecordBatch) -> np.ndarray:
 
 def tables_for(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[Table, Table]:
     """The stream's table and its dead letters, seen to be fit for the request; nothing is changed yet."""
-    missing = [name for name in (spec.table.name, spec.dead_letter_table) if not catalog.table_exists(name)]
+    missing = [name for name in spec.target_names if not catalog.table_exists(name)]
     if missing:
         raise FrazilError(
             f"stream {spec.stream}: table {missing[0]} does not exist, so there are no letters to bring back.",

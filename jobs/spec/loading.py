@@ -23,7 +23,11 @@ from jobs.spec.models import (
 from jobs.spec.policy import StreamMaintenance
 from jobs.spec.problems import SpecError, load_model, located, shown_path
 from jobs.spec.source import Source
+from jobs.spec.targets import Role
 from jobs.spec.yaml_document import YamlDocument
+
+# Where a stream's file names its target of a role.
+_NAMED_AT: dict[Role, Location] = {"rows": ("table", "name"), "dead_letters": ("errors", "dead_letters", "table")}
 
 
 def load_stream(path: Path) -> StreamSpec:
@@ -113,8 +117,8 @@ def _conflicts(loaded: list[tuple[StreamSpec, YamlDocument]]) -> dict[int, list[
     claims: dict[tuple[str, str], list[tuple[int, Location]]] = defaultdict(list)
     for index, (spec, _) in enumerate(loaded):
         claims["stream", spec.stream].append((index, ("stream",)))
-        claims["table", spec.table.name].append((index, ("table", "name")))
-        claims["table", spec.dead_letter_table].append((index, ("errors", "dead_letters", "table")))
+        for target in spec.targets:
+            claims["table", target.name].append((index, _NAMED_AT[target.role]))
     problems: dict[int, list[tuple[Location, str]]] = defaultdict(list)
     for (kind, name), claimants in claims.items():
         for index, location in claimants:

@@ -17,10 +17,13 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.policy import Compact, Policy, TablePolicy
 from jobs.spec.settings import Settings
 from jobs.spec.sizes import parse_size
+from jobs.spec.targets import Role as TargetRole
 
 Role = Literal["sink", "dead_letters", "ledger", "other"]
 TARGET_PROPERTY = "write.target-file-size-bytes"
 _ALL = ".*"
+# What a stream's target is called here, the tables of rows first.
+_ROLES: dict[Role, TargetRole] = {"sink": "rows", "dead_letters": "dead_letters"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,11 @@ def maintained_tables(
         listed: What the catalog has in `namespaces_to_list`, as `namespace.table`; others are left out.
     """
     roles: dict[str, tuple[StreamSpec | None, Role]] = {}
-    for spec in specs:
-        roles.setdefault(spec.table.name, (spec, "sink"))
-    for spec in specs:
-        roles.setdefault(spec.dead_letter_table, (spec, "dead_letters"))
+    for role, of_targets in _ROLES.items():
+        for spec in specs:
+            for target in spec.targets:
+                if target.role == of_targets:
+                    roles.setdefault(target.name, (spec, role))
     roles.setdefault(settings.ledger.table, (None, "ledger"))
     known = {*roles}
     exact = {entry.name for entry in settings.maintenance.tables if not entry.name.endswith(_ALL)}

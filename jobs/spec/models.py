@@ -19,6 +19,7 @@ from jobs.spec.partition_check import partition_problems
 from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.policy import OrNone, StreamMaintenance
 from jobs.spec.source import Source
+from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
 
 # Beside the models, for a value cached in a frozen model would go along with `model_copy(update=…)`.
@@ -171,6 +172,25 @@ class StreamSpec(SpecModel):
         """The table of failed records: the one given, else the stream's table with ``_dead`` behind its name."""
         letters = self.errors.dead_letters
         return (letters.table if letters else None) or f"{self.table.name}_dead"
+
+    @property
+    def targets(self) -> tuple[TargetSpec, ...]:
+        """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
+        table = self.table
+        return (
+            TargetSpec(table.name, "rows", True, table.partition_by, table.properties),
+            TargetSpec(self.dead_letter_table, "dead_letters"),
+        )
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The names of the targets, in their order."""
+        return tuple(target.name for target in self.targets)
+
+    @property
+    def coordinator(self) -> str:
+        """The name of the target that is stamped in every batch, before all others."""
+        return next(target.name for target in self.targets if target.coordinator)
 
     @property
     def continuous(self) -> bool:

@@ -159,7 +159,9 @@ class BatchRunner:
             reasons=results.summed(lambda tally: tally.reasons),
             unknown_fields=results.unknown_fields(),
             files=sum(len(files) for files in results.files.values()),
-            letters=results.rows().get(stream.dead_letters.name, 0),
+            letters=sum(
+                results.rows().get(each.name, 0) for each in stream.spec.targets if each.role == "dead_letters"
+            ),
             causes=results.causes(),
             undecided=made.ends.undecided(),
         )
@@ -211,20 +213,20 @@ class BatchRunner:
     ) -> Pending:
         stream = self._stream
         receiving = [
-            name
-            for name in stream.targets
-            if not needs[name].nothing and (name == stream.anchor.name or results.files[name])
+            target
+            for target in stream.spec.targets
+            if not needs[target.name].nothing and (target.coordinator or results.files[target.name])
         ]
         return Pending(
             ranges,
             {
-                name: PendingTarget(
-                    {p: at for p, at in stream.positions[name].items() if p in ranges},
-                    stamp_for(stream, name, stamp, ranges, results),
-                    tuple(results.files[name]),
-                    seen[name],
+                target.name: PendingTarget(
+                    {p: at for p, at in stream.positions[target.name].items() if p in ranges},
+                    stamp_for(stream, target, stamp, ranges, results),
+                    tuple(results.files[target.name]),
+                    seen[target.name],
                 )
-                for name in receiving
+                for target in receiving
             },
         )
 

@@ -12,6 +12,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.topic_ids import has_id
 from jobs.kafka.metadata import LogEnds
+from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import Sighting, valid_through
 from jobs.stream.results import TaskResults
 from jobs.stream.session import OpenStream
@@ -69,14 +70,13 @@ def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retire
     return remembered(newest.retired, now, {*stream.log.topics, *stream.begin.dropped}, now_ms)
 
 
-def stamp_for(stream: OpenStream, name: str, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
-    """The batch's stamp as the target of this name carries it, with what that target receives."""
-    is_anchor = name == stream.anchor.name
-    parts = results.parts(ranges, stream.positions[name], letters=not is_anchor)
+def stamp_for(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
+    """The batch's stamp as the target carries it, with what that target receives."""
+    parts = results.parts(ranges, stream.positions[target.name], target)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
-    if not is_anchor:
+    if not target.coordinator:
         return replace(stamp, marks={}, retired={})
-    uuids = {each: target.uuid for each, target in stream.targets.items()}
+    uuids = {name: each.uuid for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}
     # Brokers that do not give an id now do not make one unknown that was known.

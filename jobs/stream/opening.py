@@ -73,7 +73,7 @@ def _held(
     remembered = known.targets if known else {}
     refuse_passing_over(spec, catalog, kafka, state, remembered)
     targets = _targets(spec, settings, catalog, remembered)
-    read = targets[spec.table.name].newest
+    read = targets[spec.coordinator].newest
     refuse_untellable(spec.stream, state, read.topics if read else ())
     step("before_lease")
     epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
@@ -98,7 +98,7 @@ def _written_to(settings: Settings, catalog: Catalog, spec: StreamSpec) -> Itera
     """The local folders that a driver of the stream writes to."""
     yield settings.state
     yield settings.home / EMBEDDED_FOLDER
-    for name in (spec.table.name, spec.dead_letter_table):
+    for name in spec.target_names:
         with contextlib.suppress(Exception):
             if folder := local_folder(catalog.load_table(name).location()):
                 yield folder
@@ -111,7 +111,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     forget_retired(stream)
     stamps = {name: target.newest for name, target in stream.targets.items()}
     refuse_untellable(spec.stream, stream.log, newest.topics if newest else ())
-    half = half_committed(of_known_topics(stream.former | stamps, spec.table.name), spec.table.name)
+    half = half_committed(of_known_topics(stream.former | stamps, spec.coordinator), spec.coordinator)
     subscribed = spec.source.reads
     dropped = sorted({p.topic for p in half.ranges if not subscribed(p.topic)}) if half else []
     if half and (half.config != spec.config_hash or dropped):
@@ -123,7 +123,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
             half,
             fix=f"put the stream's file back to what it was, run `frazil run {spec.stream}` once, then change it",
         )
-    positions = target_positions(stamps, spec.table.name)
+    positions = target_positions(stamps, spec.coordinator)
     known = restart_positions(positions)
     _refuse_half_seen(stream, known, kafka)
     stream.begin = starting_point(
@@ -168,9 +168,9 @@ def _require_topics(spec: StreamSpec, state: LogState, catalog: Catalog) -> None
 
 def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool:
     """Whether the stream's stamps know one of these topics."""
-    if not catalog.table_exists(spec.table.name):
+    if not catalog.table_exists(spec.coordinator):
         return False
-    newest = history(catalog.load_table(spec.table.name).metadata, spec.stream).newest
+    newest = history(catalog.load_table(spec.coordinator).metadata, spec.stream).newest
     return newest is not None and any(partition.topic in topics for partition in newest.position)
 
 
@@ -207,23 +207,23 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
 
 def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered: dict[str, str]) -> dict[str, Target]:
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
-    for name in (spec.table.name, spec.dead_letter_table):
+    for name in spec.target_names:
         if name in remembered and not catalog.table_exists(name):
             raise gone(spec.stream, name)
     ensure_tables(spec, catalog)
-    targets = {name: Target(catalog, name, spec.stream) for name in (spec.table.name, spec.dead_letter_table)}
+    targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names}
     for target in targets.values():
         target.read()
         if state_under(target.table.location(), settings.state):
             problem = state_in_the_way(settings.state, f"table {target.name}")
             raise FrazilError(f"stream {spec.stream}: {problem.message}.", fix=problem.fix)
-    anchor = targets[spec.table.name].newest
+    anchor = targets[spec.coordinator].newest
     identities = remembered | (dict(anchor.targets) if anchor else {})
     refuse_recreated(spec.stream, identities, {name: target.uuid for name, target in targets.items()})
     others = [name for name, target in targets.items() if target.newest and target.newest.start]
     if anchor is None and others:
         raise TargetRecreatedError(
-            f"stream {spec.stream}: table {spec.table.name} has never received anything of the stream, but "
+            f"stream {spec.stream}: table {spec.coordinator} has never received anything of the stream, but "
             f"{', '.join(others)} has, so it is not the table that the stream wrote before.",
             fix="put the former table back, or give the stream another id and other dead letters to begin anew",
         )

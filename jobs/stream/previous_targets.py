@@ -32,7 +32,7 @@ def refuse_passing_over(
         stamps = {name: history(metadata, spec.stream).newest for name, metadata in loaded.items()}
         return {name: stamp for name, stamp in stamps.items() if stamp}
 
-    named = (spec.table.name, spec.dead_letter_table)
+    named = spec.target_names
     if not remembered or any(name in remembered for name in named):
         return
     former = newest(remembered)

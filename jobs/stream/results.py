@@ -15,6 +15,7 @@ from jobs.commit.log_marks import Mark, Marks
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.target import Target
+from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
 from jobs.task.plan import MOST_CAUSES, Cause, Tally
 
@@ -37,21 +38,21 @@ class TaskResults:
             tombstones=sum(tally.tombstones for tally in self.tallies),
         )
 
-    def parts(self, ranges: Ranges, position: Positions, *, letters: bool) -> dict[TopicPartition, Part]:
+    def parts(self, ranges: Ranges, position: Positions, target: TargetSpec) -> dict[TopicPartition, Part]:
         """What a target receives, per partition of which it lacks a part of the batch.
 
         Args:
             ranges: The batch's.
             position: Where the target stood.
-            letters: Of the dead letters, which are sent rows and nothing else.
+            target: The coordinator's counts are of all records that it lacked, the others' of the rows they were sent.
         """
         counted: dict[TopicPartition, Counts] = {}
         for tally in self.tallies:
             partition = TopicPartition(tally.topic, tally.partition)
-            if letters:
-                counts = Counts(read=tally.letters, dead=tally.letters)
-            else:
+            if target.coordinator:
                 counts = Counts(tally.read, tally.landed, tally.dead, tally.tombstones)
+            else:
+                counts = Counts.of_rows(tally.rows.get(target.name, 0), target.role)
             counted[partition] = counted.get(partition, Counts()) + counts
         parts: dict[TopicPartition, Part] = {}
         for partition, (start, end) in ranges.items():

@@ -46,8 +46,8 @@ class OpenStream:
 
     @property
     def anchor(self) -> Target:
-        """The stream's table: stamped in every batch."""
-        return self.targets[self.spec.table.name]
+        """The coordinator: stamped in every batch, before the others."""
+        return self.targets[self.spec.coordinator]
 
     @property
     def dead_letters(self) -> Target:

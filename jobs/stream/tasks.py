@@ -14,10 +14,10 @@ from pyiceberg.manifest import DataFile
 from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import Piece
 from jobs.commit.proposals import Seen
-from jobs.commit.target import Target
 from jobs.kafka.client import reader_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_slice
+from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import Sighting
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
@@ -70,7 +70,7 @@ def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: Spar
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
 
-    slices = cut(ranges, context.defaultParallelism, plan.anchor.skip & plan.dead_letters.skip)
+    slices = cut(ranges, context.defaultParallelism, frozenset.intersection(*(target.skip for target in plan.targets)))
     if not slices:
         return TaskResults({name: [] for name in stream.targets}, [])
 
@@ -107,10 +107,9 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
     """
     spec = stream.spec
 
-    def of(target: Target) -> TargetPlan:
-        wanted = needs[target.name]
-        io = dict(target.table.io.properties)
-        return TargetPlan(task_metadata(target.table.metadata), wanted.skip, wanted.floors, io)
+    def of(target: TargetSpec) -> TargetPlan:
+        wanted, table = needs[target.name], stream.targets[target.name].table
+        return TargetPlan(target, task_metadata(table.metadata), wanted.skip, wanted.floors, dict(table.io.properties))
 
     return SlicePlan(
         stream=spec.stream,
@@ -121,8 +120,7 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         schema_text=spec.decode.schema_text,
         unknown_fields=spec.decode.unknown_fields,
         kafka_columns=spec.table.kafka_columns,
-        anchor=of(stream.anchor),
-        dead_letters=of(stream.dead_letters),
+        targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=reader_options(stream.settings.kafka, spec.stream),
         # A request that hangs is given up by the client first, which then asks another broker.
@@ -135,12 +133,10 @@ def task_results(stream: OpenStream, rows: Iterable[Result]) -> TaskResults:
     """What the tasks of a batch have told."""
     files: dict[str, list[DataFile]] = {name: [] for name in stream.targets}
     tallies: list[Tally] = []
-    names = {"anchor": stream.anchor.name, "dead_letters": stream.dead_letters.name}
     for row in rows:
         if row.kind == "tally":
             tallies.append(msgspec.json.decode(row.payload, type=Tally))
         else:
-            name = names[row.target]
-            metadata = stream.targets[name].table.metadata
-            files[name].append(from_json(msgspec.json.decode(row.payload), metadata))
+            metadata = stream.targets[row.target].table.metadata
+            files[row.target].append(from_json(msgspec.json.decode(row.payload), metadata))
     return TaskResults(files, tallies)

@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import TopicPartition
 from jobs.spec.mask import NO_MASK, Mask
+from jobs.spec.targets import TargetSpec
 
 MOST_CAUSES = 50
 """Of one partition in one slice; records whose keys have no end must not make a tally without end."""
@@ -26,6 +27,7 @@ class TargetPlan:
     """What a task writes for one target.
 
     Attributes:
+        target: Which one it is.
         metadata: The table's metadata as JSON, without its history.
         skip: Partitions that the target has entirely.
         floors: Of partitions it has in part, the first offset it needs.
@@ -33,6 +35,7 @@ class TargetPlan:
             of the repr.
     """
 
+    target: TargetSpec
     metadata: str
     skip: frozenset[TopicPartition] = frozenset()
     floors: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -46,6 +49,7 @@ class SlicePlan:
     Attributes:
         reader: Options of the consumer that reads the slice. Never logged, and left out of the repr.
         patience: Seconds without a record after which Kafka counts as away.
+        targets: The coordinator first.
         first_seen: When the batch was planned, UTC.
         mask: What of a failed record its letter does not keep.
     """
@@ -58,8 +62,7 @@ class SlicePlan:
     schema_text: str
     unknown_fields: Literal["ignore", "fail"]
     kafka_columns: bool
-    anchor: TargetPlan
-    dead_letters: TargetPlan
+    targets: tuple[TargetPlan, ...]
     file_prefix: str
     reader: Mapping[str, Any] = field(default_factory=dict, repr=False)
     patience: float = 20.0
@@ -110,10 +113,10 @@ class Cause(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """What a task counted in one (topic, partition), of the records that the anchor had not yet read.
+    """What a task counted in one (topic, partition), of the records that the coordinator had not yet read.
 
     Attributes:
-        letters: Rows for the dead letters, which may have lacked other records than the anchor.
+        rows: Rows written, by target; one may have lacked other records than the coordinator.
         after: The offset behind the last record of the slice, whoever lacked it; None without any.
         leader_epoch: Of that record, the epoch of the leader that took it; None where the log does not say.
         appended_ms: Of that record, when the broker took it, milliseconds since 1970; None where it says the producer's
@@ -132,7 +135,7 @@ class Tally(msgspec.Struct):
     landed: int = 0
     dead: int = 0
     tombstones: int = 0
-    letters: int = 0
+    rows: dict[str, int] = {}
     after: int | None = None
     leader_epoch: int | None = None
     appended_ms: int | None = None

@@ -31,6 +31,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stage import UNEXPECTED
 from jobs.schema.declared import StructType, parse_schema
+from jobs.spec.targets import Role, TargetSpec
 from jobs.task.plan import (
     MOST_CAUSES,
     MOST_UNKNOWN,
@@ -106,14 +107,15 @@ class _Slice:
     def __init__(self, plan: SlicePlan) -> None:
         self._plan: SlicePlan = plan
         self._tallies: dict[TopicPartition, Tally] = {}
-        self._anchor: _Sink = _Sink(plan.anchor, plan)
-        self._dead: _Sink = _Sink(plan.dead_letters, plan)
+        self._sinks: dict[str, _Sink] = {each.target.name: _Sink(each, plan) for each in plan.targets}
+        self._coordinator: _Sink = next(sink for sink in self._sinks.values() if sink.target.coordinator)
+        self._rows: _Sink = self._sink_of("rows")
+        self._dead: _Sink = self._sink_of("dead_letters")
         self._declared: StructType = parse_schema(plan.schema_text)
-        self._sinks: dict[str, _Sink] = {"anchor": self._anchor, "dead_letters": self._dead}
         self._pipeline: Pipeline = stream_pipeline(
             self._declared,
-            "anchor",
-            lambda rows: self._anchor.writer.fit(rows),
+            self._rows.target.name,
+            lambda rows: self._rows.writer.fit(rows),
             unknown_fields=plan.unknown_fields,
             kafka_columns=plan.kafka_columns,
         )
@@ -124,16 +126,15 @@ class _Slice:
         offsets = records.column("offset").to_numpy()
         tally.after, tally.leader_epoch = int(offsets[-1]) + 1, fetched.leader_epoch
         tally.appended_ms = fetched.appended_ms
-        for_anchor = self._anchor.wants(source, offsets)
-        for_dead = self._dead.wants(source, offsets)
-        if not (for_anchor.any() or for_dead.any()):
+        wanted = {name: sink.wants(source, offsets) for name, sink in self._sinks.items()}
+        if not any(each.any() for each in wanted.values()):
             return
         block = self._pipeline.run(records)
-        self._count(tally, block, for_anchor)
-        self._land(block, for_anchor)
-        failures = [failure for failure in block.failures if for_dead[failure.row]]
-        tally.letters += len(failures)
+        self._count(tally, block, wanted[self._coordinator.target.name])
+        self._land(tally, block, wanted[block.destination])
+        failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
+            self._dead.count(tally, len(failures))
             self._set_aside(fetched, failures)
 
     def _set_aside(self, fetched: FetchedBlock, failures: list[Failure]) -> None:
@@ -150,11 +151,12 @@ class _Slice:
         )
         self._dead.writer.write(letters)
 
-    def _land(self, block: Block, wanted: np.ndarray) -> None:
+    def _land(self, tally: Tally, block: Block, wanted: np.ndarray) -> None:
         rows = block.rows
         if not wanted.all():
             rows = rows.filter(pa.array(wanted[block.positions]))
         if rows.num_rows:
+            self._sinks[block.destination].count(tally, rows.num_rows)
             self._sinks[block.destination].writer.add(rows)
 
     def _count(self, tally: Tally, block: Block, wanted: np.ndarray) -> None:
@@ -182,14 +184,18 @@ class _Slice:
         return files + tallies
 
     def abort(self) -> None:
-        self._anchor.abort()
-        self._dead.abort()
+        for sink in self._sinks.values():
+            sink.abort()
+
+    def _sink_of(self, role: Role) -> _Sink:
+        return next(sink for sink in self._sinks.values() if sink.target.role == role)
 
 
 class _Sink:
     """One target's writer, opened when its first row comes."""
 
     def __init__(self, plan: TargetPlan, slice_plan: SlicePlan) -> None:
+        self.target: TargetSpec = plan.target
         self._plan: TargetPlan = plan
         self._slice: SlicePlan = slice_plan
         self._metadata: TableMetadata | None = None
@@ -209,6 +215,10 @@ class _Sink:
             return np.zeros(len(offsets), dtype=bool)
         floor = self._plan.floors.get(source)
         return np.ones(len(offsets), dtype=bool) if floor is None else offsets >= floor
+
+    def count(self, tally: Tally, rows: int) -> None:
+        """Note how many rows of a partition it is given."""
+        tally.rows[self.target.name] = tally.rows.get(self.target.name, 0) + rows
 
     def close(self) -> list[str]:
         if self._writer is None or self._metadata is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.stamp_parts import Counts
+from jobs.spec.targets import TargetSpec
 from jobs.verify.audit_facts import Decision, Problem, Reading, Unit
 from jobs.verify.ledger_row import RETURNED, WHOLE, LedgerRow, standing
 
@@ -30,8 +31,7 @@ class Expected:
         whole: `(sequence, rows)`: sums over ranges of which no stamp tells by itself how many rows they put in.
     """
 
-    table: str
-    anchor: bool
+    target: TargetSpec
     units: dict[TopicPartition, list[Unit]] = field(default_factory=dict)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     sequence: int = 0
@@ -41,22 +41,27 @@ class Expected:
     unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
     whole: list[tuple[int, int]] = field(default_factory=list)
 
+    @property
+    def table(self) -> str:
+        """The table's full name."""
+        return self.target.name
+
     def all_units(self) -> Iterator[Unit]:
         """Units of all partitions, in order."""
         for _, units in sorted(self.units.items()):
             yield from units
 
 
-def expected(table: str, rows: Iterable[LedgerRow], *, anchor: bool, begin: Positions | None = None) -> Expected:
+def expected(target: TargetSpec, rows: Iterable[LedgerRow], begin: Positions | None = None) -> Expected:
     """Follow the ledger's rows of one table.
 
     Args:
-        table: Its full name.
+        target: Which one. Only the coordinator is stamped in every batch; holes between the ranges of others mean that
+            they got no rows.
         rows: Of one `table_uuid`, in the order of `sequence`; what a rollback took out of the table is left aside.
-        anchor: Whether it is stamped in every batch; holes between the ranges of others mean that they got no rows.
         begin: Where the table stood when it was audited last, if `rows` begin there.
     """
-    found = Expected(table, anchor, positions=dict(begin or {}))
+    found = Expected(target, positions=dict(begin or {}))
     tracks: dict[TopicPartition, _Track] = {}
     known = list(rows)
     found.sequence = max((row.sequence for row in known), default=0)
@@ -112,10 +117,10 @@ class _Track:
             self.cursor = row.range.start
             return
         self._judge_begin(row)
-        rows = None if row.counts is None else _rows(row.counts, anchor=self._found.anchor)
+        rows = None if row.counts is None else row.counts.rows(self._found.target.role)
         if row.kind == "unknown" or rows is None:
             self._found.unknown.append((self._partition, row.range))
-        elif self._found.anchor and row.counts is not None:
+        elif self._found.target.coordinator and row.counts is not None:
             self._judge_sum(row, row.counts)
         counts = row.counts or Counts()
         told = row.kind != "unknown"
@@ -135,7 +140,7 @@ class _Track:
         if self.cursor is None or start == self.cursor:
             return
         if start > self.cursor:
-            if self._found.anchor:
+            if self._found.target.coordinator:
                 self._problem("gap", OffsetRange(self.cursor, start), "no batch read these offsets")
         elif not passed:
             said = f"batch {row.batch} of epoch {row.epoch} read these offsets, and the table had them already"
@@ -163,15 +168,11 @@ def _whole(found: Expected, row: LedgerRow) -> None:
     if row.kind in ("passed", "again", "noted"):
         found.decisions.append(_decision(row))
     elif row.counts is not None:
-        found.whole.append((row.sequence, _rows(row.counts, anchor=found.anchor)))
+        found.whole.append((row.sequence, row.counts.rows(found.target.role)))
 
 
 def _decision(row: LedgerRow) -> Decision:
     return Decision(row.table, row.kind, row.partition, row.range, row.answer, row.note, row.committed_at, row.sequence)
-
-
-def _rows(counts: Counts, *, anchor: bool) -> int:
-    return counts.landed if anchor else counts.dead
 
 
 def _units(partition: TopicPartition, readings: list[Reading]) -> list[Unit]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
+from jobs.spec.targets import TargetSpec
 
 ProblemKind = Literal[
     "gap",
@@ -186,8 +187,7 @@ class TableAudit:
         missing, doubled: The sums over all problems of the table, those of no partition included.
     """
 
-    table: str
-    anchor: bool
+    target: TargetSpec
     method: str = "none"
     since: datetime | None = None
     lines: list[Line] = field(default_factory=list)
@@ -195,6 +195,11 @@ class TableAudit:
     unchecked: int = 0
     missing: int = 0
     doubled: int = 0
+
+    @property
+    def table(self) -> str:
+        """The table's full name."""
+        return self.target.name
 
 
 @dataclass(slots=True)
@@ -242,8 +247,8 @@ class StreamAudit:
 
     @property
     def read(self) -> int:
-        """Records that the audited ranges of the sink read."""
-        return sum(line.counts.read for table in self.tables if table.anchor for line in table.lines)
+        """Records that the audited ranges of the coordinator read."""
+        return sum(line.counts.read for table in self.tables if table.target.coordinator for line in table.lines)
 
     def add_up(self) -> None:
         """Set the sums of the tables and their partitions to what the list of problems says."""

@@ -128,7 +128,7 @@ def _of_kafka(spec: StreamSpec, kafka: KafkaLog, tables: Callable[[], Tables]) -
 
 
 def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
-    anchor = spec.table.name
+    anchor = spec.coordinator
     newest = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
     stamps = of_known_topics(newest, anchor)
     anchored = stamps.get(anchor)

@@ -57,27 +57,29 @@ class Book:
 
     def note_counted(self, block: Counted) -> None:
         """Take in what stands in the tables of one block."""
-        names = {facts.anchor: name for name, facts in self.tables.items()}
         partition, range_ = block.block.partition, block.block.range
         in_both = block.in_both if block.apart else 0
-        for anchor, founds in ((True, block.sink), (False, block.dead)):
+        for target, founds in block.found.items():
+            of_rows = target.role == "rows"
             for found in founds:
                 missing = found.missing(answered=self._answered(partition, range_))
-                if anchor and missing < 0 and self.expired is not None:
+                if of_rows and missing < 0 and self.expired is not None:
                     allowed = min(-missing, found.dead_before(self.expired))
                     missing += allowed
                     self.came_back += allowed
                 # A row too many of a record that is a dead letter is that one, and is told once.
-                too_many = min(-missing, in_both) if anchor and missing < 0 else 0
+                too_many = min(-missing, in_both) if of_rows and missing < 0 else 0
                 among = block.both.kept if too_many and too_many == -missing == block.in_both else []
                 in_both -= too_many
-                self._note_found(names[anchor], found, missing, among, apart=block.apart)
+                self._note_found(target.name, found, missing, among, apart=block.apart)
+        dead = next((name for name, facts in self.tables.items() if facts.target.role == "dead_letters"), "")
         if block.stray:
             said = f"{block.stray:,} dead letters stand there that no batch put there"
-            self._problem("unexpected", names[False], partition, range_, block.stray, said, block.strays.kept)
+            self._problem("unexpected", dead, partition, range_, block.stray, said, block.strays.kept)
         if in_both:
-            said = f"{in_both:,} records stand in {names[True]} and among the dead letters, too"
-            self._problem("both", names[False], partition, range_, in_both, said, block.both.kept)
+            rows = " or ".join(name for name, facts in self.tables.items() if facts.target.role == "rows")
+            said = f"{in_both:,} records stand in {rows} and among the dead letters, too"
+            self._problem("both", dead, partition, range_, in_both, said, block.both.kept)
 
     def _answered(self, partition: TopicPartition, range_: OffsetRange) -> bool:
         return any(

@@ -17,8 +17,9 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.replay.connect.opening import queue_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.targets import TargetSpec
 from jobs.verify import ledger
-from jobs.verify.audit import Agreement, Expected
+from jobs.verify.audit import Agreement
 from jobs.verify.audit_changes import with_changes
 from jobs.verify.audit_count import Block, blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit
@@ -59,13 +60,15 @@ def audit(
         FrazilError: The stream has no such table, or it cannot be read.
     """
     began = time.monotonic()
-    names = (spec.table.name, spec.dead_letter_table)
-    if table is not None and table not in names:
+    if table is not None and table not in spec.target_names:
         raise FrazilError(
-            f"{table} is no table of stream {spec.stream}", fix=f"name {names[0]} or {names[1]}, or none for both"
+            f"{table} is no table of stream {spec.stream}",
+            fix=f"name {' or '.join(spec.target_names)}, or none for all",
         )
     found = StreamAudit(spec.stream, full, since)
-    looked = looked_at(spec, settings, catalog, [name for name in names if table in (None, name)], found)
+    looked = looked_at(
+        spec, settings, catalog, [target for target in spec.targets if table in (None, target.name)], found
+    )
     questions, notes = standing(spec, settings, lambda: _metadata_of(spec, catalog), kafka)
     found.problems += questions
     found.notes += notes
@@ -78,10 +81,9 @@ def audit(
     _count(spec, catalog, looked, book, on_progress, window)
     for each in looked:
         if each.table is not None and each.facts.method == "rows":
-            stream = None if each.anchor else spec.stream
             mine = [problem for problem in found.problems if problem.table == each.name]
             others = [problem for problem in found.problems if problem.table != each.name]
-            found.problems = others + with_changes(mine, each.table, each.columns, stream)
+            found.problems = others + with_changes(mine, each.table, each.columns, each.rows_of(spec.stream))
     found.add_up()
     if table is None:
         _mark(looked, found, settings, catalog)
@@ -90,7 +92,7 @@ def audit(
 
 
 def _metadata_of(spec: StreamSpec, catalog: Catalog) -> dict[str, TableMetadata]:
-    tables = {name: load(catalog, name) for name in (spec.table.name, spec.dead_letter_table)}
+    tables = {name: load(catalog, name) for name in spec.target_names}
     return {name: table.metadata for name, table in tables.items() if table is not None}
 
 
@@ -110,8 +112,9 @@ def _count(
         rows_read += rows
         on_progress(done, total, rows_read)
 
-    sink = next((each for each in looked if each.anchor), None)
-    dead = next((each for each in looked if not each.anchor), None)
+    anchor = next((each for each in looked if each.target.coordinator), None)
+    sink = next((each for each in looked if each.target.role == "rows"), None)
+    dead = next((each for each in looked if each.target.role == "dead_letters"), None)
     counters = {each.name: each.counter(spec.stream, on_rows) for each in looked}
     for each in looked:
         if each.table is None:
@@ -121,13 +124,11 @@ def _count(
             each.facts.method = "summaries"
         else:
             each.facts.method = "rows"
-    count_sink, count_dead = (counters.get(each.name) if each else None for each in (sink, dead))
-    nothing = Expected("", True)
-    of_sink = sink.expected if sink and count_sink else nothing
-    of_dead = dead.expected if dead and count_dead else nothing
+    counting = {each.target: counter for each in looked if (counter := counters[each.name]) is not None}
+    of_counted = {each.target: each.expected for each in looked if each.target in counting}
     agreement = None
-    if sink and dead and sink.table is not None:
-        agreement = Agreement(sink.expected, dead.expected)
+    if anchor and dead and anchor is not dead and anchor.table is not None:
+        agreement = Agreement(anchor.expected, dead.expected)
         problems, pending = agreement.judge()
         book.audit.problems += problems
         book.audit.pending += pending
@@ -136,29 +137,27 @@ def _count(
     replays = Replays(spec.stream, sink.table if sink else None, letters)
     book.audit.pending += [replays.pending] if replays.pending else []
     book.expired = letters_expired(letters) if letters is not None else None
-    every = list(blocks(of_sink, of_dead, sink.after if sink else 0, dead.after if dead else 0))
+    every = list(blocks(of_counted, {each.target: each.after for each in looked}))
     done, total = 0, sum(block.range.end - block.range.start for block in every)
 
-    def count(pieces: Sequence[Piece]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    def count(pieces: Sequence[Piece]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
         nonlocal done
-        in_sink, in_dead = (
-            counter.count(pieces)
-            if counter is not None
-            else [np.zeros(piece.range.end - piece.range.start, np.uint8) for piece in pieces]
-            for counter in (count_sink, count_dead)
-        )
+        there = {target: counter.count(pieces) for target, counter in counting.items()}
         done += sum(piece.range.end - piece.range.start for piece in pieces)
         on_progress(done, total, rows_read)
-        back = replays.count(pieces, in_sink) if count_sink else [np.zeros_like(each) for each in in_sink]
-        return in_sink, in_dead, back
+        if sink and sink.target in there:
+            return there, replays.count(pieces, there[sink.target])
+        return there, [np.zeros(piece.range.end - piece.range.start, np.uint8) for piece in pieces]
 
     on_progress(0, total, 0)
 
     def apart(block: Block) -> bool:
-        first, second = ([each for unit in of for each in unit.readings] for of in (block.sink, block.dead))
-        return agreement is not None and agreement.holds(block.partition, block.range, first, second)
+        if agreement is None or anchor is None or dead is None:
+            return False
+        read = [block.readings(each.target) for each in (anchor, dead)]
+        return agreement.holds(block.partition, block.range, *read)
 
-    for block in counted(windows(every, window), count, apart):
+    for block in counted(windows(every, window), list(counting), count, apart):
         book.note_counted(block)
     book.audit.scanned += rows_read
     book.audit.problems += replays.problems

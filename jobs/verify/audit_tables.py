@@ -17,6 +17,7 @@ from jobs.commit.offsets import Positions
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.targets import TargetSpec
 from jobs.verify import ledger
 from jobs.verify.audit import Expected, expected
 from jobs.verify.audit_changes import others_since
@@ -24,7 +25,7 @@ from jobs.verify.audit_facts import Problem, StreamAudit, TableAudit
 from jobs.verify.audit_questions import rolled_back
 from jobs.verify.ledger_marks import AuditMark
 from jobs.verify.ledger_row import WHOLE, LedgerRow
-from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
+from jobs.verify.rows_in_ranges import COORDINATES
 from jobs.verify.table_rows import RowCounter
 
 # Letters are dated when their batch is planned, and recorded when it is committed.
@@ -42,8 +43,7 @@ class Audited:
         counted_in: The snapshot in which what was audited before was counted, if others have changed rows since.
     """
 
-    name: str
-    anchor: bool
+    target: TargetSpec
     table: Table | None
     expected: Expected
     facts: TableAudit
@@ -52,32 +52,42 @@ class Audited:
     counted_in: int | None = None
 
     @property
+    def name(self) -> str:
+        """The table's full name."""
+        return self.target.name
+
+    @property
     def columns(self) -> tuple[str, str, str]:
         """Names of the columns of topic, partition and offset."""
-        return SINK_COLUMNS if self.anchor else DEAD_LETTER_COLUMNS
+        return COORDINATES[self.target.role]
+
+    def rows_of(self, stream: str) -> str | None:
+        """The stream whose rows count, where those of others may stand in the table, too; None where all count."""
+        return stream if self.target.role == "dead_letters" else None
 
     def counter(self, stream: str, on_rows: Callable[[int], None]) -> RowCounter | None:
         """Counts its rows; None if they do not say where they came from."""
         if self.table is None:
             return None
-        made = RowCounter(self.table, self.columns, stream=None if self.anchor else stream, on_rows=on_rows)
+        made = RowCounter(self.table, self.columns, stream=self.rows_of(stream), on_rows=on_rows)
         return None if made.missing_column() else made
 
 
 def looked_at(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, wanted: Sequence[str], found: StreamAudit
+    spec: StreamSpec, settings: Settings, catalog: Catalog, wanted: Sequence[TargetSpec], found: StreamAudit
 ) -> list[Audited]:
     """Load the tables, fill the ledger, and follow what it says of them; what stands out is added to `found`.
 
     Args:
-        wanted: Names of tables, the sink's before that of the dead letters.
+        wanted: The coordinator before the others.
     """
     # Before the ledger is filled: it then knows all that these versions of the tables hold, and what it knows more is
-    # left aside. The sink first: it is committed first.
-    tables = {name: load(catalog, name) for name in wanted}
+    # left aside. The coordinator first: it is committed first.
+    names = [target.name for target in wanted]
+    tables = {name: load(catalog, name) for name in names}
     found.recorded = ledger.fill(catalog, settings, [spec]).rows
     marks = {} if found.full else _marks(spec, settings, catalog, tables, found)
-    rows = {name: _since(spec, settings, catalog, name, tables, marks) for name in wanted}
+    rows = {name: _since(spec, settings, catalog, name, tables, marks) for name in names}
     begins: dict[str, Positions] = {
         name: mark.positions for name, mark in marks.items() if mark.positions or not mark.sequence
     }
@@ -88,18 +98,18 @@ def looked_at(
         or any(_reaches_below(rows[name], mark) or _skips(rows[name], mark) for name, mark in marks.items())
     ):
         # All of it is followed again, for what an answer says of records audited before, or for lack of a beginning.
-        rows = {name: ledger.read(catalog, settings, spec.stream, name, uuid=_uuid(tables[name])) for name in wanted}
+        rows = {name: ledger.read(catalog, settings, spec.stream, name, uuid=_uuid(tables[name])) for name in names}
         begins = {}
     followed = [
-        _followed(name, name == spec.table.name, tables[name], rows[name], marks.get(name), begins.get(name), found)
-        if tables[name] is not None or not rows[name]
-        else _gone(name, name == spec.table.name, catalog, found)
-        for name in wanted
+        _followed(each, tables[each.name], rows[each.name], marks.get(each.name), begins.get(each.name), found)
+        if tables[each.name] is not None or not rows[each.name]
+        else _gone(each, catalog, found)
+        for each in wanted
     ]
-    # The anchor alone tells that a topic was retired, so that a later one's dead letters come where others were.
-    again = {row.partition for name in wanted for row in rows[name] if row.answer == "retired"}
+    # The coordinator alone tells that a topic was retired, so that a later one's dead letters come where others were.
+    again = {row.partition for name in names for row in rows[name] if row.answer == "retired"}
     for each in followed:
-        if not each.anchor:
+        if not each.target.coordinator:
             kept = [p for p in each.expected.problems if p.kind != "overlap" or p.partition not in again]
             each.expected.problems[:] = kept
     return followed
@@ -176,18 +186,17 @@ def _skips(rows: Iterable[LedgerRow], mark: AuditMark) -> bool:
 
 
 def _followed(
-    name: str,
-    anchor: bool,
+    target: TargetSpec,
     table: Table | None,
     rows: list[LedgerRow],
     mark: AuditMark | None,
     begin: Positions | None,
     found: StreamAudit,
 ) -> Audited:
-    facts = TableAudit(name, anchor)
+    name, facts = target.name, TableAudit(target)
     if table is None:
         found.pending.append(f"table {name} is not there yet")
-        return Audited(name, anchor, None, Expected(name, anchor), facts)
+        return Audited(target, None, Expected(target), facts)
     metadata = table.metadata
     uuid = str(metadata.table_uuid)
     if former := {row.table_uuid for row in rows} - {uuid}:
@@ -202,7 +211,7 @@ def _followed(
         known = _without_counts(known, expired)
         before = metadata.properties[EXPIRED_BEFORE]
         found.notes.append(f"dead letters from before {before} have expired, so they are not counted")
-    made = Audited(name, anchor, table, expected(name, known, anchor=anchor, begin=begin), facts)
+    made = Audited(target, table, expected(target, known, begin), facts)
     if mark is not None:
         facts.since = mark.at
         taken = [row.since or 0 for row in known if row.kind == "removed" and row.sequence > mark.sequence]
@@ -250,13 +259,14 @@ def _without_counts(rows: Iterable[LedgerRow], before: datetime) -> list[LedgerR
     ]
 
 
-def _gone(name: str, anchor: bool, catalog: Catalog, found: StreamAudit) -> Audited:
+def _gone(target: TargetSpec, catalog: Catalog, found: StreamAudit) -> Audited:
+    name = target.name
     if load(catalog, name) is None:
         said = f"table {name} is gone; what the ledger says of it cannot be held against anything"
         found.problems.append(Problem("not_counted", name, None, None, 0, said))
     else:
         found.pending.append(f"table {name} was created this moment")
-    return Audited(name, anchor, None, Expected(name, anchor), TableAudit(name, anchor))
+    return Audited(target, None, Expected(target), TableAudit(target))
 
 
 def load(catalog: Catalog, name: str) -> Table | None:

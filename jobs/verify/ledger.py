@@ -129,7 +129,7 @@ def unrecorded(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]
         for table, metadata in tables_of(catalog, spec):
             after = known[table.uuid].sequence if table.uuid in known else -1
             found += [
-                Unrecorded(spec.stream, table.name, snapshot_id, stamp.sequence)
+                Unrecorded(spec.stream, table.target.name, snapshot_id, stamp.sequence)
                 for snapshot_id, stamp in stamps_along_main(metadata, spec.stream, after)
                 if stamp.kind != "claim"
             ]

@@ -71,12 +71,12 @@ def news_of(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec])
 def tables_of(catalog: Catalog, spec: StreamSpec) -> list[tuple[LedgerTable, TableMetadata]]:
     """The stream's tables, of those that are there."""
     found: list[tuple[LedgerTable, TableMetadata]] = []
-    for name in (spec.table.name, spec.dead_letter_table):
+    for target in spec.targets:
         try:
-            metadata = catalog.load_table(name).metadata
+            metadata = catalog.load_table(target.name).metadata
         except (NoSuchTableError, NoSuchNamespaceError):
             continue
-        found.append((LedgerTable(name, str(metadata.table_uuid), name == spec.table.name), metadata))
+        found.append((LedgerTable(target, str(metadata.table_uuid)), metadata))
     return found
 
 

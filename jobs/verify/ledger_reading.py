@@ -10,6 +10,7 @@ from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.retired import Retired, returned
 from jobs.commit.stamp_parts import Counts, Decision
 from jobs.commit.stamps import Stamp
+from jobs.spec.targets import TargetSpec
 from jobs.verify.ledger_row import NOWHERE, RETIRED, RETURNED, WHOLE, Kind, LedgerRow
 
 Ranges = Mapping[TopicPartition, OffsetRange]
@@ -29,9 +30,8 @@ class Stamped:
 class LedgerTable:
     """The table that stamps are of."""
 
-    name: str
+    target: TargetSpec
     uuid: str
-    anchor: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ def rows_of(stamped: Stamped, known: Known | None, table: LedgerTable) -> tuple[
     stamp = stamped.stamp
     blank = LedgerRow(
         stamp.stream,
-        table.name,
+        table.target.name,
         table.uuid,
-        table.anchor,
+        table.target.coordinator,
         "batch",
         WHOLE,
         NOWHERE,
@@ -73,13 +73,13 @@ def rows_of(stamped: Stamped, known: Known | None, table: LedgerTable) -> tuple[
         stamp.generation,
     )
     rows: list[LedgerRow] = []
-    if table.anchor and stamp.kind == "batch" and known:
+    if table.target.coordinator and stamp.kind == "batch" and known:
         back = {p: at for p, at in returned(known.retired, stamp.topics).items() if p in stamp.position}
         back = {p: at for p, at in back.items() if p not in known.positions}
         rows = _of_kind(replace(blank, answer=RETURNED), "noted", {p: OffsetRange(0, at) for p, at in back.items()})
         known = replace(known, positions={**known.positions, **back})
-    rows += _unknown(stamp, known, blank)
-    if table.anchor and stamp.kind == "batch" and known:
+    rows += _unknown(stamp, known, blank, table.target)
+    if table.target.coordinator and stamp.kind == "batch" and known:
         gone = {p: OffsetRange(0, at) for p, at in known.positions.items() if p not in stamp.position}
         rows += _of_kind(replace(blank, answer=RETIRED), "noted", gone)
     if stamp.kind == "batch":
@@ -102,7 +102,7 @@ def _batch(stamp: Stamp, known: Known | None, blank: LedgerRow) -> list[LedgerRo
     ranges = {p: OffsetRange(before[p], at) for p, at in stamp.position.items() if before[p] < at}
     counts = stamp.counts
     if not blank.anchor:
-        # Earlier versions stamped the anchor's counts on every target.
+        # Earlier versions stamped the anchor's counts on the dead letters, too.
         rows = stamp.rows.get(blank.table, 0)
         counts = Counts(read=rows, dead=rows)
     return _sharing(blank, ranges, counts)
@@ -167,7 +167,7 @@ def _before(stamp: Stamp, known: Known | None) -> dict[TopicPartition, int]:
     return before
 
 
-def _unknown(stamp: Stamp, known: Known | None, blank: LedgerRow) -> list[LedgerRow]:
+def _unknown(stamp: Stamp, known: Known | None, blank: LedgerRow, target: TargetSpec) -> list[LedgerRow]:
     """What stamps that expired before they were filled in would have said."""
     blank = replace(blank, kind="unknown")
     since = stamp.decision.since if stamp.decision else None
@@ -186,7 +186,9 @@ def _unknown(stamp: Stamp, known: Known | None, blank: LedgerRow) -> list[Ledger
         if p in positions and positions[p] != at
     }
     if missing == Counts():
-        # The dead letters pass over what is not theirs without a stamp.
+        # All but the coordinator pass over what is not theirs without a stamp.
         return _of_kind(blank, "unknown", differing) if blank.anchor else []
     differing |= {p: OffsetRange(0, at) for p, at in before.items() if p not in positions and at}
-    return _sharing(blank, differing, missing if blank.anchor else Counts(read=missing.dead, dead=missing.dead))
+    if not blank.anchor:
+        missing = Counts.of_rows(missing.rows(target.role), target.role)
+    return _sharing(blank, differing, missing)

@@ -59,7 +59,7 @@ def audit_facts(audit: StreamAudit) -> dict[str, Any]:
 def _table_facts(table: TableAudit) -> dict[str, Any]:
     return {
         "table": table.table,
-        "role": "sink" if table.anchor else "dead letters",
+        "role": "sink" if table.target.role == "rows" else "dead letters",
         "method": table.method,
         "audited_before": table.since,
         "partitions": [

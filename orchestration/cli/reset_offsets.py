@@ -134,7 +134,7 @@ def _print_done(plan: ResetPlan, *, continuous: bool) -> None:
     if not plan.changed:
         click.echo("Nothing moved: the stream stood there already.")
         return
-    click.echo(f"Done, and recorded on {plan.table} and {plan.dead_letter_table}: {plan.note}")
+    click.echo(f"Done, and recorded on {plan.names}: {plan.note}")
     if plan.undo:
         click.echo(f"  Undo, as long as the stream has not run since: {plan.undo}")
     click.echo(f"  Next: frazil {'start' if continuous else 'run'} {plan.stream}")

@@ -8,8 +8,9 @@ from typing import Any
 
 from jobs.commit.offsets import Positions
 from jobs.commit.reset import Move
-from jobs.operator.reset_plan import ResetPlan
-from jobs.verify.rows_in_ranges import RowsInRanges
+from jobs.operator.reset_plan import ResetPlan, TableRows
+from jobs.spec.targets import TargetSpec
+from jobs.verify.rows_in_ranges import SINK_COLUMNS, RowsInRanges
 from orchestration.text import thousands
 
 
@@ -23,8 +24,8 @@ def reset_facts(plan: ResetPlan, catalog: str, *, done: bool) -> dict[str, Any]:
     changed = plan.changed
     return {
         "stream": plan.stream,
-        "table": plan.table,
-        "dead_letter_table": plan.dead_letter_table,
+        "table": plan.table("rows").target.name,
+        "dead_letter_table": plan.table("dead_letters").target.name,
         "to": plan.request.to,
         "topics": list(plan.request.only),
         "done": done,
@@ -36,7 +37,10 @@ def reset_facts(plan: ResetPlan, catalog: str, *, done: bool) -> dict[str, Any]:
         "after": _by_topic({move.partition: move.after for move in changed}),
         "offsets_skipped": plan.skipped,
         "offsets_read_again": plan.again,
-        "rows_in_range": {"table": plan.in_table.total, "dead_letters": plan.in_dead_letters.total},
+        "rows_in_range": {
+            "table": plan.table("rows").rows.total,
+            "dead_letters": plan.table("dead_letters").rows.total,
+        },
         "complete_through": {"before": _instant(plan.valid_through_ms[0]), "after": _instant(plan.valid_through_ms[1])},
         "delete_first": list(delete_statements(plan, catalog)),
         "rollback_instead": rollback_steps(plan, catalog),
@@ -55,8 +59,8 @@ def reset_rows(plan: ResetPlan) -> list[dict[str, str | int]]:
             "to": move.after,
             "what": what_happens(move),
             "kept by Kafka": f"{move.kept.start} to {move.kept.end}",
-            "rows in table": _counted(plan.in_table, move),
-            "dead letters": _counted(plan.in_dead_letters, move),
+            "rows in table": _counted(plan.table("rows").rows, move),
+            "dead letters": _counted(plan.table("dead_letters").rows, move),
         }
         for move in plan.moves
     ]
@@ -80,12 +84,12 @@ def reset_sentences(plan: ResetPlan, catalog: str) -> Iterator[str]:
     if plan.skipped:
         yield (
             f"{thousands(plan.skipped)} offsets are passed over for good: nothing reads them later, and the stamps of "
-            f"{plan.table} say who passed them over, and why."
+            f"{plan.tables[0].target.name} say who passed them over, and why."
         )
     if plan.again:
         yield (
-            f"{thousands(plan.again)} offsets are read again, on {plan.table} and {plan.dead_letter_table} alike, and "
-            "their records land a second time unless they are removed first."
+            f"{thousands(plan.again)} offsets are read again, on {plan.names} alike, and their "
+            "records land a second time unless they are removed first."
         )
         yield _doubles(plan)
     statements = list(delete_statements(plan, catalog))
@@ -107,19 +111,19 @@ def reset_sentences(plan: ResetPlan, catalog: str) -> Iterator[str]:
 
 def delete_statements(plan: ResetPlan, catalog: str) -> Iterator[str]:
     """Spark SQL that removes what would land a second time."""
-    rows = (plan.table, plan.in_table, ("_kafka_topic", "_kafka_partition", "_kafka_offset"), "")
-    of_stream = f"stream = '{plan.stream}' AND "
-    letters = (plan.dead_letter_table, plan.in_dead_letters, ("topic", "`partition`", "`offset`"), of_stream)
-    for table, counted, columns, stream in (rows, letters):
+    for table in plan.tables:
+        counted, of_letters = table.rows, table.target.role == "dead_letters"
+        of_stream = f"stream = '{plan.stream}' AND " if of_letters else ""
+        topic, partition, offset = ("topic", "`partition`", "`offset`") if of_letters else SINK_COLUMNS
         for move in plan.moves:
             if not move.again or (counted.rows is not None and not counted.rows.get(move.partition)):
                 continue
             if counted.rows is None and "has no column" in counted.why_not:
                 continue
-            topic, partition, offset = columns
             yield (
-                f"DELETE FROM {catalog}.{table} WHERE {stream}{topic} = '{move.partition.topic}' AND {partition} = "
-                f"{move.partition.partition} AND {offset} >= {move.range.start} AND {offset} < {move.range.end};"
+                f"DELETE FROM {catalog}.{table.target.name} WHERE {of_stream}{topic} = '{move.partition.topic}' AND "
+                f"{partition} = {move.partition.partition} AND {offset} >= {move.range.start} AND "
+                f"{offset} < {move.range.end};"
             )
 
 
@@ -128,7 +132,7 @@ def rollback_steps(plan: ResetPlan, catalog: str) -> list[str]:
     if plan.rollback is None or not plan.again:
         return []
     return [
-        f"CALL {catalog}.system.rollback_to_snapshot('{plan.table}', {plan.rollback.snapshot_id});",
+        f"CALL {catalog}.system.rollback_to_snapshot('{plan.tables[0].target.name}', {plan.rollback.snapshot_id});",
         f"frazil accept {plan.stream} --rollback reland --reason TEXT",
     ]
 
@@ -136,12 +140,13 @@ def rollback_steps(plan: ResetPlan, catalog: str) -> list[str]:
 def _doubles(plan: ResetPlan) -> str:
     parts = [
         f"{thousands(counted.total)} {what}" if counted.rows is not None else f"{what}: not counted, {counted.why_not}"
-        for counted, what in (
-            (_again_only(plan, plan.in_table), f"rows of {plan.table}"),
-            (_again_only(plan, plan.in_dead_letters), "dead letters"),
-        )
+        for counted, what in ((_again_only(plan, table.rows), _called(table.target)) for table in plan.tables)
     ]
     return f"In the tables from these offsets now: {'; '.join(parts)}."
+
+
+def _called(target: TargetSpec) -> str:
+    return f"rows of {target.name}" if target.role == "rows" else "dead letters"
 
 
 def _again_only(plan: ResetPlan, counted: RowsInRanges) -> RowsInRanges:
@@ -166,9 +171,13 @@ def _move_facts(plan: ResetPlan, move: Move) -> dict[str, Any]:
         "no_longer_kept": move.gone,
         "earliest": move.kept.start,
         "latest": move.kept.end,
-        "rows_in_table": plan.in_table.rows and plan.in_table.rows.get(move.partition, 0),
-        "rows_in_dead_letters": plan.in_dead_letters.rows and plan.in_dead_letters.rows.get(move.partition, 0),
+        "rows_in_table": _rows_of(plan.table("rows"), move),
+        "rows_in_dead_letters": _rows_of(plan.table("dead_letters"), move),
     }
+
+
+def _rows_of(table: TableRows, move: Move) -> int | None:
+    return None if table.rows.rows is None else table.rows.rows.get(move.partition, 0)
 
 
 def _named(plan: ResetPlan) -> str:

@@ -15,7 +15,7 @@ def as_launched(
     specs: Sequence[StreamSpec], errors: Sequence[SpecError], settings: Settings, deployment: Deployment
 ) -> list[StreamSpec]:
     """The streams of broken files as they were launched last, unless another stream has their tables by now."""
-    taken = {table for spec in specs for table in (spec.table.name, spec.dead_letter_table)}
+    taken = {table for spec in specs for table in spec.target_names}
     shown: list[StreamSpec] = []
     for each in read_desired(files_of(specs, errors), settings, deployment):
         spec = each.spec

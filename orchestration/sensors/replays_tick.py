@@ -192,7 +192,7 @@ def look(spec: StreamSpec, settings: Settings) -> Proposal:
     except NoCatalogYet:
         return nothing
     with told_as_sentences(settings, spec.stream), opened as catalog:
-        if not all(catalog.table_exists(name) for name in (spec.table.name, spec.dead_letter_table)):
+        if not all(catalog.table_exists(name) for name in spec.target_names):
             return nothing
         letters = catalog.load_table(spec.dead_letter_table)
         # The sample depends on nothing else but on the columns of the stream's table.

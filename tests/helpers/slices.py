@@ -114,7 +114,7 @@ class SliceWorld:
         return self.catalog.load_table(self.spec.dead_letter_table)
 
     def plan(self) -> SlicePlan:
-        targets = {name: table.metadata for name, table in (("anchor", self.anchor), ("dead", self.letters))}
+        tables = {target: self.catalog.load_table(target.name).metadata for target in self.spec.targets}
         return SlicePlan(
             stream=self.spec.stream,
             config=self.spec.config_hash,
@@ -124,8 +124,7 @@ class SliceWorld:
             schema_text=self.spec.decode.schema_text,
             unknown_fields=self.spec.decode.unknown_fields,
             kafka_columns=self.spec.table.kafka_columns,
-            anchor=TargetPlan(task_metadata(targets["anchor"])),
-            dead_letters=TargetPlan(task_metadata(targets["dead"])),
+            targets=tuple(TargetPlan(target, task_metadata(metadata)) for target, metadata in tables.items()),
             file_prefix="payments-2-3-test",
             mask=self.spec.errors.mask,
         )
@@ -134,14 +133,14 @@ class SliceWorld:
         """One slice; its files are read, not committed."""
         made = Slice()
         results = run_slice(self.plan(), [as_block(each) for each in blocks])
-        tables = {"anchor": self.anchor, "dead_letters": self.letters}
+        tables = {name: self.catalog.load_table(name) for name in self.spec.target_names}
         for kind, target, payload in results:
             if kind == "tally":
                 made.tallies.append(msgspec.json.decode(payload, type=Tally))
                 continue
             file = from_json(msgspec.json.decode(payload), tables[target].metadata)
             found = pq.ParquetFile(file.file_path.removeprefix("file://")).read().to_pylist()
-            if target == "anchor":
+            if target == self.spec.table.name:
                 made.rows.extend(found)
                 made.files.append(file)
             else:

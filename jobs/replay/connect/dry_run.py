@@ -47,7 +47,7 @@ def try_queue(
     """
     began = time.monotonic()
     refuse_own_topic(spec, topic)
-    for name in (spec.table.name, spec.dead_letter_table):
+    for name in spec.target_names:
         if not catalog.table_exists(name):
             raise FrazilError(f"stream {spec.stream}: table {name} does not exist.", fix=f"frazil run {spec.stream}")
     sink, letters = (catalog.load_table(name) for name in (spec.table.name, spec.dead_letter_table))
@@ -59,7 +59,7 @@ def try_queue(
         name: history(table.metadata, queue_id(spec.stream)).newest
         for name, table in ((spec.table.name, sink), (spec.dead_letter_table, letters))
     }
-    taken = restart_positions(target_positions(stamps, spec.table.name))
+    taken = restart_positions(target_positions(stamps, spec.coordinator))
     at = {p: max(start, taken.get(p, 0)) for p, start in log.earliest.items() if p.topic == topic}
     ends = {p: end for p, end in log.latest.items() if p.topic == topic}
     total, counts, sums = left_of(at, ends), QueueCounts(), Sums()

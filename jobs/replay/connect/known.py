@@ -46,12 +46,11 @@ def with_known(
 
 def _is_left(spec: StreamSpec, sink: Table, letters: Table) -> Callable[[str, int, int], bool]:
     """Tells which records the stream reads by itself: those of its topics that its tables are not complete with."""
-    anchor = spec.table.name
     stamps = {
-        anchor: history(sink.metadata, spec.stream).newest,
+        spec.table.name: history(sink.metadata, spec.stream).newest,
         spec.dead_letter_table: history(letters.metadata, spec.stream).newest,
     }
-    stands = restart_positions(target_positions(stamps, anchor))
+    stands = restart_positions(target_positions(stamps, spec.coordinator))
     began = any(stamps.values())
 
     def left(topic: str, partition: int, offset: int) -> bool:

@@ -134,7 +134,7 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
 
 def _targets(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
     name = queue_id(spec.stream)
-    return {table: Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table)}
+    return {table: Target(catalog, table, name) for table in spec.target_names}
 
 
 def _folder(settings: Settings, spec: StreamSpec) -> StreamFolder:

@@ -110,7 +110,7 @@ class QueueTask:
                     rows_to.add(lot.rows)
                 if lot.failures:
                     letters_to.write(self._letters(lot.lot, lot.failures, first_seen))
-                results.tallies.append(_tally(lot))
+                results.tallies.append(_tally(lot, self._spec))
                 counts += lot.counts
             results.rows, results.letters = rows_to.close(), letters_to.close()
         except BaseException:
@@ -185,11 +185,11 @@ def _with_reason(failure: Failure, reason: str | None) -> Failure:
     return failure if reason is None else failure.saying(f"{failure.message} (Kafka Connect: {reason})")
 
 
-def _tally(looked: Looked) -> Tally:
+def _tally(looked: Looked, spec: StreamSpec) -> Tally:
     counts = looked.counts
     tally = Tally(looked.partition.topic, looked.partition.partition, read=counts.read)
     tally.landed, tally.dead, tally.tombstones = counts.landed, counts.dead, counts.tombstones
-    tally.letters = tally.dead
+    tally.rows = {spec.table.name: counts.landed, spec.dead_letter_table: counts.dead}
     return tally
 
 

@@ -90,9 +90,7 @@ class _Landing:
         self._services: DagsterServices = services
         self._console: Console = console
         self._started: float = started
-        self._keys: list[list[str]] = [
-            [settings.catalog.name, *table.split(".")] for table in (spec.table.name, spec.dead_letter_table)
-        ]
+        self._keys: list[list[str]] = [[settings.catalog.name, *table.split(".")] for table in spec.target_names]
         self._catalog = connect_catalog(settings)
         self._kafka: KafkaLog = KafkaLog(settings.kafka)
         self._before: Standing = standing(self._catalog, spec)

@@ -40,12 +40,12 @@ class Standing:
 
 def standing(catalog: Catalog, spec: StreamSpec) -> Standing:
     """How far the stream is; all zero before its first run."""
-    tables = {name: find_table(catalog, name) for name in (spec.table.name, spec.dead_letter_table)}
+    tables = {name: find_table(catalog, name) for name in spec.target_names}
     stamps = {name: newest_stamp(table, spec.stream) if table else None for name, table in tables.items()}
-    stamp = stamps[spec.table.name]
+    stamp = stamps[spec.coordinator]
     if stamp is None:
         return Standing(Counts(), {})
-    complete = restart_positions(target_positions(stamps, spec.table.name))
+    complete = restart_positions(target_positions(stamps, spec.coordinator))
     return Standing(stamp.totals, dict(stamp.position), whole=complete == dict(stamp.position))
 
 

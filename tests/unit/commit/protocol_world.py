@@ -1,4 +1,4 @@
-"""A small world in memory for the commit protocol: a Kafka log, two tables, and drivers that run the project's code.
+"""A small world in memory for the commit protocol: a Kafka log, a few tables, and drivers that run the project's code.
 
 Of the protocol only the outermost calls are replaced: Kafka, the catalog, the append and Spark's tasks. Each driver
 runs in a thread that stops at every point where a crash or a sleep can matter, and goes on when the script says so;
@@ -11,7 +11,7 @@ import contextlib
 import errno
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from jobs.commit.target import Target
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.errors import Errors
 from jobs.spec.source import Source
+from jobs.spec.targets import TargetSpec
 from jobs.state.paths import StreamFolder
 from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
@@ -46,6 +47,14 @@ from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import LedgerRow
 
 TABLE, DEAD = "orders.payments", "orders.payments_dead"
+TARGETS = (
+    TargetSpec(TABLE, "rows", coordinator=True),
+    TargetSpec(DEAD, "dead_letters"),
+    TargetSpec("orders.often", "rows"),
+    TargetSpec("orders.seldom", "rows"),
+    TargetSpec("orders.copies", "rows"),
+)
+PAIR = TARGETS[:2]
 TOPIC = "payments"
 SCHEMAS = (
     Schema(NestedField(1, "id", StringType()), schema_id=0),
@@ -59,18 +68,21 @@ class Killed(BaseException):
     """The driver's process was killed here."""
 
 
-def fate(partition: TopicPartition, offset: int, config: str) -> str:
-    """What becomes of a record: some are tombstones, some fail under one configuration and not under the other."""
-    kind = (offset * 7 + partition.partition * 3) % 10
+def destinations(partition: TopicPartition, offset: int, config: str, among: Sequence[TargetSpec] = PAIR) -> set[str]:
+    """The targets that a record becomes a row of.
+
+    Some are tombstones and become none; some fail under one configuration and not under the other. Of the others some
+    go to a table that receives rows often, some to one that does seldom, and some to two tables.
+    """
+    kind, names = (offset * 7 + partition.partition * 3) % 10, {target.name for target in among}
     if kind == 0:
-        return "tombstone"
-    if kind == 1:
-        return DEAD
-    if kind in (2, 3):
-        return DEAD if config == "one" else TABLE
-    if kind in (4, 5):
-        return TABLE if config == "one" else DEAD
-    return TABLE
+        return set()
+    fails = kind == 1 or (kind in (2, 3) and config == "one") or (kind in (4, 5) and config == "two")
+    if fails:
+        return {DEAD} & names
+    table = "orders.often" if kind in (3, 5, 6) else "orders.seldom" if offset % 11 == 4 else TABLE
+    copied = {"orders.copies"} if (offset + partition.partition) % 6 == 1 else set[str]()
+    return ({table} & names or {TABLE}) | copied & names
 
 
 @dataclass
@@ -120,8 +132,10 @@ class FakeTable:
 class World:
     """Everything that outlives a driver."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tables: dict[str, FakeTable] = {TABLE: FakeTable("uuid-t"), DEAD: FakeTable("uuid-d")}
+    def __init__(self, folder: Path, targets: Sequence[TargetSpec] = PAIR) -> None:
+        self.targets = tuple(targets)
+        self.names = tuple(target.name for target in targets)
+        self.tables: dict[str, FakeTable] = {name: FakeTable(f"uuid of {name}") for name in self.names}
         self.files: dict[str, list[tuple]] = {}
         self.log: dict[TopicPartition, int] = {TopicPartition(TOPIC, 0): 3}
         self.folder = folder
@@ -227,21 +241,41 @@ class World:
             path.unlink()
         self.lease_epoch = 0
 
+    def named(self, number: int) -> str:
+        """One of the tables, by any number."""
+        return self.names[number % len(self.names)]
+
     def alter(self, name: str) -> None:
         """Somebody changes a table so that files written before no longer fit: a pending record may be of no use."""
         self.tables[name].schema ^= 1
         self.tables[name].alterations += 1
         self.pending_was_lost = True
 
-    def ledger(self, name: str) -> list[LedgerRow]:
+    def spec(self, config: str) -> Any:
+        """The stream's file as a driver has it."""
+        return SimpleNamespace(
+            stream="payments",
+            config_hash=config,
+            targets=self.targets,
+            target_names=self.names,
+            coordinator=TABLE,
+            source=Source(topics=(TOPIC,)),
+            errors=Errors(),
+        )
+
+    def destinations(self, partition: TopicPartition, offset: int, config: str) -> set[str]:
+        """The targets that a record becomes a row of."""
+        return destinations(partition, offset, config, self.targets)
+
+    def ledger(self, target: TargetSpec) -> list[LedgerRow]:
         """What the ledger would hold of a table if it were filled in now."""
-        metadata = self.tables[name].metadata()
+        metadata = self.tables[target.name].metadata()
         sequences = {each.snapshot_id: each.sequence_number for each in metadata.snapshots}
         known, rows = None, []
         for snapshot_id, stamp in reversed(stamps_along_main(metadata, "payments")):
             # As from a snapshot, and not as it was made.
             stamped = Stamped(Stamp.from_json(stamp.to_json()), snapshot_id, sequences[snapshot_id], NOW)
-            made, known = rows_of(stamped, known, LedgerTable(name, metadata.table_uuid, name == TABLE))
+            made, known = rows_of(stamped, known, LedgerTable(target, metadata.table_uuid))
             rows += made
         return rows
 
@@ -305,15 +339,8 @@ class Driver:
     def _run(self) -> None:
         """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
         world: Any = self.world
-        spec: Any = SimpleNamespace(
-            stream="payments",
-            config_hash=self.config,
-            table=SimpleNamespace(name=TABLE),
-            dead_letter_table=DEAD,
-            source=Source(topics=(TOPIC,)),
-            errors=Errors(),
-        )
-        targets = {name: Target(world, name, "payments") for name in (TABLE, DEAD)}
+        spec = world.spec(self.config)
+        targets = {name: Target(world, name, "payments") for name in world.names}
         for target in targets.values():
             target.read()
         above = max(world.lease_epoch, *(target.greatest_epoch() for target in targets.values()))
@@ -355,31 +382,31 @@ class Tasks(BatchRunner):
 
     def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
         files: dict[str, list[DataFile]] = {}
-        for name in (TABLE, DEAD):
+        for name in self._world.names:
             rows = [
                 self._world.record(partition, offset)
                 for partition, (start, end) in ranges.items()
                 if partition not in needs[name].skip
                 for offset in range(max(start, needs[name].floors.get(partition, start)), end)
-                if fate(partition, offset, self._config) == name
+                if name in self._world.destinations(partition, offset, self._config)
             ]
             files[name] = [self._written(rows)] if rows else []
         return TaskResults(files, [self._tally(p, range_, needs) for p, range_ in ranges.items()])
 
     def _tally(self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, Need]) -> Tally:
-        fates: dict[str, list[str]] = {}
+        lacked: dict[str, list[set[str]]] = {}
         for name, wanted in needs.items():
             first = max(range_.start, wanted.floors.get(partition, range_.start))
             offsets = range(first, range_.end) if partition not in wanted.skip else ()
-            fates[name] = [fate(partition, offset, self._config) for offset in offsets]
-        read = fates[TABLE]
+            lacked[name] = [self._world.destinations(partition, offset, self._config) for offset in offsets]
+        read = lacked[TABLE]
         return Tally(
             *partition,
             read=len(read),
-            landed=read.count(TABLE),
-            dead=read.count(DEAD),
-            tombstones=read.count("tombstone"),
-            letters=fates[DEAD].count(DEAD),
+            landed=sum(bool(each - {DEAD}) for each in read),
+            dead=sum(DEAD in each for each in read),
+            tombstones=sum(not each for each in read),
+            rows={name: sum(name in each for each in of) for name, of in lacked.items()},
             **self._world.last_of(range_, partition),
         )
 
@@ -422,7 +449,7 @@ def noted(put_in_place: Callable[..., Any]) -> Callable[..., Any]:
 
 def assert_ledger_says_so(world: World) -> None:
     """The ledger's ranges follow each other, nothing is unknown, and its counts are the rows of the tables."""
-    rows = {name: world.ledger(name) for name in (TABLE, DEAD)}
+    rows = {target.name: world.ledger(target) for target in world.targets}
     assert not [row for each in rows.values() for row in each if row.kind == "unknown"]
     stands: dict[TopicPartition, int] = {}
     for row in rows[TABLE]:
@@ -430,10 +457,14 @@ def assert_ledger_says_so(world: World) -> None:
             before, after = row.range[:: -1 if row.kind == "again" else 1]
             assert stands.get(row.partition, before) == before, row
             stands[row.partition] = after
-    for partition in world.log:
-        for name, what in ((TABLE, "landed"), (DEAD, "dead")):
-            told = sum(getattr(r.counts, what) for r in rows[name] if r.partition == partition and r.counts)
-            assert told == sum(times for (p, *_), times in world.counted(name).items() if p == partition), (name, rows)
+    for target in world.targets:
+        there = world.counted(target.name)
+        for partition in world.log:
+            told = [row.counts for row in rows[target.name] if row.partition == partition and row.counts]
+            # The coordinator's counts are of records, wherever they landed.
+            if not target.coordinator or len(world.targets) <= len(PAIR):
+                in_table = sum(times for (p, *_), times in there.items() if p == partition)
+                assert sum(counts.rows(target.role) for counts in told) == in_table, (target, rows)
     for row in rows[TABLE]:
         if row.counts:
             counts = row.counts

@@ -80,7 +80,9 @@ class Runner(BatchRunner):
         writer.write(rows)
         # Counted are the records of the offsets that the stream's table lacks.
         dead = 0 if needs[SINK].nothing else 1
-        return TaskResults({SINK: [], DEAD: writer.close()}, [Tally(P.topic, 0, read=5 * dead, dead=dead, letters=1)])
+        return TaskResults(
+            {SINK: [], DEAD: writer.close()}, [Tally(P.topic, 0, read=5 * dead, dead=dead, rows={DEAD: 1})]
+        )
 
 
 @pytest.mark.parametrize(("sink_stands", "dead"), [(0, 1), (5, 0)])

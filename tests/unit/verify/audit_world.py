@@ -12,6 +12,7 @@ import numpy as np
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
+from jobs.spec.targets import TargetSpec
 from jobs.verify.audit import Agreement, expected
 from jobs.verify.audit_count import Block, blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit, TableAudit
@@ -20,6 +21,7 @@ from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow
 from jobs.verify.table_rows import MANY, Piece
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"
+TARGETS = SINK_TARGET, DEAD_TARGET = TargetSpec(SINK, "rows", True), TargetSpec(DEAD, "dead_letters")
 ROW, TOMBSTONE, FAILED, HOLE = "row", "tombstone", "failed", "hole"
 At = tuple[TopicPartition, int]
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
@@ -171,8 +173,8 @@ class Life:
 def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     """What an audit of the two says, without catalog and files."""
     found = StreamAudit("payments", full=True)
-    of_sink, of_dead = expected(SINK, sink.ledger, anchor=True), expected(DEAD, dead.ledger, anchor=False)
-    found.tables = [TableAudit(SINK, True), TableAudit(DEAD, False)]
+    of_sink, of_dead = expected(SINK_TARGET, sink.ledger), expected(DEAD_TARGET, dead.ledger)
+    found.tables = [TableAudit(SINK_TARGET), TableAudit(DEAD_TARGET)]
     book = Book("payments", found, {each.table: each for each in found.tables})
     for each in (of_sink, of_dead):
         book.note_expected(each)
@@ -182,16 +184,17 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     found.problems += problems
     found.pending += pending
 
-    def count(pieces: Sequence[Piece]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    def count(pieces: Sequence[Piece]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
         assert sum(piece.range.end - piece.range.start for piece in pieces) <= window
         in_sink, in_dead = ([_counts(side.rows, piece) for piece in pieces] for side in (sink, dead))
-        return in_sink, in_dead, [np.zeros_like(each) for each in in_sink]
+        return {SINK_TARGET: in_sink, DEAD_TARGET: in_dead}, [np.zeros_like(each) for each in in_sink]
 
     def apart(block: Block) -> bool:
-        first, second = ([each for unit in of for each in unit.readings] for of in (block.sink, block.dead))
-        return agreement.holds(block.partition, block.range, first, second)
+        read = [block.readings(target) for target in TARGETS]
+        return agreement.holds(block.partition, block.range, *read)
 
-    for block in counted(windows(blocks(of_sink, of_dead, 0, 0), window), count, apart):
+    every = blocks({SINK_TARGET: of_sink, DEAD_TARGET: of_dead}, dict.fromkeys(TARGETS, 0))
+    for block in counted(windows(every, window), TARGETS, count, apart):
         book.note_counted(block)
     for each in (of_sink, of_dead):
         book.judge_totals(each, 0)

@@ -14,7 +14,7 @@ from jobs.verify.audit_facts import Reading, Unit
 from jobs.verify.audit_found import Found
 from jobs.verify.ledger_row import NOWHERE, WHOLE
 from jobs.verify.table_rows import WINDOW_OFFSETS
-from tests.unit.verify.audit_world import DEAD, P0, P1, SINK, Side, audited, ledger_row
+from tests.unit.verify.audit_world import DEAD, DEAD_TARGET, P0, P1, SINK, SINK_TARGET, Side, audited, ledger_row
 
 
 def landed(count: int) -> Counts:
@@ -27,26 +27,26 @@ def batch(start: int, end: int, sequence: int, counts: Counts | None = None, par
 
 
 def test_batches_one_after_another_leave_nothing_to_say():
-    found = expected(SINK, [batch(5, 10, 1), batch(10, 12, 2), batch(0, 3, 2, partition=P1)], anchor=True)
+    found = expected(SINK_TARGET, [batch(5, 10, 1), batch(10, 12, 2), batch(0, 3, 2, partition=P1)])
     assert found.problems == []
     assert found.positions == {P0: 12, P1: 3}
     assert [(unit.range, unit.rows) for unit in found.units[P0]] == [((5, 10), 5), ((10, 12), 2)]
 
 
 def test_a_gap_is_named_with_its_offsets():
-    found = expected(SINK, [batch(0, 10, 1), batch(15, 20, 2)], anchor=True)
+    found = expected(SINK_TARGET, [batch(0, 10, 1), batch(15, 20, 2)])
     assert [(each.kind, each.partition, each.range, each.records) for each in found.problems] == [
         ("gap", P0, (10, 15), 5)
     ]
 
 
 def test_an_overlap_is_named_with_its_offsets():
-    found = expected(SINK, [batch(0, 10, 1), batch(7, 20, 2)], anchor=True)
+    found = expected(SINK_TARGET, [batch(0, 10, 1), batch(7, 20, 2)])
     assert [(each.kind, each.range) for each in found.problems] == [("overlap", (7, 10))]
 
 
 def test_the_beginning_after_an_audit_is_judged_by_where_the_table_stood():
-    found = expected(SINK, [batch(15, 20, 2)], anchor=True, begin={P0: 10})
+    found = expected(SINK_TARGET, [batch(15, 20, 2)], begin={P0: 10})
     assert [(each.kind, each.range) for each in found.problems] == [("gap", (10, 15))]
 
 
@@ -54,7 +54,7 @@ def test_the_beginning_after_an_audit_is_judged_by_where_the_table_stood():
     "counts", [Counts(read=10, landed=8, dead=1), Counts(read=5, landed=8), Counts(read=12, landed=12)]
 )
 def test_sums_that_do_not_add_up_are_problems(counts):
-    found = expected(SINK, [batch(0, 10, 1, counts)], anchor=True)
+    found = expected(SINK_TARGET, [batch(0, 10, 1, counts)])
     assert [each.kind for each in found.problems] == ["sum"]
 
 
@@ -63,12 +63,12 @@ def test_holes_between_the_ranges_of_dead_letters_are_none():
         ledger_row(DEAD, "batch", P0, OffsetRange(0, 5), 1, counts=Counts(read=1, dead=1)),
         ledger_row(DEAD, "batch", P0, OffsetRange(20, 25), 2, counts=Counts(read=2, dead=2)),
     ]
-    assert expected(DEAD, rows, anchor=False).problems == []
+    assert expected(DEAD_TARGET, rows).problems == []
 
 
 def test_what_an_operator_passed_over_is_listed_and_no_gap():
     passed = ledger_row(SINK, "passed", P0, OffsetRange(10, 15), 2, answer="lost_offsets", note="ada: gone")
-    found = expected(SINK, [batch(0, 10, 1), passed, batch(15, 20, 3)], anchor=True)
+    found = expected(SINK_TARGET, [batch(0, 10, 1), passed, batch(15, 20, 3)])
     assert found.problems == []
     assert [(each.kind, each.range, each.answer, each.note) for each in found.decisions] == [
         ("passed", (10, 15), "lost_offsets", "ada: gone")
@@ -94,7 +94,7 @@ def test_ranges_whose_stamps_had_expired_are_held_against_the_totals():
 
 def test_a_partition_that_was_moved_back_unseen_goes_on_where_it_was_moved_to():
     rows = [batch(0, 10, 1), ledger_row(SINK, "unknown", P0, OffsetRange(4, 10), 3), batch(4, 6, 3)]
-    found = expected(SINK, rows, anchor=True)
+    found = expected(SINK_TARGET, rows)
     assert found.problems == []
     assert found.positions == {P0: 6}
 
@@ -160,7 +160,7 @@ def retired(end: int, sequence: int):
 
 @pytest.mark.parametrize(("start", "end", "stands"), [(0, 4, 10), (6, 8, 10), (15, 20, 20)])
 def test_a_topic_that_was_retired_and_came_back_begins_anywhere(start: int, end: int, stands: int):
-    found = expected(SINK, [batch(0, 10, 1), retired(10, 2), batch(start, end, 3)], anchor=True)
+    found = expected(SINK_TARGET, [batch(0, 10, 1), retired(10, 2), batch(start, end, 3)])
     assert (found.problems, found.decisions, found.positions) == ([], [], {P0: stands})
     assert sum(unit.rows or 0 for unit in found.units[P0]) == 10 + end - start
     assert not found.behind
@@ -174,7 +174,7 @@ def test_a_topic_that_was_retired_and_came_back_begins_anywhere(start: int, end:
 def test_a_topic_that_was_retired_and_is_the_same_one_goes_on_where_it_ended(start, end, kinds, since):
     back = ledger_row(SINK, "noted", P0, OffsetRange(0, 10), 3, answer="returned")
     rows = [batch(0, 10, 1), retired(10, 2), back, batch(start, end, 3)]
-    found = expected(SINK, rows if since is None else rows[2:], anchor=True, begin=since)
+    found = expected(SINK_TARGET, rows if since is None else rows[2:], begin=since)
     assert [(each.kind, each.range) for each in found.problems] == kinds
     assert found.positions == {P0: max(end, 10)}
 
@@ -182,7 +182,7 @@ def test_a_topic_that_was_retired_and_is_the_same_one_goes_on_where_it_ended(sta
 def test_the_same_topic_goes_on_where_it_ended_whatever_a_former_one_of_the_name_reached():
     back = ledger_row(SINK, "noted", P0, OffsetRange(0, 4), 5, answer="returned")
     rows = [batch(0, 10, 1), retired(10, 2), batch(0, 4, 3), retired(4, 4), back, batch(4, 6, 5), batch(7, 8, 6)]
-    found = expected(SINK, rows, anchor=True)
+    found = expected(SINK_TARGET, rows)
     assert [(each.kind, each.range) for each in found.problems] == [("gap", (6, 7))]
 
 

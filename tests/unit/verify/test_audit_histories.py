@@ -8,7 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.verify.audit_world import DEAD, FAILED, HOLE, P0, P1, ROW, SINK, TOMBSTONE, Life, audited
+from tests.unit.verify.audit_world import (
+    DEAD,
+    DEAD_TARGET,
+    FAILED,
+    HOLE,
+    P0,
+    P1,
+    ROW,
+    SINK,
+    SINK_TARGET,
+    TOMBSTONE,
+    Life,
+    audited,
+)
 
 fates = st.lists(st.sampled_from([ROW, ROW, ROW, TOMBSTONE, FAILED, HOLE]), min_size=1, max_size=40)
 partitions = st.sampled_from([P0, P1])
@@ -85,8 +98,8 @@ def test_damage_is_found_and_nothing_else(first, second, story, window, data):
 def _units(life: Life, name: str):
     from jobs.verify.audit import expected
 
-    side = life.sink if name == SINK else life.dead
-    return list(expected(name, side.ledger, anchor=name == SINK).all_units())
+    side, target = (life.sink, SINK_TARGET) if name == SINK else (life.dead, DEAD_TARGET)
+    return list(expected(target, side.ledger).all_units())
 
 
 @pytest.mark.parametrize("window", [3, 1000])

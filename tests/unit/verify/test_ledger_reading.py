@@ -18,6 +18,7 @@ from jobs.commit.retired import Retired
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
+from jobs.spec.targets import TargetSpec
 from jobs.verify.ledger_marks import known_of, known_text
 from jobs.verify.ledger_reading import Known, LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow, standing
@@ -25,8 +26,8 @@ from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow, standing
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PARTITIONS = (P0, P1)
 NAME = "a.t"
-ANCHOR = LedgerTable(NAME, "uuid", anchor=True)
-DEAD = LedgerTable("a.d", "uuid-d", anchor=False)
+ANCHOR = LedgerTable(TargetSpec(NAME, "rows", True), "uuid")
+DEAD = LedgerTable(TargetSpec("a.d", "dead_letters"), "uuid-d")
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 
 

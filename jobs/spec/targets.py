@@ -1,0 +1,31 @@
+"""The tables that a stream commits to: what each is for, and which of them is stamped in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jobs.spec.partitioning import PartitionExpr
+
+Role = Literal["rows", "dead_letters"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """One table that a stream commits to.
+
+    Attributes:
+        name: Its full name.
+        role: Whether it holds the stream's rows, or the records that became none.
+        coordinator: Whether it is stamped in every batch, before all others; its stamps say who else has rows of the
+            batch. One table of a stream is.
+        partition_by: Of a table of rows; the others are partitioned as frazil decides.
+        properties: Iceberg's properties that a table of rows is created with.
+    """
+
+    name: str
+    role: Role
+    coordinator: bool = False
+    partition_by: tuple[PartitionExpr, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict, compare=False)
