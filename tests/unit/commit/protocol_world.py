@@ -45,11 +45,11 @@ from jobs.stream.session import OpenStream
 from jobs.task.plan import Tally
 from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import LedgerRow
+from tests.helpers.targets import pair, spec_with
 
 TABLE, DEAD = "orders.payments", "orders.payments_dead"
 TARGETS = (
-    TargetSpec(TABLE, "rows", coordinator=True),
-    TargetSpec(DEAD, "dead_letters"),
+    *pair(TABLE, DEAD),
     TargetSpec("orders.often", "rows"),
     TargetSpec("orders.seldom", "rows"),
     TargetSpec("orders.copies", "rows"),
@@ -253,15 +253,8 @@ class World:
 
     def spec(self, config: str) -> Any:
         """The stream's file as a driver has it."""
-        return SimpleNamespace(
-            stream="payments",
-            config_hash=config,
-            targets=self.targets,
-            target_names=self.names,
-            coordinator=TABLE,
-            source=Source(topics=(TOPIC,)),
-            errors=Errors(),
-        )
+        source = Source(topics=(TOPIC,))
+        return spec_with("payments", self.targets, config_hash=config, source=source, errors=Errors())
 
     def destinations(self, partition: TopicPartition, offset: int, config: str) -> set[str]:
         """The targets that a record becomes a row of."""

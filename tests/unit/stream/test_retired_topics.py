@@ -24,6 +24,7 @@ from jobs.spec.models import Source
 from jobs.state.paths import StreamFolder
 from jobs.stream.opening import decide_start
 from jobs.stream.session import OpenStream
+from tests.helpers.targets import pair, spec_with
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"
 GONE, STAYS = TopicPartition("gone", 0), TopicPartition("stays", 0)
@@ -68,13 +69,7 @@ def stream(tmp_path: Path) -> Iterator[OpenStream]:
     targets[SINK].restamp(after.anchored({}, {"stays": "id-stays"}))
     # Written under a configuration of before: the driver has gone on under another one since.
     targets[DEAD].restamp(replace(both, config="before", rows={SINK: 8, DEAD: 2}))
-    spec: Any = SimpleNamespace(
-        stream="payments",
-        config_hash="c",
-        table=SimpleNamespace(name=SINK),
-        dead_letter_table=DEAD,
-        source=Source(topics=("gone", "stays")),
-    )
+    spec = spec_with("payments", pair(SINK, DEAD), config_hash="c", source=Source(topics=("gone", "stays")))
     lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
     nothing: Any = SimpleNamespace()
     yield OpenStream(spec, nothing, StreamFolder(tmp_path / "state"), lease, 1, targets, WITHOUT, "g")

@@ -29,6 +29,7 @@ from jobs.commit.target import Target
 from jobs.state.paths import StreamFolder
 from jobs.stream.session import OpenStream
 from jobs.stream.takeover import recover
+from tests.helpers.targets import pair, spec_with
 
 P = TopicPartition("t", 0)
 SINK, DEAD = "orders.payments", "orders.payments_dead"
@@ -55,7 +56,7 @@ def files_for(table: Table) -> tuple[DataFile, ...]:
 
 def opened(catalog: Catalog, folder: Path, epoch: int) -> OpenStream:
     """The stream as the driver of this epoch has it, both tables claimed."""
-    spec: Any = SimpleNamespace(stream="s", table=SimpleNamespace(name=SINK), dead_letter_table=DEAD)
+    spec: Any = spec_with("s", pair(SINK, DEAD))
     lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
     nothing: Any = SimpleNamespace()
     targets = {name: Target(catalog, name, "s") for name in (SINK, DEAD)}

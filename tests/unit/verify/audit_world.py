@@ -19,9 +19,10 @@ from jobs.verify.audit_facts import StreamAudit, TableAudit
 from jobs.verify.audit_report import Book
 from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow
 from jobs.verify.table_rows import MANY, Piece
+from tests.helpers.targets import pair
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"
-TARGETS = SINK_TARGET, DEAD_TARGET = TargetSpec(SINK, "rows", True), TargetSpec(DEAD, "dead_letters")
+TARGETS = SINK_TARGET, DEAD_TARGET = pair(SINK, DEAD)
 ROW, TOMBSTONE, FAILED, HOLE = "row", "tombstone", "failed", "hole"
 At = tuple[TopicPartition, int]
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)

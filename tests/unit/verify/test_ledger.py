@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from jobs.verify import ledger
 from jobs.verify.ledger import audited, fill, mark_audited, read, unrecorded
 from jobs.verify.ledger_marks import AuditMark
 from jobs.verify.ledger_row import WHOLE, LedgerRow, standing
+from tests.helpers.targets import pair, spec_with
 
 ROOT = Path(__file__).parents[3]
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -44,7 +44,7 @@ def connect_to(home: Path) -> SqlCatalog:
 
 
 def spec_of(stream: str = "payments") -> Any:
-    return SimpleNamespace(stream=stream, table=SimpleNamespace(name=TABLE), dead_letter_table=DEAD)
+    return spec_with(stream, pair(TABLE, DEAD))
 
 
 @pytest.fixture

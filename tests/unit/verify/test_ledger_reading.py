@@ -292,7 +292,7 @@ def test_what_an_earlier_version_filled_in_is_read_and_reads_on() -> None:
 
 def test_rows_of_a_table_that_was_renamed_stand_in_the_order_of_its_commits() -> None:
     def row(name: str, sequence: int, kind: str = "batch", since: int | None = None) -> LedgerRow:
-        (made,), _ = rows_of(stamped(OLD, sequence), None, replace(ANCHOR, name=name))
+        (made,), _ = rows_of(stamped(OLD, sequence), None, replace(ANCHOR, target=TargetSpec(name, "rows", True)))
         return replace(made, kind=kind, since=since)  # type: ignore[arg-type]
 
     rows = [row("a.t", 1), row("a.t", 2), row("a.a", 3, "removed", 1), row("a.a", 4)]
