@@ -308,8 +308,7 @@ def test_a_table_made_anew_has_rows_of_its_own(catalog: SqlCatalog, settings: Se
 def test_two_streams_on_one_table_and_one_without_tables(catalog: SqlCatalog, settings: Settings) -> None:
     land(catalog, (0, 0), (5, 3))
     land(catalog, (70, 0), (75, 0), stream="other")
-    nowhere = spec_of("nowhere")
-    nowhere.table.name, nowhere.dead_letter_table = "no.where", "no.where_dead"
+    nowhere = spec_with("nowhere", pair("no.where", "no.where_dead"))
     filled = fill(catalog, settings, [spec_of(), spec_of("other"), nowhere])
     assert filled.rows == 3
     assert len(catalog.load_table("frazil.ledger").snapshots()) == 1, "one commit for all"
