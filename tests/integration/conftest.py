@@ -26,6 +26,7 @@ LONGEST = tuple(
     for name in (
         *("supervision", "certify", "keeper", "broker", "faults_world", "demo", "driver", "faults_state", "dagster"),
         *("cli", "stops", "faults_tables", "letter_publishing", "faults_topics", "kill", "replay", "outbox"),
+        "earlier_release",
     )
 )
 

@@ -1,0 +1,272 @@
+"""Script that makes a deployment with the release that is checked out, and packs it for the tests of later ones.
+
+    python -m tests.integration.earlier_release.make_deployment tests/integration/earlier_release
+
+It writes `deployment.tar.xz`, the deployment as it was left, and `expected.json`, what the release said of it and which
+records its topics hold. The deployment is made in `HOME`, as its tables name their files by absolute paths, and has to
+be unpacked there. All that touches it are the release's own commands, run as an operator would, so the script serves
+later releases as it is: run it with the checkout of a release, before anything else is changed there. It takes some
+five minutes.
+
+What is in it:
+
+- `orders`: driven by a driver over several batches, with dead letters, a dead-letter topic and records of aborted
+  transactions; its second driver was killed between the commits of its table and of its dead letters. A return of a
+  letter to a topic was killed once Kafka had it.
+- `refunds`: drained; reset past some records; letters replayed with a correction, failed again, and dismissed; its
+  tables compacted and expired. A replay was killed once the table had its rows.
+- `clicks`: a topic for each day, of which one was read and deleted; stopped by an operator. The queue of a Connect sink
+  was taken, and a second time killed once the table had its rows.
+
+Left out are logs, Spark's own files and Dagster's storage, on none of which a stream depends, and the identity of the
+host: clocks and processes of another host and boot are what whoever unpacks it meets in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.helpers.waiting import wait_for
+from tests.integration.earlier_release.contents import (
+    ARCHIVE,
+    DAYS,
+    EXPECTED,
+    HOME,
+    LETTERS,
+    QUEUE,
+    RETURNS,
+    SETTINGS,
+    STREAMS,
+    click,
+    offsets_of,
+    order,
+    produce,
+    produce_letters,
+    refund,
+    several,
+)
+from tests.integration.topics import create_topic, delete_topic
+
+ROOT = Path(__file__).resolve().parents[3]
+HOST, BOOT = "earlier-host", "00000000-1111-2222-3333-444444444444"
+_LEFT_OUT = {"disguise", "logs", "spark", "spark.log", "dagster", "broker.out", "log4j2.properties", "lock"}
+KILLED = -signal.SIGKILL
+
+
+def frazil(*arguments: str, steps: str = "", expect: int | None = 0) -> str:
+    """Run a command of the release on the deployment; returns what it printed.
+
+    Args:
+        steps: The steps at which it, or the driver that it starts, is killed or stopped.
+        expect: Its exit status; None for any.
+    """
+    command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(HOME), *arguments]
+    # Every Python process of the deployment believes to be on a host of this name.
+    path = f"{HOME / 'disguise'}{os.pathsep}{ROOT}"
+    env = {**os.environ, "PYTHONPATH": path, "LOGNAME": "operator", "FRAZIL_STEPS": steps}
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    print(f"{time.monotonic() - began:5.1f} s  frazil {' '.join(arguments)}", flush=True)
+    if expect is not None and done.returncode != expect:
+        raise AssertionError(f"exit {done.returncode}, expected {expect}:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def facts(*arguments: str, expect: int | None = 0) -> dict[str, Any]:
+    """What a command says with `--json`."""
+    return json.loads(frazil(*arguments, "--json", expect=expect))
+
+
+def status(stream: str) -> dict[str, Any]:
+    """How a stream stands."""
+    (found,) = facts("status", stream)["streams"]
+    return found
+
+
+def make_orders(address: str, numbers: Iterator[int]) -> None:
+    """A stream whose driver lands several batches and is killed within one."""
+
+    def all_landed() -> bool:
+        now = status("orders")
+        return now["lag"] == 0 and now["batch"] is not None
+
+    create_topic(address, "orders", 2)
+    bad = [*several(order, numbers, 3, amount=None), b'{"id": "o-', None]
+    produce(address, "orders", [*several(order, numbers, 40), *several(order, numbers, 5, debug=True, via="w"), *bad])
+    frazil("start", "orders", "--reason", "goes live")
+    wait_for(all_landed, "the first records to land")
+    produce(address, "orders", several(order, numbers, 20), ending="commit")
+    produce(address, "orders", several(order, numbers, 4), ending="abort")
+    bad = [*several(order, numbers, 2, amount="much"), {"id": "nobody", "amount": "much"}]
+    produce(address, "orders", [*several(order, numbers, 20), *bad])
+    wait_for(all_landed, "all records to land")
+    frazil("pause", "orders", "--reason", "looking at something")
+    frazil("resume", "orders", "--reason", "seen it")
+    wait_for(lambda: status("orders")["unpublished_letters"] == 0, "the letters in their topic")
+    frazil("stop", "orders", "--reason", "a new version")
+    # The letter that is not masked goes to another topic; whoever takes it there is killed before the letter knows.
+    create_topic(address, RETURNS, 1)
+    back = ("replay", "orders", "--offsets", "orders", "--to-topic", RETURNS)
+    frazil(*back, steps="return_after_commit=kill", expect=KILLED)
+
+    frazil("start", "orders", "--reason", "the new version", steps="after_anchor_commit=stop")
+    wait_for(lambda: status("orders")["state"] in ("waiting", "running"), "the driver to run")
+    values = [*several(order, numbers, 30), *several(order, numbers, 3, amount=""), b"[]", None]
+    produce(address, "orders", values, ending="commit", headers=[("secret", b"s"), ("trace", b"\x01")])
+    folder = HOME / ".frazil/state/streams/orders"
+    driver, keeper = (json.loads((folder / f"{name}.json").read_bytes())["pid"] for name in ("heartbeat", "keeper"))
+    wait_for(lambda: members(driver).get(driver) == "T", "the driver at its step")
+    # The keeper first, which would start another one.
+    for pid in (keeper, driver, *members(driver)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not members(driver), "the end of the driver")
+    assert list(folder.glob("pending-*.json")), "the driver left no pending record"
+
+
+def make_refunds(address: str, numbers: Iterator[int]) -> list[tuple[str, int, int, int]]:
+    """A stream that is drained, reset, replayed and maintained, and whose last replay is killed.
+
+    Returns:
+        Topic, partition, first and next offset of what a reset passed over.
+    """
+    create_topic(address, "refunds", 2)
+    bad = [*several(refund, numbers, 6, color="red"), *several(refund, numbers, 6, at=1793527200000)]
+    produce(address, "refunds", [*several(refund, numbers, 50), *bad, b"{", None, b'{"id": 1,'])
+    frazil("run", "refunds")
+    produce(address, "refunds", several(refund, numbers, 30), ending="commit")
+    frazil("run", "refunds")
+    produce(address, "refunds", several(refund, numbers, 6))
+    ahead = ("reset-offsets", "refunds", "--to", "latest", "--topic", "refunds:1", "--reason", "not needed", "--yes")
+    reset = facts(*ahead)
+    frazil("run", "refunds")
+    fix = HOME / "ignore.yaml"
+    fix.write_text("decode: {unknown_fields: ignore}\n")
+    corrected = ("replay", "refunds", "--correction", str(fix))
+    assert facts(*corrected, "--reason", "unknown_field", "--offsets", "refunds:0")["replayed"] == 3
+    again = facts(*corrected, "--reason", "wrong_type")
+    assert (again["selected"], again["replayed"]) == (6, 0)
+    frazil("letters", "refunds", "--reason", "malformed_json", "--limit", "1", "--dismiss", "was a test")
+    frazil("maintain", "refunds", "--only", "compact", "--only", "expire")
+    produce(address, "refunds", several(refund, numbers, 8))
+    frazil("run", "refunds")
+    frazil("audit", "refunds")
+    one = (*corrected, "--reason", "unknown_field", "--offsets", "refunds:1")
+    frazil(*one, steps="replay_after_commit=kill", expect=KILLED)
+    return [("refunds", 1, reset["before"]["refunds"]["1"], reset["after"]["refunds"]["1"])]
+
+
+def make_clicks(address: str, numbers: Iterator[int]) -> dict[str, Any]:
+    """A stream of a topic a day, and what a Connect sink left of another one; returns what the deleted topic held."""
+    for day in DAYS[:2]:
+        create_topic(address, day, 1)
+        produce(address, day, [*several(click, numbers, 15), {"id": "no time"}], partitions=1)
+    frazil("run", "clicks")
+    create_topic(address, DAYS[2], 1)
+    produce(address, DAYS[2], several(click, numbers, 15), partitions=1)
+    gone = {DAYS[0]: offsets_of(address, DAYS[0])}
+    delete_topic(address, DAYS[0])
+    frazil("run", "clicks")
+    create_topic(address, QUEUE, 1)
+    produce_letters(address, 0, [*several(click, numbers, 5), {"id": "no time"}])
+    frazil("replay", "clicks", "--from-topic", QUEUE)
+    produce_letters(address, 6, [*several(click, numbers, 5), {"id": "no time"}])
+    frazil("replay", "clicks", "--from-topic", QUEUE, steps="after_anchor_commit=kill", expect=KILLED)
+    frazil("stop", "clicks", "--reason", "until Monday")
+    return gone
+
+
+def members(session: int) -> dict[int, str]:
+    """The living processes of a session, with their states as the kernel names them."""
+    found: dict[int, str] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found[int(folder.name)] = state
+    return found
+
+
+def forget_boot() -> None:
+    """Let the state be that of another boot, as it is for whoever unpacks it."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    for path in (HOME / ".frazil/state").rglob("*.json"):
+        path.write_bytes(path.read_bytes().replace(boot, BOOT.encode()))
+
+
+def said_of_it() -> dict[str, Any]:
+    """What the release's commands say of the deployment."""
+    commands = ("validate", "status", f"status {' '.join(STREAMS)}", *(f"letters {stream}" for stream in STREAMS))
+    commands += ("replay refunds --dry-run", "reset-offsets refunds --to earliest", "maintain --plan", "audit refunds")
+    # The replay that was killed makes the audit incomplete.
+    return {each: facts(*each.split(), expect=None if each.startswith("audit") else 0) for each in commands}
+
+
+def pack(target: Path) -> None:
+    """Pack the deployment, without what no stream depends on."""
+
+    def kept(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        path = Path(entry.name)
+        if _LEFT_OUT & set(path.parts) or path.name.startswith("broker.log"):
+            return None
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    with tarfile.open(target, "w:xz", preset=9) as archive:
+        for path in sorted(HOME.iterdir()):
+            archive.add(path, path.name, filter=kept)
+
+
+def main(target: Path) -> None:
+    """Make the deployment, and write both files into `target`."""
+    HOME.mkdir(mode=0o700)
+    try:
+        (HOME / "disguise").mkdir()
+        (HOME / "disguise/sitecustomize.py").write_text(f"import socket\nsocket.gethostname = lambda: {HOST!r}\n")
+        (HOME / "frazil.yaml").write_text(yaml.safe_dump(SETTINGS))
+        (HOME / "streams").mkdir()
+        for stream, document in STREAMS.items():
+            spec = {"stream": stream, **document}
+            (HOME / "streams" / f"{stream}.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+        frazil("up")
+        address, numbers = (HOME / ".frazil/broker/address").read_text(), iter(range(1, 10_000))
+        make_orders(address, numbers)
+        passed = make_refunds(address, numbers)
+        gone = make_clicks(address, numbers)
+        forget_boot()
+        topics = ("orders", "refunds", *DAYS[1:], QUEUE, RETURNS, LETTERS)
+        records = {topic: offsets_of(address, topic) for topic in topics}
+        expected = {"commands": said_of_it(), "records": records, "gone": gone, "passed": passed}
+        frazil("down")
+        target.mkdir(parents=True, exist_ok=True)
+        (target / EXPECTED).write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
+        pack(target / ARCHIVE)
+        print(f"{target / ARCHIVE}: {(target / ARCHIVE).stat().st_size:,} bytes")
+    except BaseException:
+        frazil("stop", "--all", expect=None)
+        frazil("down", expect=None)
+        left = tempfile.mkdtemp(prefix="frazil-not-made-")
+        shutil.copytree(HOME, left, dirs_exist_ok=True)
+        print(f"What was made so far is in {left}.", file=sys.stderr)
+        raise
+    finally:
+        shutil.rmtree(HOME)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,140 @@
+"""What an earlier release left beside and in its tables is read, and would be written back, word for word.
+
+So no file, key, property or column has another name than it had; that a deployment goes on with them, and what is in
+it, is for `tests/integration/test_earlier_release.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from jobs.commit.history import history
+from jobs.commit.lineage import line_of
+from jobs.commit.pending import Pending
+from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.deadletter.outbox import note as outbox_note
+from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.maintain import history as maintenance_history
+from jobs.replay.connect.note import Taking
+from jobs.replay.return_note import ReturnNote
+from jobs.state.lease_record import LeaseRecord
+from jobs.stream import unknown_fields
+from jobs.supervise import control, driver_process, heartbeat, keeper_note, launches
+from jobs.verify.ledger_marks import AUDITED_PREFIX, FILLED_PREFIX, known_of, known_text, marks_of, marks_text
+from jobs.verify.ledger_table import LEDGER_SCHEMA
+from tests.integration.earlier_release.contents import ARCHIVE
+
+DEPLOYMENT = Path(__file__).parents[1] / "integration/earlier_release" / ARCHIVE
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    """The deployment's files, by their paths below `.frazil`."""
+    with tarfile.open(DEPLOYMENT) as archive:
+        found = [(member.name, archive.extractfile(member)) for member in archive if member.isfile()]
+        return {name.removeprefix(".frazil/"): content.read() for name, content in found if content is not None}
+
+
+@pytest.fixture(scope="module")
+def tables(files: dict[str, bytes]) -> dict[str, TableMetadata]:
+    """The newest metadata of each table."""
+    found: dict[str, TableMetadata] = {}
+    for path in sorted(path for path in files if path.endswith(".metadata.json")):
+        _, namespace, table, *_ = path.split("/")
+        found[f"{namespace}.{table}"] = TableMetadataUtil.parse_raw(files[path].decode())
+    return found
+
+
+def columns(schema: Schema) -> list[tuple[Any, ...]]:
+    """Catalogs number the fields anew."""
+    return [(field.name, type(field.field_type), field.required) for field in schema.fields]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("orders/lease-00000002.json", LeaseRecord),
+        ("clicks/connect/lease-00000002.json", LeaseRecord),
+        (f"orders/{heartbeat.FILE}", heartbeat.Heartbeat),
+        (f"orders/{control.FILE}", control.Control),
+        (f"orders/{launches.FILE}", launches.Launch),
+        (f"orders/{driver_process.FILE}", driver_process.ProcessNote),
+        (f"orders/{outbox_note.FILE}", outbox_note.Note),
+        (f"orders/{unknown_fields.FILE}", unknown_fields.UnknownFields),
+        ("orders/replay/returning-00000001.json", ReturnNote),
+        ("clicks/connect/taking.json", Taking),
+    ],
+)
+def test_small_files(files: dict[str, bytes], path: str, kind: type) -> None:
+    content = files[f"state/streams/{path}"]
+    assert json.loads(msgspec.json.encode(msgspec.json.decode(content, type=kind))) == json.loads(content)
+
+
+def test_the_keeper_and_the_launched_file(files: dict[str, bytes]) -> None:
+    content = json.loads(files[f"state/streams/orders/{keeper_note.FILE}"])
+    assert asdict(keeper_note.KeeperNote(**content)) == content
+    assert files[f"state/streams/orders/{launches.SPEC_FILE}"] == files["streams/orders.yaml"]
+
+
+def test_what_maintenance_did(files: dict[str, bytes], tables: dict[str, TableMetadata], tmp_path: Path) -> None:
+    folder = maintenance_history.table_folder(Path("state"), str(tables["shop.refunds"].table_uuid))
+    content = files[str(folder / maintenance_history.FILE)]
+    (tmp_path / maintenance_history.FILE).write_bytes(content)
+    maintenance_history.write_maintained(tmp_path, maintenance_history.read_maintained(tmp_path))
+    assert json.loads((tmp_path / maintenance_history.FILE).read_bytes()) == json.loads(content)
+
+
+@pytest.mark.parametrize(
+    "path", ["orders/pending-00000002", "refunds/replay/pending-00000004", "clicks/connect/pending-00000002"]
+)
+def test_pending_records(files: dict[str, bytes], tables: dict[str, TableMetadata], path: str) -> None:
+    content = files[f"state/streams/{path}.json"]
+    record = Pending.decode(content, tables)
+    assert json.loads(record.encode(tables)) == json.loads(content)
+    assert all(target.files for name, target in record.targets.items() if target.stamp.rows.get(name))
+
+
+def test_stamps(tables: dict[str, TableMetadata]) -> None:
+    stamps = [
+        text
+        for metadata in tables.values()
+        for snapshot in metadata.snapshots
+        if snapshot.summary and (text := snapshot.summary.additional_properties.get(SUMMARY_KEY))
+    ]
+    assert len(stamps) > 20
+    for table, stream in (
+        ("shop.orders", "orders"),
+        ("shop.orders", "orders~replay"),
+        ("shop.orders_failed", "orders"),
+        ("shop.refunds", "refunds"),
+        ("shop.refunds", "refunds~replay"),
+        ("web.clicks", "clicks"),
+        ("web.clicks", "clicks~connect"),
+        ("web.clicks_dead", "clicks~connect"),
+    ):
+        metadata = tables[table]
+        assert history(metadata, stream).newest is not None
+        assert not history(metadata, stream).rolled_back
+        assert line_of(metadata.properties) is not None
+        stamps.append(metadata.properties[property_key(stream)])
+    for text in stamps:
+        assert json.loads(Stamp.from_json(text).to_json()) == json.loads(text)
+
+
+def test_tables(tables: dict[str, TableMetadata]) -> None:
+    ledger = tables["frazil.ledger"]
+    assert columns(ledger.schema()) == columns(LEDGER_SCHEMA)
+    for letters in ("shop.orders_failed", "shop.refunds_dead", "web.clicks_dead"):
+        assert columns(tables[letters].schema()) == columns(DEAD_LETTER_SCHEMA)
+    filled, audited = known_of(ledger.properties, "refunds"), marks_of(ledger.properties, "refunds")
+    assert json.loads(known_text(filled)) == json.loads(ledger.properties[f"{FILLED_PREFIX}refunds"])
+    assert json.loads(marks_text(audited)) == json.loads(ledger.properties[f"{AUDITED_PREFIX}refunds"])
