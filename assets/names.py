@@ -15,6 +15,11 @@ def table_key(settings: Settings, table: str) -> dg.AssetKey:
     return dg.AssetKey([settings.catalog.name, *table.split(".")])
 
 
+def target_keys(settings: Settings, spec: StreamSpec) -> list[dg.AssetKey]:
+    """The keys of a stream's targets, in their order."""
+    return [table_key(settings, target.name) for target in spec.targets]
+
+
 def topic_keys(spec: StreamSpec) -> list[dg.AssetKey]:
     """The keys of the topics that a stream reads; one for all that match, if it reads by a pattern."""
     if spec.source.topics_pattern is not None:

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -25,6 +25,7 @@ from jobs.errors import FrazilError
 from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.targets import TargetSpec
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
@@ -71,17 +72,16 @@ def _topic_spec(key: dg.AssetKey, read_by: Sequence[StreamSpec]) -> dg.AssetSpec
 
 
 def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
-    """The table and the dead letters of a stream: to materialize them is to see to it that it runs, or to drain it."""
-    table_key = names.table_key(settings, spec.table.name)
-    dead_key = names.table_key(settings, spec.dead_letter_table)
+    """The targets of a stream: to materialize them is to see to it that it runs, or to drain it."""
+    keys = names.target_keys(settings, spec)
 
     @dg.multi_asset(
         name=names.op_name(spec),
-        specs=[_table_spec(spec, table_key), _dead_letter_spec(spec, dead_key, table_key)],
+        specs=[_asset_spec(spec, target, keys) for target in spec.targets],
         check_specs=[
             dg.AssetCheckSpec(
                 ADDS_UP,
-                asset=table_key,
+                asset=keys[0],
                 description="Every record that was read is a row, a dead letter or a tombstone.",
             )
         ],
@@ -97,31 +97,33 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
             # The files as they are now, which may be newer than what this code location has loaded.
             current = deployment.stream(spec.stream)
             if current.continuous:
-                yield from _running(context, current, deployment, catalog, table_key, dead_key)
+                yield from _running(context, current, deployment, catalog, keys)
                 return
             refuse_unless_running(current.stream, deployment.settings())
             drained = _drained(context, current, deployment.settings(), spark)
-            table = catalog.table(current.table.name)
-            dead = catalog.table(current.dead_letter_table)
+            tables = [catalog.table(name) for name in current.target_names]
         except FrazilError as problem:
             raise failure(problem) from None
-        yield dg.MaterializeResult(
-            asset_key=table_key,
-            metadata=landed_metadata(current, drained, table),
-            data_version=_data_version(drained.snapshot_id),
-            check_results=[
-                check_result(adds_up(current.stream, totals_of(table, current.stream), drained.counts), table_key)
-            ],
-        )
-        yield dg.MaterializeResult(
-            asset_key=dead_key,
-            metadata=dead_letter_metadata(current, drained, dead)
-            | letter_metadata(tally(dead, current.stream, KNOWN_FILES)),
-            data_version=_data_version(drained.dead_letter_snapshot_id),
-        )
-        report_check(context.instance, current, dead_key, dead, table)
+        for key, target, table in zip(keys, current.targets, tables, strict=True):
+            totals = totals_of(table, current.stream)
+            yield dg.MaterializeResult(
+                asset_key=key,
+                metadata=_drained_metadata(current, target, drained, table),
+                data_version=_data_version(drained.snapshots.get(target)),
+                check_results=[check_result(adds_up(current.stream, totals, drained.counts), key)]
+                if target.coordinator
+                else [],
+            )
+            if target.role == "dead_letters":
+                report_check(context.instance, current, key, table, tables[0])
 
     return drain_stream
+
+
+def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: "Drained", table: "Table") -> dict[str, Any]:
+    if target.role == "rows":
+        return landed_metadata(spec, drained, table)
+    return dead_letter_metadata(spec, drained, table) | letter_metadata(tally(table, spec.stream, KNOWN_FILES))
 
 
 def _running(
@@ -129,8 +131,7 @@ def _running(
     spec: StreamSpec,
     deployment: DeploymentResource,
     catalog: CatalogResource,
-    table_key: dg.AssetKey,
-    dead_key: dg.AssetKey,
+    keys: Sequence[dg.AssetKey],
 ) -> Iterator[dg.MaterializeResult]:
     # Imported here: most runs of this code location need nothing of it.
     from jobs.supervise.stream_control import StreamControl
@@ -139,25 +140,31 @@ def _running(
     control = StreamControl(place.home, place.settings_file, spec.stream)
     done = control.ensure_running(f"materialized by run {context.run.run_id[:8]}", "Dagster")
     context.log.info(done.sentence)
-    table = table_or_none(catalog, spec.table.name)
-    dead = table_or_none(catalog, spec.dead_letter_table)
-    yield dg.MaterializeResult(
-        asset_key=table_key,
-        metadata=running_metadata(spec, done.sentence, done.heartbeat, table),
-        data_version=_data_version(_head(table)),
-        check_results=[check_result(adds_up(spec.stream, totals_of(table, spec.stream)), table_key)],
-    )
-    yield dg.MaterializeResult(
-        asset_key=dead_key,
-        # Counting them takes as long as they are many; the supervisor does it when there are new ones.
-        metadata=dead_letters_of_running(spec, done.heartbeat, dead) | kept_letters(context.instance, dead_key),
-        data_version=_data_version(_head(dead)),
-    )
+    for key, target in zip(keys, spec.targets, strict=True):
+        table = table_or_none(catalog, target.name)
+        if target.role == "rows":
+            metadata = running_metadata(spec, done.sentence, done.heartbeat, table)
+        else:
+            # Counting them takes as long as they are many; the supervisor does it when there are new ones.
+            metadata = dead_letters_of_running(spec, done.heartbeat, table) | kept_letters(context.instance, key)
+        yield dg.MaterializeResult(
+            asset_key=key,
+            metadata=metadata,
+            data_version=_data_version(_head(table)),
+            check_results=[check_result(adds_up(spec.stream, totals_of(table, spec.stream)), key)]
+            if target.coordinator
+            else [],
+        )
 
 
 def _head(table: "Table | None") -> int | None:
     snapshot = table.current_snapshot() if table is not None else None
     return snapshot.snapshot_id if snapshot else None
+
+
+def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey]) -> dg.AssetSpec:
+    key = keys[spec.targets.index(target)]
+    return _table_spec(spec, key) if target.role == "rows" else _dead_letter_spec(spec, key, keys[0])
 
 
 def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:

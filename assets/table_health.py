@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,15 +131,14 @@ def health_check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(TABLE_HEALTH, asset=key, description=text)
 
 
-def health_checks(spec: StreamSpec, table_key: dg.AssetKey, dead_key: dg.AssetKey) -> dg.AssetChecksDefinition:
-    """The checks of a stream's table and of its dead letters, as they are executed from the UI: they start no JVM.
+def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.AssetChecksDefinition:
+    """The checks of a stream's targets, as they are executed from the UI: they start no JVM.
 
     Args:
         spec: The stream.
-        table_key: Of its table.
-        dead_key: Of its dead letters.
+        target_keys: Of its targets, in their order.
     """
-    keys = {spec.table.name: table_key, spec.dead_letter_table: dead_key}
+    keys = dict(zip(spec.target_names, target_keys, strict=True))
 
     @dg.multi_asset_check(
         name=names.op_name(spec).replace("drain_", "health_", 1),
@@ -153,7 +152,7 @@ def health_checks(spec: StreamSpec, table_key: dg.AssetKey, dead_key: dg.AssetKe
         from jobs.translate import told_as_sentences
 
         selected = {check.asset_key for check in context.selected_asset_check_keys}
-        if only_sees_to_the_driver(context, spec, table_key):
+        if only_sees_to_the_driver(context, spec, target_keys[0]):
             for name, key in keys.items():
                 kept = kept_verdict(context, key, TABLE_HEALTH, f"frazil maintain {name} --plan")
                 if key in selected and kept is not None:

@@ -7,6 +7,8 @@ was launched before its file broke is shown as it was launched.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import dagster as dg
 
 from assets import names
@@ -17,6 +19,7 @@ from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
 from assets.supervisor import supervisor_asset
 from assets.table_health import health_checks
+from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
 from orchestration.jobs.actions import action_jobs, opened_with
@@ -55,9 +58,9 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     former = as_launched(specs, errors, settings, deployment)
     shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
-    tables = [names.table_key(settings, spec.table.name) for spec in shown]
-    letters = [names.table_key(settings, spec.dead_letter_table) for spec in shown]
-    audit = audit_job(tables) if tables else None
+    # Of each stream the coordinator's key, which what concerns the whole stream is shown at.
+    keys = {spec.stream: names.target_keys(settings, spec) for spec in shown}
+    audit = audit_job([of_stream[0] for of_stream in keys.values()]) if shown else None
     return dg.Definitions(
         assets=[
             *topic_specs(shown),
@@ -66,16 +69,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             supervisor_asset(),
         ],
         asset_checks=[
-            *(
-                check
-                for spec, key, dead_key in zip(shown, tables, letters, strict=True)
-                for check in (
-                    stream_checks(spec, key, judge),
-                    audit_check(spec, key),
-                    letter_checks(spec, dead_key, key, judge_letters),
-                    health_checks(spec, key, dead_key),
-                )
-            ),
+            *(check for spec in shown for check in _checks(spec, settings, keys[spec.stream])),
         ],
         jobs=[
             control_job,
@@ -98,6 +92,13 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
         # One Spark session per run, in the run's own process: a process per step would start a JVM for each.
         executor=dg.in_process_executor,
     )
+
+
+def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
+    yield stream_checks(spec, keys[0], judge)
+    yield audit_check(spec, keys[0])
+    yield letter_checks(spec, names.table_key(settings, spec.dead_letter_table), keys[0], judge_letters)
+    yield health_checks(spec, keys)
 
 
 def _opened_filled_in(streams: list[str]) -> list[dg.JobDefinition]:

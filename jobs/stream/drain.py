@@ -15,6 +15,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.targets import Role, TargetSpec
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import LettersState, publishing_letters
 from jobs.stream.query import StreamQuery
@@ -38,6 +39,7 @@ class Drained:
         counts: Records of this drain.
         batches: The batches that committed something, in order.
         positions: Where the stream stands.
+        snapshots: The targets' newest; None where there is none.
         lag: Records per partition that came after the drain had begun.
         undecided: Records per partition of transactions that were open, behind those.
         seconds: From the start of the query to its end.
@@ -52,13 +54,16 @@ class Drained:
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     lag: dict[TopicPartition, int] = field(default_factory=dict)
     undecided: dict[TopicPartition, int] = field(default_factory=dict)
-    snapshot_id: int | None = None
-    dead_letter_snapshot_id: int | None = None
+    snapshots: dict[TargetSpec, int | None] = field(default_factory=dict)
     valid_through_ms: int | None = None
     seconds: float = 0.0
     refusals: int = 0
     retired: tuple[str, ...] = ()
     letters: LettersState | None = None
+
+    def snapshot(self, role: Role) -> int | None:
+        """The newest snapshot of the target of this role; None without one."""
+        return next((head for target, head in self.snapshots.items() if target.role == role), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +120,7 @@ def drain(
             if letters:
                 result.letters = letters.finish(settings.kafka.request_timeout.total_seconds())
         result.positions = dict(stream.begin.offsets) | result.positions
-        result.snapshot_id = stream.anchor.snapshot_id
-        result.dead_letter_snapshot_id = stream.dead_letters.snapshot_id
+        result.snapshots = {target: stream.targets[target.name].snapshot_id for target in spec.targets}
         result.refusals = sum(target.refusals for target in stream.targets.values())
         newest = stream.anchor.newest
         result.valid_through_ms = newest.valid_through_ms if newest else None

@@ -158,7 +158,6 @@ def drained(counts: Counts) -> Drained:
         [batch],
         {TopicPartition("payments.v1", 1): 60, TopicPartition("payments.v1", 0): 40},
         {TopicPartition("payments.v1", 0): 5},
-        snapshot_id=1,
         valid_through_ms=1_700_000_000_000,
         seconds=4.0,
     )

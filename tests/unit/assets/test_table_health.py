@@ -96,7 +96,7 @@ def test_executed_from_the_ui(deployment: Deployment) -> None:
     paths = DeploymentResource.of(deployment)
     defs = dg.Definitions(
         assets=[dg.AssetSpec(KEY), dg.AssetSpec(DEAD)],
-        asset_checks=[health_checks(spec, KEY, DEAD)],
+        asset_checks=[health_checks(spec, [KEY, DEAD])],
         resources={"deployment": paths, "catalog": CatalogResource(deployment=paths)},
         executor=dg.in_process_executor,
     )
