@@ -169,3 +169,22 @@ def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
     if beat.metrics_url:
         found["metrics"] = dg.MetadataValue.url(beat.metrics_url)
     return found
+
+
+def instant(seconds: float) -> dg.TimestampMetadataValue:
+    """A moment as Dagster shows it.
+
+    Args:
+        seconds: Since 1970.
+    """
+    return dg.MetadataValue.timestamp(datetime.fromtimestamp(seconds, UTC))
+
+
+def snapshot_metadata(snapshot_id: int | None) -> dict[str, str]:
+    """A snapshot's name as metadata; as text, since it is greater than what JavaScript can count to."""
+    return {} if snapshot_id is None else {"snapshot_id": str(snapshot_id)}
+
+
+def snapshot_tags(snapshot_id: int | None) -> dict[str, str]:
+    """The data version that an event about this snapshot has."""
+    return {} if snapshot_id is None else {"dagster/data_version": str(snapshot_id)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from assets.metadata import counts_table, driver_metadata, table_metadata
+from assets.metadata import counts_table, driver_metadata, instant, table_metadata
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -27,9 +26,7 @@ def refuse_unless_running(stream: str, settings: Settings) -> None:
     """
     control = read_control(stream_folder(settings, stream).root)
     if control.wish != "running":
-        who = f" by {control.by}" if control.by else ""
-        why = f": {control.reason}" if control.reason else ""
-        raise FrazilError(f"stream {stream} is {control.wish}{who}{why}.", fix=f"frazil resume {stream}")
+        raise FrazilError(control.sentence(stream), fix=f"frazil resume {stream}")
 
 
 def table_or_none(catalog: CatalogResource, name: str) -> Table | None:
@@ -59,8 +56,7 @@ def running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, ta
     if work.total_lag is not None:
         metadata |= {"consumer_lag_records": work.total_lag, "undecided_records": work.total_undecided}
     if work.valid_through_ms is not None:
-        through = datetime.fromtimestamp(work.valid_through_ms / 1000, UTC)
-        metadata["complete_through"] = dg.MetadataValue.timestamp(through)
+        metadata["complete_through"] = instant(work.valid_through_ms / 1000)
     return metadata
 
 
@@ -73,6 +69,4 @@ def dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Tab
 
 
 def _as_of(beat: Heartbeat | None) -> dict[str, Any]:
-    if beat is None:
-        return {}
-    return {"as_of": dg.MetadataValue.timestamp(datetime.fromtimestamp(beat.beat_wall, UTC))}
+    return {} if beat is None else {"as_of": instant(beat.beat_wall)}

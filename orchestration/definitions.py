@@ -32,8 +32,8 @@ from orchestration.jobs.replay import OP as REPLAY_OP
 from orchestration.jobs.replay import replay_job
 from orchestration.jobs.reset import OP as RESET_OP
 from orchestration.jobs.reset import reset_offsets_job
-from orchestration.reconcile.look import judge
-from orchestration.reconcile.shown import as_launched
+from orchestration.reconcile.assessment import judge
+from orchestration.reconcile.desired import as_launched
 from orchestration.sensors.reconcile import reconcile_sensor
 from orchestration.sensors.replays import replay_sensor
 from orchestration.sensors.replays_tick import judge_letters

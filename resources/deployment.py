@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.spec.loading import load_stream, load_streams_tolerant
+from jobs.spec.loading import find_stream_file, load_streams_tolerant
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, load_settings
@@ -103,11 +102,10 @@ class Deployment:
         Raises:
             FrazilError: It is in none.
         """
-        for path in sorted(self.streams_folder.iterdir()):
-            with contextlib.suppress(SpecError):
-                if path.suffix in (".yaml", ".yml") and load_stream(path).stream == stream:
-                    return path
-        raise FrazilError(f"the file of stream {stream} is gone.", fix="frazil status")
+        file = find_stream_file(self.streams_folder, stream)
+        if file is None:
+            raise FrazilError(f"the file of stream {stream} is gone.", fix="frazil status")
+        return file
 
     def prepared_settings(self) -> Settings:
         """The settings, with the folder of the embedded catalog made, which SQLite does not make by itself."""

@@ -20,10 +20,10 @@ from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
 from jobs.spec.models import Restart
 from jobs.state.paths import stream_folder
-from jobs.supervise.driver_process import ProcessNote, read_note
 from jobs.supervise.ending import MARK, mark_of
 from jobs.supervise.keeper import SWITCH, keeper_command, policy_of
 from jobs.supervise.launcher import COMMAND_VARIABLE, OUTPUT, driver_command
+from jobs.supervise.process_note import ProcessNote, read_process_note
 from jobs.supervise.stream_control import Action, StreamControl
 from jobs.system.processes import is_alive, session_members, was_given
 
@@ -78,7 +78,7 @@ class Watch(threading.Thread):
         """Watch until it is dead, or nobody wants to know any more."""
         while not self._enough.wait(_POLL_SECONDS):
             if self.note is None:
-                note = read_note(self._folder)
+                note = read_process_note(self._folder)
                 self.note = note if note is not None and note.attempt > self._after else None
                 continue
             if not is_alive(self.note.pid, self.note.started):
@@ -153,7 +153,7 @@ class Drivers:
     @property
     def attempt(self) -> int:
         """Of the newest driver."""
-        note = read_note(self.folder)
+        note = read_process_note(self.folder)
         return note.attempt if note is not None else 0
 
     def watch(self, kill_after: float | None = None) -> Watch:
@@ -184,7 +184,7 @@ class Drivers:
 
     def remember(self) -> None:
         """Note the newest driver, whose processes have to be gone in the end."""
-        if (note := read_note(self.folder)) is not None:
+        if (note := read_process_note(self.folder)) is not None:
             self.notes[note.attempt] = note
 
     def run_action(self, name: str, arguments: Sequence[str], *, steps: str = "", seconds: float) -> tuple[int, str]:

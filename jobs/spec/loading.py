@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +77,27 @@ def load_streams_tolerant(folder: Path) -> tuple[list[StreamSpec], list[SpecErro
     conflicts = _conflicts(loaded)
     errors.extend(located(loaded[index][1], problems, files[index]) for index, problems in conflicts.items())
     return [spec for index, (spec, _) in enumerate(loaded) if index not in conflicts], errors
+
+
+def find_stream_file(folder: Path, stream: str) -> Path | None:
+    """The good file of a stream; None if it is in none."""
+    try:
+        files = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    except OSError:
+        return None
+    # As a rule a file says its stream in a line of its own; if none does, all are read.
+    for path in [*(path for path in files if _says(path, stream)), *files]:
+        with contextlib.suppress(SpecError):
+            if load_stream(path).stream == stream:
+                return path
+    return None
+
+
+def _says(path: Path, stream: str) -> bool:
+    with contextlib.suppress(OSError):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        return re.search(rf"^stream:\s*[\"']?{re.escape(stream)}[\"']?\s*(#.*)?$", text, re.MULTILINE) is not None
+    return False
 
 
 def _load(path: Path) -> tuple[StreamSpec, YamlDocument]:

@@ -39,6 +39,11 @@ class Control(msgspec.Struct, frozen=True):
     by: str = ""
     at: float = 0.0
 
+    def sentence(self, stream: str) -> str:
+        """What was asked of a stream, by whom, and why."""
+        who = f" by {self.by}" if self.by else ""
+        return f"stream {stream} is {self.wish}{who}{f': {self.reason}' if self.reason else ''}."
+
 
 def read_control(folder: Path) -> Control:
     """The operator's word; `running` if there never was one.

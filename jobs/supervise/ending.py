@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.errors import FrazilError
-from jobs.supervise.driver_process import Driver, ProcessNote
-from jobs.system.boot import boot_id
+from jobs.supervise.actual import Driver
+from jobs.supervise.process_note import ProcessNote
 from jobs.system.processes import is_alive, session_members, start_time, was_given
 
 MARK = "FRAZIL_DRIVER"
@@ -58,18 +57,13 @@ def wait(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def end_driver(
-    stream: str,
-    driver: Driver,
-    patience: Patience,
-    find: Callable[[], Driver | None],
-    frozen: Callable[[], bool] = lambda: False,
-) -> str:
+def end_driver(stream: str, driver: Driver, patience: Patience, find: Callable[[], Driver | None]) -> str:
     """Wait for a driver that was asked to end by the stream's control file, and see to it that it does.
+
+    One that is frozen cannot hear: it is killed without waiting, for it has no lease and can commit nothing.
 
     Args:
         find: Looks for the stream's live driver, as far as it can be seen from here.
-        frozen: Whether it cannot hear: then it is killed without waiting, for it has no lease and can commit nothing.
 
     Returns:
         How it ended, as the end of a sentence.
@@ -84,7 +78,7 @@ def end_driver(
 
     def done() -> bool:
         nonlocal deaf
-        deaf = driver.lives() and frozen()
+        deaf = driver.lives() and (now := find()) is not None and now.frozen
         return deaf or not driver.lives()
 
     if not wait(done, patience.grace_seconds) and not deaf:
@@ -114,8 +108,7 @@ def kill_session(pid: int, started: str | None, stream: str, attempt: int) -> No
 
 def end_leftovers(note: ProcessNote | None, stream: str) -> None:
     """End what a driver that is gone has left behind: its JVM, and that one's Python workers."""
-    here = (boot_id(), socket.gethostname())
-    if note is not None and (note.boot, note.host) == here and not is_alive(note.pid, note.started):
+    if note is not None and note.process_lives() is False:
         _end_leftovers(note.pid, stream, note.attempt, 0.0)
 
 

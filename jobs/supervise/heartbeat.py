@@ -146,6 +146,19 @@ class Work(msgspec.Struct, frozen=True):
         return sum(sum(partitions.values()) for partitions in self.lag.values())
 
     @property
+    def complete_through(self) -> float | None:
+        """Every record with an older timestamp is in the tables; seconds since 1970, None if unknown.
+
+        A stream that stood at the end of its topics was complete when it was looked up, though no commit says so;
+        unless records of open transactions waited there.
+        """
+        known = [self.valid_through_ms / 1000] if self.valid_through_ms is not None else []
+        # Without a partition there is no end to stand at.
+        if self.lag and self.lag_at is not None and self.total_lag == 0 and not self.total_undecided:
+            known.append(self.lag_at)
+        return max(known, default=None)
+
+    @property
     def total_undecided(self) -> int | None:
         """Records that wait for the end of a transaction; None if it was never looked up."""
         if self.lag_at is None:

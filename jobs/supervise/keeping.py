@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import msgspec
 
 from jobs.supervise.control import Control
-from jobs.supervise.driver_process import ProcessNote
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import Launch, failures_in_a_row, pause_before
+from jobs.supervise.process_note import ProcessNote
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -16,14 +16,14 @@ import msgspec
 
 from jobs.errors import FrazilError
 from jobs.steps import step
+from jobs.supervise.actual import ActualState, read_actual
 from jobs.supervise.control import LOCK, read_control
-from jobs.supervise.driver_process import SILENT_SECONDS, find_driver, holds_lease, other_holder, read_note
 from jobs.supervise.ending import end_leftovers, kill_session
-from jobs.supervise.heartbeat import BEAT_SECONDS, Heartbeat, read_heartbeat
+from jobs.supervise.heartbeat import BEAT_SECONDS
 from jobs.supervise.keeper_note import write_keeper
 from jobs.supervise.keeping import Policy, Seen, Verdict, judge
 from jobs.supervise.launcher import driver_command, launched, reap
-from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch, read_launch
+from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch
 from jobs.system.locks import exclusive
 from jobs.system.processes import is_alive
 
@@ -77,32 +77,33 @@ class KeptStream:
         """Go on waiting for a driver that beats, and end one that is frozen or never began to beat."""
         looks = 0
         while is_alive(self.pid, self.started):
-            beat = read_heartbeat(self._folder)
+            actual = self._observe()
+            beat = actual.heartbeat
             mine = beat is not None and beat.attempt == self._attempt
-            if beat is not None and mine and beat.age() <= BEAT_SECONDS * 2:
+            if mine and actual.heartbeat_age <= BEAT_SECONDS * 2:
                 return True
-            verdict = self._judged(living=True)
+            verdict = self._judged(actual, living=True)
             if not verdict.restart:
-                if self._newest() != self._attempt:
+                if actual.launch is None or actual.launch.attempt != self._attempt:
                     return self._leave(verdict.why)
                 # Whoever asked it to end sees to that.
                 looks = 0
-            elif beat is None or not mine:
+            elif not mine:
                 if self._launched_at is not None and time.monotonic() - self._launched_at > _FIRST_BEAT_SECONDS:
                     return self._end_and_restart(f"attempt {self._attempt} (process {self.pid}) gave no heartbeat")
             else:
-                looks = looks + 1 if self._looks_frozen(beat) else 0
+                looks = looks + 1 if self._looks_frozen(actual) else 0
                 if looks >= _LOOKS:
                     return self._end_and_restart(
                         f"attempt {self._attempt} (process {self.pid}) was frozen: it had not beaten for "
-                        f"{beat.age():.0f} s, and its lease had run out"
+                        f"{actual.heartbeat_age:.0f} s, and its lease had run out"
                     )
             time.sleep(_LOOK_SECONDS)
         return True
 
-    def _looks_frozen(self, beat: Heartbeat) -> bool:
+    def _looks_frozen(self, actual: ActualState) -> bool:
         """Whether the driver neither beats nor holds its lease, though both could be written."""
-        if beat.age() <= SILENT_SECONDS or holds_lease(self._folder, self._stream, 0.0, beat):
+        if actual.fresh or actual.holds_lease:
             return False
         try:
             write_keeper(self._folder, self._attempt)
@@ -119,11 +120,12 @@ class KeptStream:
         """Launch the next driver, after the pause that its failures ask for; returns whether it was launched here."""
         step("keeper_saw_death")
         died = time.monotonic()
-        beat = read_heartbeat(self._folder)
+        actual = self._observe()
+        beat = actual.heartbeat
         if self._launched_at is not None and (beat is None or beat.attempt < self._attempt):
             # Another one would end there as well, as with a mistake in the settings: the supervisor knows more.
             return self._leave(f"attempt {self._attempt}, which it had launched, ended before its first heartbeat")
-        verdict = self._judged()
+        verdict = self._judged(actual)
         if verdict.restart:
             self._say(f"{why}; it is started again" + (f" in {verdict.pause:.0f} s" if verdict.pause else ""))
             # Where this cannot be written, the supervisor starts the stream, or the keeper does: who is first.
@@ -138,16 +140,17 @@ class KeptStream:
                     self._say(f"it could not be started: {problem}")
                     left = _AGAIN_SECONDS
             time.sleep(min(left, _POLL_SECONDS if left < _AGAIN_SECONDS else _AGAIN_SECONDS))
-            verdict = self._judged()
+            verdict = self._judged(self._observe())
         return False if verdict.expected else self._leave(verdict.why)
 
     def _launch(self, why: str) -> bool:
         with exclusive(self._folder / LOCK, deadline_seconds=_LOCK_SECONDS):
-            verdict, former = self._judged(), read_launch(self._folder)
+            actual = self._observe()
+            verdict, former = self._judged(actual), actual.launch
             if not verdict.restart or former is None:
                 return self._leave(verdict.why)
             step("keeper_before_launch")
-            end_leftovers(read_note(self._folder), self._stream)
+            end_leftovers(actual.process_note, self._stream)
             attempt, now = self._attempt + 1, time.time()
             launch = Launch(
                 attempt=attempt,
@@ -169,25 +172,26 @@ class KeptStream:
             write_keeper(self._folder, attempt)
         return True
 
-    def _judged(self, *, living: bool = False) -> Verdict:
+    def _observe(self) -> ActualState:
+        actual = read_actual(self._folder, self._stream)
+        if actual.problem:
+            raise FrazilError(actual.problem, fix=actual.fix)
+        return actual
+
+    def _judged(self, actual: ActualState, *, living: bool = False) -> Verdict:
         """What is to be done if the driver is gone; `living`: it is not, and is left out of account."""
-        folder = self._folder
-        launch = read_launch(folder)
+        launch = actual.launch
         seen = Seen(
             self._attempt,
-            read_control(folder),
+            read_control(self._folder),
             launch,
-            read_note(folder),
-            read_heartbeat(folder),
-            driven=not living and find_driver(folder, self._stream, 0.0) is not None,
-            held=not living and other_holder(folder, self._stream, 0.0, None) is not None,
+            actual.process_note,
+            actual.heartbeat,
+            driven=not living and actual.driver is not None,
+            held=not living and actual.other_holder is not None,
             named=launch is None or Path(launch.file).exists(),
         )
         return judge(seen, self._policy)
-
-    def _newest(self) -> int:
-        launch = read_launch(self._folder)
-        return launch.attempt if launch is not None else 0
 
     def _leave(self, why: str) -> bool:
         self._say(f"ends: {why}")

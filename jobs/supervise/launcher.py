@@ -21,10 +21,10 @@ from pathlib import Path
 import jobs
 from jobs.errors import FrazilError
 from jobs.steps import step
-from jobs.supervise.driver_process import ProcessNote, write_note
 from jobs.supervise.ending import MARK, Patience, kill_session, mark_of, wait
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import Launch, write_launch
+from jobs.supervise.process_note import ProcessNote, write_process_note
 from jobs.system.boot import boot_id
 from jobs.system.private import private_folder, private_opener
 from jobs.system.processes import is_alive, start_time
@@ -217,7 +217,7 @@ def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str], ar
     _ours.append(process)
     started = str(start_time(process.pid))
     try:
-        write_note(folder, _note(launch, process.pid, started))
+        write_process_note(folder, _note(launch, process.pid, started))
     except BaseException:
         kill_session(process.pid, started, stream, launch.attempt)
         raise

@@ -8,6 +8,8 @@ actions at once never make two drivers: each looks again, under the lock, before
 from __future__ import annotations
 
 import contextlib
+import difflib
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,18 +18,23 @@ from pathlib import Path
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.problems import SpecError
-from jobs.spec.settings import load_settings
+from jobs.spec.settings import Settings, load_settings
+from jobs.state.paths import stream_folder
 from jobs.steps import step
+from jobs.supervise.actual import Driver, read_actual
+from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control import LOCK, Control, Wish, read_control, write_control
-from jobs.supervise.driver_process import Driver, find_driver
+from jobs.supervise.desired import read_stream_files
 from jobs.supervise.ending import Patience, end_driver, end_leftovers, wait
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launcher import Launching, await_ready, last_word, launched
 from jobs.supervise.launches import Launch, failures_in_a_row
-from jobs.supervise.situation import Situation, is_frozen, look
-from jobs.supervise.wanted import Configuration, configuration
+from jobs.supervise.observation import Observation, observe
 from jobs.system.locks import exclusive
 from jobs.system.private import private_folder
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_FILELESS = ("none", "unsure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +65,48 @@ class Lifecycle:
         self, home: Path, settings_file: Path | None, stream: str, patience: Patience, command: Sequence[str]
     ) -> None:
         self._home: Path = home
+        self._streams: Path = home / "streams"
         self._settings_file: Path | None = settings_file
         self._stream: str = stream
         self._patience: Patience = patience
         self._command: tuple[str, ...] = tuple(command)
         self._judged: dict[str, SpecError | None] = {}
 
-    def look(self) -> Situation:
-        """How the stream stands now."""
-        return look(self._home, load_settings(self._settings_file, home=self._home), self._stream)
+    def observe(self) -> Observation:
+        """How the stream stands now. Reads files only.
+
+        Raises:
+            FrazilError: There is no such stream: neither a file nor anything that it left; or what is kept of it is
+                damaged.
+        """
+        return self._observe(load_settings(self._settings_file, home=self._home))
+
+    def _observe(self, settings: Settings) -> Observation:
+        files = read_stream_files(self._streams)
+        # Before its folder is looked for, which may be anywhere with such a name.
+        observed = observe(self._stream, files, settings) if _NAME.fullmatch(self._stream) else None
+        if observed is None or (observed.desired.file in _FILELESS and not observed.folder.is_dir()):
+            close = difflib.get_close_matches(self._stream, files.specs, n=1)
+            known = f"; it has {', '.join(sorted(files.specs))}." if files.specs else "."
+            raise FrazilError(
+                f"There is no stream '{self._stream}' in {self._streams}{known}",
+                fix=f"did you mean {close[0]}?" if close else "frazil status",
+            )
+        if observed.actual.problem:
+            raise FrazilError(observed.actual.problem, fix=observed.actual.fix)
+        return observed
 
     def prepare(self) -> None:
         """Ask the catalog about a changed file, if there is one, before any lock is taken: it may take seconds."""
-        now = self.look()
+        now = self.observe()
         with contextlib.suppress(FrazilError):
             # What is in the way is said when the configuration is wanted.
-            configuration(now.wanted, now.folder, now.settings, self._stream, lambda it: self._judge(now, it))
+            self._configuration(now)
 
-    def _judge(self, now: Situation, config: Configuration) -> SpecError | None:
+    def _configuration(self, now: Observation) -> Configuration:
+        return configuration(now, self._streams, lambda config: self._judge(now, config))
+
+    def _judge(self, now: Observation, config: Configuration) -> SpecError | None:
         if config.generation not in self._judged:
             # Imported here: most actions meet no changed file, and this imports PyIceberg.
             from jobs.supervise.spec_check import judge
@@ -90,13 +121,17 @@ class Lifecycle:
         return self._judged[config.generation]
 
     @contextlib.contextmanager
-    def section(self) -> Iterator[Situation]:
+    def section(self) -> Iterator[Observation]:
         """Hold the stream's control lock; yields how the stream stands.
 
         Raises:
-            FrazilError: Another action keeps it.
+            FrazilError: Another action keeps it; or there is no such stream.
         """
-        folder = self.look().folder
+        settings = load_settings(self._settings_file, home=self._home)
+        folder = stream_folder(settings, self._stream).root
+        if not (_NAME.fullmatch(self._stream) and folder.is_dir()):
+            # There may be no such stream, and then nothing is made for it.
+            folder = self._observe(settings).folder
         private_folder(folder)
         with contextlib.ExitStack() as held:
             try:
@@ -106,31 +141,21 @@ class Lifecycle:
                     f"Another action on stream {self._stream} is under way: it holds {folder / LOCK}.",
                     fix=f"wait a moment and run this again; `fuser {folder / LOCK}` names the process",
                 ) from None
-            yield self.look()
+            yield self._observe(settings)
 
-    def wish(
-        self,
-        now: Situation,
-        action: str,
-        reason: str,
-        by: str,
-        *,
-        wish: Wish,
-        end: Driver | None = None,
-        ends: int = 0,
-    ) -> None:
-        """Write down what is wanted from here on, and what is to end after its batch: `end`, or all up to `ends`."""
-        ended = max(now.control.end_attempt, end.attempt if end is not None else 0, ends)
+    def request(self, now: Observation, action: str, reason: str, by: str, *, wish: Wish, end_attempt: int = 0) -> None:
+        """Write down what is wanted from here on, and that attempts up to `end_attempt` end after their batch."""
+        ended = max(now.control.end_attempt, end_attempt)
         write_control(now.folder, Control(wish, ended, action, reason, by, time.time()))
         step("after_wish")
 
-    def launchable(self, now: Situation) -> Configuration:
+    def launchable(self, now: Observation) -> Configuration:
         """What a driver would be launched with: not with a changed file that the stream's table cannot hold.
 
         Raises:
             FrazilError: The stream is to have no driver, or something else lands its records now.
         """
-        config = configuration(now.wanted, now.folder, now.settings, self._stream, lambda it: self._judge(now, it))
+        config = self._configuration(now)
         if not config.spec.continuous:
             raise FrazilError(
                 f"stream {self._stream} has the trigger available_now, so no driver runs it: it is drained when "
@@ -141,18 +166,25 @@ class Lifecycle:
         return config
 
     def bring_up(
-        self, replaced: Driver | None, reason: str, *, count_failures: bool = False, resumed: bool = False
+        self,
+        before: Observation,
+        replaced: Driver | None,
+        reason: str,
+        *,
+        count_failures: bool = False,
+        resumed: bool = False,
     ) -> Done:
         """See `replaced` to its end, and launch a driver unless one lives; then wait until it is at work.
 
         Args:
+            before: How the stream stood when that was asked for.
             replaced: Has been asked to end already.
             count_failures: Whether launches that failed in a row are counted on.
             resumed: Whether a driver that lives was not to run before.
         """
         ended = ""
         if replaced is not None:
-            ended = f" Attempt {replaced.attempt} {self.end(self.look(), replaced)}."
+            ended = f" Attempt {replaced.attempt} {self.end(before, replaced)}."
             step("between_drivers")
         with contextlib.ExitStack() as stack:
             with self.section() as now:
@@ -167,7 +199,7 @@ class Lifecycle:
                     # It was there before, or another action was quicker.
                     launching = Launching(now.folder, self._stream, driver.attempt, driver.pid, driver.started)
                 else:
-                    return Done(f"{self._stream} runs already: {driver.name}.{ended}", driver.beat)
+                    return Done(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
             if driver is None or not now.ending:
                 step("before_first_beat")
                 try:
@@ -176,52 +208,48 @@ class Lifecycle:
                     if driver is None or not launching.died_silently():
                         raise
                     # It was about to die when it was found, as by SIGKILL; that is what the stream is looked after for.
-                    return self.bring_up(None, reason, count_failures=count_failures, resumed=resumed)
+                    return self.bring_up(now, None, reason, count_failures=count_failures, resumed=resumed)
                 already = driver is not None and replaced is None and not resumed
                 if now.control.wish == "running" and beat.state == "paused":
                     beat = self._await_resumed(launching, beat)
                 return Done(f"{self._stream} {_state_of(beat, already)}.{ended}{note}", beat)
         # Yet another action has asked that driver to end meanwhile.
-        return self.bring_up(driver, reason, count_failures=count_failures, resumed=resumed)
+        return self.bring_up(now, driver, reason, count_failures=count_failures, resumed=resumed)
 
-    def _held_back(self, now: Situation) -> str:
+    def _held_back(self, now: Observation) -> str:
         """What is wrong with the file of a stream whose driver runs on as it was."""
         with contextlib.suppress(FrazilError):
             return _old_configuration(self.launchable(now))
         return ""
 
-    def end(self, now: Situation, driver: Driver) -> str:
+    def end(self, now: Observation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
-        folder, stream, ttl = now.folder, self._stream, now.settings.lease_ttl.total_seconds()
-
-        def find() -> Driver | None:
-            return find_driver(folder, stream, ttl)
-
-        return end_driver(stream, driver, self._patience, find, lambda: is_frozen(find(), folder, stream, ttl))
+        return end_driver(self._stream, driver, self._patience, lambda: read_actual(now.folder, self._stream).driver)
 
     @contextlib.contextmanager
     def _launched(
-        self, now: Situation, config: Configuration, reason: str, count_failures: bool
+        self, now: Observation, config: Configuration, reason: str, count_failures: bool
     ) -> Iterator[Launching]:
-        end_leftovers(now.note, self._stream)
-        same = now.launch is not None and now.launch.generation == config.generation
+        actual, former = now.actual, now.actual.launch
+        end_leftovers(actual.process_note, self._stream)
+        same = former is not None and former.generation == config.generation
         stable = config.spec.restart.stable_after.total_seconds()
         launch = Launch(
             attempt=now.last_attempt + 1,
             generation=config.generation,
             file=str(config.file),
-            failures=failures_in_a_row(now.launch, now.beat, stable) if count_failures and same else 0,
+            failures=failures_in_a_row(former, actual.heartbeat, stable) if count_failures and same else 0,
             at=time.time(),
             reason=reason,
-            kept=now.launch.kept if now.launch is not None else 0,
-            kept_newest=now.launch.kept_newest if now.launch is not None else (),
+            kept=former.kept if former is not None else 0,
+            kept_newest=former.kept_newest if former is not None else (),
         )
         settings = ["--settings", str(self._settings_file)] if self._settings_file else []
         arguments = ["--home", str(self._home), *settings, "--stream", self._stream, "--attempt", str(launch.attempt)]
         with launched(now.folder, launch, config.text, self._stream, arguments, self._command) as launching:
             yield launching
 
-    def _await_ready(self, now: Situation, launching: Launching) -> Heartbeat:
+    def _await_ready(self, now: Observation, launching: Launching) -> Heartbeat:
         try:
             return await_ready(launching, self._patience)
         except FrazilError as problem:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 from jobs.errors import FrazilError
+from jobs.supervise.actual import Driver
+from jobs.supervise.configuration import Configuration
 from jobs.supervise.control import Wish
-from jobs.supervise.driver_process import Driver
 from jobs.supervise.ending import Patience, end_leftovers, wait
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launcher import driver_command
 from jobs.supervise.lifecycle import Done, Lifecycle
-from jobs.supervise.situation import Situation
-from jobs.supervise.wanted import Configuration
+from jobs.supervise.observation import Observation
 
 Action = Literal["start", "stop", "pause", "resume", "restart", "roll", "ensure_running", "end", "let_go"]
 
@@ -50,9 +50,9 @@ class StreamControl:
         self._patience: Patience = patience or Patience()
         self._life: Lifecycle = Lifecycle(home, settings_file, stream, self._patience, command or driver_command())
 
-    def look(self) -> Situation:
+    def observe(self) -> Observation:
         """How the stream stands now."""
-        return self._life.look()
+        return self._life.observe()
 
     def perform(self, action: Action, reason: str, by: str) -> Done:
         """The action of this name."""
@@ -63,20 +63,20 @@ class StreamControl:
         self._life.prepare()
         with self._life.section() as now:
             replaced = _to_replace(now, self._life.launchable(now))
-            self._life.wish(now, "start", reason, by, wish="running", end=replaced)
-        return self._life.bring_up(replaced, reason, resumed=now.control.wish != "running")
+            self._life.request(now, "start", reason, by, wish="running", end_attempt=_attempt(replaced))
+        return self._life.bring_up(now, replaced, reason, resumed=now.control.wish != "running")
 
     def resume(self, reason: str, by: str) -> Done:
         """Let a paused or stopped stream go on."""
         self._life.prepare()
         with self._life.section() as now:
-            if now.driver is None and now.continuous:
+            if now.driver is None and now.desired.continuous:
                 self._life.launchable(now)
             replaced = _to_replace(now)
-            self._life.wish(now, "resume", reason, by, wish="running", end=replaced)
-            if not now.continuous:
-                return Done(f"{self._stream} may be drained again: frazil run {self._stream}.", now.beat)
-        return self._life.bring_up(replaced, reason, resumed=now.control.wish != "running")
+            self._life.request(now, "resume", reason, by, wish="running", end_attempt=_attempt(replaced))
+            if not now.desired.continuous:
+                return Done(f"{self._stream} may be drained again: frazil run {self._stream}.", now.heartbeat)
+        return self._life.bring_up(now, replaced, reason, resumed=now.control.wish != "running")
 
     def restart(self, reason: str, by: str) -> Done:
         """End the driver after its batch and launch another. A paused stream stays paused."""
@@ -84,26 +84,26 @@ class StreamControl:
         with self._life.section() as now:
             self._life.launchable(now)
             wish: Wish = "paused" if now.control.wish == "paused" else "running"
-            self._life.wish(now, "restart", reason, by, wish=wish, end=now.driver)
-        return self._life.bring_up(now.driver, reason)
+            self._life.request(now, "restart", reason, by, wish=wish, end_attempt=_attempt(now.driver))
+        return self._life.bring_up(now, now.driver, reason)
 
     def roll(self, reason: str, by: str) -> Done:
         """Replace a driver that runs another configuration than the file's; what the operator wished stays."""
         self._life.prepare()
         with self._life.section() as now:
-            if now.wanted.error is not None:
-                raise now.wanted.error
+            if now.desired.error is not None:
+                raise now.desired.error
             config = self._life.launchable(now)
             if config.problem is not None:
                 # A driver at work is not ended for what could not run in its place.
                 raise config.problem
             now.refuse_stopped()
             if now.driver is None and now.control.wish == "paused":
-                return Done(f"{self._stream} is paused: its file takes effect when it is resumed.", now.beat)
+                return Done(f"{self._stream} is paused: its file takes effect when it is resumed.", now.heartbeat)
             replaced = _to_replace(now, config)
             if replaced is not None:
-                self._life.wish(now, "roll", reason, by, wish=now.control.wish, end=replaced)
-        return self._life.bring_up(replaced, reason)
+                self._life.request(now, "roll", reason, by, wish=now.control.wish, end_attempt=_attempt(replaced))
+        return self._life.bring_up(now, replaced, reason)
 
     def ensure_running(self, reason: str, by: str) -> Done:
         """Start what is wanted and does not run; what the operator wished stays, so a paused stream is refused.
@@ -115,20 +115,20 @@ class StreamControl:
         with self._life.section() as now:
             now.refuse_stopped()
             if now.control.wish == "paused":
-                raise FrazilError(now.whose_wish(), fix=f"frazil resume {self._stream}")
+                raise FrazilError(now.control.sentence(self._stream), fix=f"frazil resume {self._stream}")
             replaced = _to_replace(now, self._life.launchable(now))
             if replaced is not None:
-                self._life.wish(now, "ensure_running", reason, by, wish="running", end=replaced)
-        return self._life.bring_up(replaced, reason, count_failures=True)
+                self._life.request(now, "ensure_running", reason, by, wish="running", end_attempt=_attempt(replaced))
+        return self._life.bring_up(now, replaced, reason, count_failures=True)
 
     def pause(self, reason: str, by: str) -> Done:
         """Let the driver stay and read nothing, until the stream is resumed."""
         with self._life.section() as now:
-            self._life.wish(now, "pause", reason, by, wish="paused")
+            self._life.request(now, "pause", reason, by, wish="paused")
         driver = now.driver
         if driver is None:
             _refuse_while_drained(now)
-            return Done(f"{self._stream} is paused; no driver runs, and none is started.", now.beat)
+            return Done(f"{self._stream} is paused; no driver runs, and none is started.", now.heartbeat)
 
         def settled() -> bool:
             beat = _beat_of(now, driver)
@@ -146,11 +146,11 @@ class StreamControl:
         """End the driver after its batch; none is started until somebody starts or resumes the stream."""
         with self._life.section() as now:
             already = now.control.wish == "stopped" and now.driver is None
-            self._life.wish(now, "stop", reason, by, wish="stopped")
+            self._life.request(now, "stop", reason, by, wish="stopped")
         if now.driver is None:
             _refuse_while_drained(now)
-            end_leftovers(now.note, self._stream)
-            return Done(f"{self._stream} is stopped{' already' if already else ''}.", now.beat)
+            end_leftovers(now.actual.process_note, self._stream)
+            return Done(f"{self._stream} is stopped{' already' if already else ''}.", now.heartbeat)
         how = self._life.end(now, now.driver)
         return Done(f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
 
@@ -160,15 +160,15 @@ class StreamControl:
         What the operator wished stays.
         """
         with self._life.section() as now:
-            unwanted = now.control.wish == "stopped" or not now.continuous or now.wanted.gone
-            beat = now.driver.beat if now.driver is not None else None
+            unwanted = now.control.wish == "stopped" or not now.desired.continuous or now.desired.gone
+            beat = now.driver.heartbeat if now.driver is not None else None
             said_its_last_word = beat is not None and beat.final
             if now.driver is None:
-                end_leftovers(now.note, self._stream)
-                return Done(f"{self._stream} has no driver.", now.beat)
+                end_leftovers(now.actual.process_note, self._stream)
+                return Done(f"{self._stream} has no driver.", now.heartbeat)
             if not (unwanted or said_its_last_word):
-                return Done(f"{self._stream} is wanted: its driver stays.", now.beat)
-            self._life.wish(now, "end", reason, by, wish=now.control.wish, end=now.driver)
+                return Done(f"{self._stream} is wanted: its driver stays.", now.heartbeat)
+            self._life.request(now, "end", reason, by, wish=now.control.wish, end_attempt=now.driver.attempt)
         how = self._life.end(now, now.driver)
         return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
 
@@ -176,14 +176,14 @@ class StreamControl:
         """End the driver after its batch, and leave what is wished: whoever supervises next starts another."""
         with self._life.section() as now:
             # Also without a driver: its keeper may be about to start the next one.
-            self._life.wish(now, "let_go", reason, by, wish=now.control.wish, ends=now.last_attempt)
+            self._life.request(now, "let_go", reason, by, wish=now.control.wish, end_attempt=now.last_attempt)
             if now.driver is None:
-                return Done(f"{self._stream} has no driver.", now.beat)
+                return Done(f"{self._stream} has no driver.", now.heartbeat)
         how = self._life.end(now, now.driver)
         return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
 
 
-def _to_replace(now: Situation, config: Configuration | None = None) -> Driver | None:
+def _to_replace(now: Observation, config: Configuration | None = None) -> Driver | None:
     """The driver that has to make room for another one: it ends anyhow, or runs another configuration than this."""
     driver = now.driver
     if driver is None or now.ending:
@@ -191,13 +191,17 @@ def _to_replace(now: Situation, config: Configuration | None = None) -> Driver |
     return driver if config is not None and driver.generation != config.generation else None
 
 
-def _refuse_while_drained(now: Situation) -> None:
+def _attempt(driver: Driver | None) -> int:
+    return driver.attempt if driver is not None else 0
+
+
+def _refuse_while_drained(now: Observation) -> None:
     # A stream that is drained now and then has no driver to stop, and its drain ends by itself.
-    if now.continuous:
+    if now.desired.continuous:
         now.refuse_other_holder()
 
 
-def _beat_of(now: Situation, driver: Driver) -> Heartbeat | None:
+def _beat_of(now: Observation, driver: Driver) -> Heartbeat | None:
     beat = read_heartbeat(now.folder)
     return beat if beat is not None and beat.attempt >= driver.attempt else None
 

@@ -96,7 +96,7 @@ def _expired(
     """Delete the old letters of a stream, and report how the others stand; None if it has no table of them yet."""
     from assets.letters import report_letters
     from jobs.operator.expire_letters import expire_letters_of
-    from orchestration.reconcile.look import told_now
+    from orchestration.reconcile.state_metadata import told_now
 
     settings = deployment.settings()
     done = expire_letters_of(spec, settings, catalog, dry_run=dry_run)

@@ -184,7 +184,7 @@ def _report(
 ) -> None:
     """How the letters stand now; also of a replay that failed, for batches may have landed before."""
     from assets.letters import report_letters
-    from orchestration.reconcile.look import told_now
+    from orchestration.reconcile.state_metadata import told_now
 
     try:
         dead, sink = catalog.load_table(spec.dead_letter_table), catalog.load_table(spec.table.name)

@@ -6,16 +6,10 @@ this function, but the lease's epoch: the claims in the tables refuse whoever is
 
 from __future__ import annotations
 
+from jobs.supervise.actual import START_SECONDS, ActualState
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.stall import Stall, stall_of
-from orchestration.reconcile.facts import (
-    START_SECONDS,
-    UNHELD_SECONDS,
-    UNSTARTED_SECONDS,
-    Action,
-    Actual,
-    Decision,
-    Desired,
-)
+from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision
 from orchestration.reconcile.without_driver import fix_of, in_seconds, problem_of, without_driver
 
 # A driver that was asked to end finishes its batch; after so long the request is made anew, with its own grace.
@@ -30,7 +24,7 @@ _LEASE = {
 _LAST_WORD_SECONDS = 60.0
 
 
-def decide(desired: Desired, actual: Actual, now: float) -> Decision:
+def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
     """What to do about one stream.
 
     Args:
@@ -43,7 +37,7 @@ def decide(desired: Desired, actual: Actual, now: float) -> Decision:
         return Decision(Action.HALT, f"{actual.problem.rstrip('.')}{lives}.", actual.fix)
     if actual.driver_lives and not actual.frozen:
         return _with_driver(desired, actual, now)
-    if actual.awaited and actual.launch is not None and actual.launched_for < _patience(actual):
+    if actual.starting and actual.launch is not None:
         return Decision(
             Action.WAIT,
             f"attempt {actual.launch.attempt} was launched {in_seconds(actual.launched_for)} ago and has not said "
@@ -54,21 +48,16 @@ def decide(desired: Desired, actual: Actual, now: float) -> Decision:
     return without_driver(desired, actual, now)
 
 
-def _patience(actual: Actual) -> float:
-    """For how long a launch is left to say something."""
-    return UNSTARTED_SECONDS if actual.unstarted else START_SECONDS
-
-
-def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
-    beat = actual.beat
+def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Decision:
+    beat = actual.heartbeat
     assert beat is not None
     control = desired.control
     who = f"attempt {beat.attempt} (process {beat.pid} on {beat.host})"
     if not actual.fresh:
         return Decision(
             Action.WAIT,
-            f"{who} has not beaten for {in_seconds(actual.beat_age)} though its lease is renewed; once the lease runs "
-            "out, another driver can be started beside it safely",
+            f"{who} has not beaten for {in_seconds(actual.heartbeat_age)} though its lease is renewed; once the lease "
+            "runs out, another driver can be started beside it safely",
             f"frazil restart {desired.stream}",
         )
     asked_for = now - control.at
@@ -115,16 +104,16 @@ def _with_driver(desired: Desired, actual: Actual, now: float) -> Decision:
     return Decision(Action.ADOPT, f"{who} {_doing(actual)}")
 
 
-def _is_replaced(desired: Desired, stall: Stall) -> bool:
+def _is_replaced(desired: DesiredState, stall: Stall) -> bool:
     """Whether a driver has stalled for so long, and so surely, that another one takes its place."""
     if desired.restart.stalled_after is None or not stall.sure or stall.seconds <= desired.stalled_after:
         return False
     return desired.control.wish == "running" and desired.file != "unsure" and desired.launchable
 
 
-def _stopping(desired: Desired, actual: Actual, who: str, asked_just_now: bool) -> Decision:
+def _stopping(desired: DesiredState, actual: ActualState, who: str, asked_just_now: bool) -> Decision:
     """A driver that ends. Whoever asked it to may be gone, and it may hang: then somebody has to see to its end."""
-    beat = actual.beat
+    beat = actual.heartbeat
     assert beat is not None
     # On its own clock, in which it said both; and whichever way that was set meanwhile.
     ending_for = abs(beat.beat_wall - beat.state_since)
@@ -141,18 +130,18 @@ def _stopping(desired: Desired, actual: Actual, who: str, asked_just_now: bool) 
     return Decision(Action.ROLL, f"{sentence}, and is made to end, so that another can take its place", ends=True)
 
 
-def _without_lease(actual: Actual, who: str) -> Decision:
+def _without_lease(actual: ActualState, who: str) -> Decision:
     """A driver that works on without the lease: it lands nothing, or is about to be refused."""
     lease = actual.lease
-    whose = f"which {lease.holder} holds" if lease.state == "live" else _LEASE[lease.state]
+    whose = f"which {lease.name} holds" if lease.state == "live" else _LEASE[lease.state]
     sentence = f"{who} has worked without the stream's lease ({whose}) for {in_seconds(actual.unheld_for)}"
     if actual.unheld_for <= UNHELD_SECONDS:
         return Decision(Action.WAIT, f"{sentence}; it takes it again, gives way, or is ended soon")
     return Decision(Action.ROLL, f"{sentence}, so it is ended and another takes its place", ends=True)
 
 
-def _doing(actual: Actual) -> str:
-    beat = actual.beat
+def _doing(actual: ActualState) -> str:
+    beat = actual.heartbeat
     assert beat is not None
     if beat.state == "retrying" and beat.error is not None:
         return f"tries again after: {beat.error.message}"
@@ -160,12 +149,12 @@ def _doing(actual: Actual) -> str:
     return words.get(beat.state, f"is {beat.state}")
 
 
-def _with_holder(desired: Desired, actual: Actual) -> Decision:
+def _with_holder(desired: DesiredState, actual: ActualState) -> Decision:
     """The lease is held by a process that is no living driver."""
-    holder = actual.lease.holder
-    if actual.lease_is_the_drivers and actual.beat is not None and actual.beat.final:
-        said = f"{holder} has said its last word ({actual.beat.state})"
-        if actual.beat_age <= _LAST_WORD_SECONDS:
+    holder = actual.lease.name
+    if actual.lease_is_the_drivers and actual.heartbeat is not None and actual.heartbeat.final:
+        said = f"{holder} has said its last word ({actual.heartbeat.state})"
+        if actual.heartbeat_age <= _LAST_WORD_SECONDS:
             return Decision(Action.WAIT, f"{said} and is ending")
         if _driver_wanted(desired) and desired.file == "valid":
             return Decision(Action.ROLL, f"{said} and does not end, so another takes its place")
@@ -181,5 +170,5 @@ def _with_holder(desired: Desired, actual: Actual) -> Decision:
     )
 
 
-def _driver_wanted(desired: Desired) -> bool:
+def _driver_wanted(desired: DesiredState) -> bool:
     return desired.continuous and desired.control.wish == "running" and desired.file in ("valid", "invalid")

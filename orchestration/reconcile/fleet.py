@@ -9,12 +9,12 @@ from typing import Any
 
 import dagster as dg
 
-from assets.metadata import cell
+from assets.metadata import cell, instant
 from assets.stream_checks import Verdict
 from jobs.supervise.heartbeat import Heartbeat
-from orchestration.reconcile.facts import Action, Decision
+from orchestration.reconcile.decision import Action, Decision
 from orchestration.reconcile.memory import checksum
-from orchestration.reconcile.standing import Standing, instant
+from orchestration.reconcile.stream_state import Standing
 from orchestration.reconcile.verdicts import Lag
 
 # Short, for what is wider than Dagster's column has to be scrolled to.

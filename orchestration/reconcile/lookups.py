@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.table.snapshots import Operation
 
@@ -19,7 +19,6 @@ from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from orchestration.reconcile.letter_facts import LetterFacts, counted_letters
 from orchestration.reconcile.verdicts import Lag
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ T = TypeVar("T")
 
 # A tick has 60 s in all.
 BUDGET_SECONDS = 15.0
-# A count that takes longer goes on, and is told by a later tick.
-LETTERS_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,12 @@ class TableFacts:
     rows: int
     added: int | None
     totals: Counts
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """As a report of the table carries it."""
+        added = {} if self.added is None else {"records_added": self.added}
+        return {"dagster/row_count": self.rows, **added}
 
 
 class Lookups:
@@ -120,14 +123,6 @@ class Lookups:
         found = refusal(spec, file, table)
         return found if found is None else refusal(spec, find_file() or file, table)
 
-    def letters(self, spec: StreamSpec, seconds: float = LETTERS_SECONDS) -> LetterFacts | None:
-        """How a stream's letters stand; None if that cannot be said in time, and may be at the next tick."""
-        dead, sink = self.loaded(spec.dead_letter_table), self.loaded(spec.table.name)
-        if dead is None:
-            return None
-        counted = counted_letters(dead, spec.stream, 0.0 if self._late else seconds)
-        return None if counted is None else LetterFacts(counted, totals_of(sink, spec.stream).read)
-
     def lag(self, spec: StreamSpec, now: float) -> Lag | None:
         """How far a stream without a driver is behind, by its stamps; None if that cannot be found out in time.
 
@@ -163,7 +158,7 @@ class Lookups:
 
         if self._catalog is None:
             self._catalog = self._asked("catalog", lambda: quick_catalog(self._settings))
-        return self._catalog if not self._late else FrazilError("there was no time left to ask")
+        return self._catalog if not self.late else FrazilError("there was no time left to ask")
 
     def kafka(self) -> KafkaLog | FrazilError:
         """A connection, or why there is none."""
@@ -171,10 +166,11 @@ class Lookups:
 
         if self._kafka is None:
             self._kafka = self._asked("kafka", lambda: quick_kafka(self._settings.kafka))
-        return self._kafka if not self._late else FrazilError("there was no time left to ask")
+        return self._kafka if not self.late else FrazilError("there was no time left to ask")
 
     @property
-    def _late(self) -> bool:
+    def late(self) -> bool:
+        """Whether there is no time left to ask anything."""
         return time.monotonic() > self._deadline
 
     def _asked(self, part: str, question: Callable[[], T]) -> T | FrazilError:

@@ -13,14 +13,16 @@ from zlib import crc32
 
 import msgspec
 
+from jobs.spec.models import StreamSpec
+from jobs.supervise.actual import ActualState
 from jobs.system.boot import boot_id
-from orchestration.reconcile.facts import Actual
 
 # A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
 AGAIN_SECONDS = 30.0
 LONGEST_AGAIN_SECONDS = 600.0
 # What flaps is told this often at most.
 CHANGED_SECONDS = 30
+SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
 
 
 class StreamMemory(msgspec.Struct, omit_defaults=True):
@@ -74,7 +76,7 @@ class StreamMemory(msgspec.Struct, omit_defaults=True):
     waiting_at: int = msgspec.field(default=0, name="ka")
     through: int | None = msgspec.field(default=None, name="kt")
 
-    def timed(self, actual: Actual, clock: float) -> Actual:
+    def timed(self, actual: ActualState, clock: float) -> ActualState:
         """The facts with how long they have been so, and remember since when.
 
         Args:
@@ -194,3 +196,11 @@ def checksum(text: str) -> int:
 def due(now: float, last: int, seconds: float) -> bool:
     """Whether so many seconds have passed, or the clock was set back."""
     return not 0 <= now - last < seconds
+
+
+def report_seconds(spec: StreamSpec) -> float:
+    """How often a stream's tables and lag are reported at most, and while it is caught up at least."""
+    if spec.freshness is None:
+        return LONGEST_SECONDS
+    # Three reports before the policy warns: one may be late, and one lost.
+    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, spec.freshness.warn.total_seconds() / 3))

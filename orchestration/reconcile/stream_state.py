@@ -1,15 +1,65 @@
-"""One word for how a stream stands, which accounts for the driver, the lease, the operator's wish and the last beat."""
+"""State of a stream as people are told it: one word, since when, and the next command; on pages and on terminals."""
 
 from __future__ import annotations
 
-from jobs.supervise.situation import Situation
-from jobs.supervise.stall import STALLED_SECONDS, stall_of, stalled_after
+from dataclasses import dataclass
 
-# What the supervisor calls a stream that waits for a person, and one for which no driver is wanted.
-_HALT, _IDLE = "halt", "idle"
+from jobs.supervise.actual import ActualState, Driver
+from jobs.supervise.observation import Observation
+from jobs.supervise.stall import stall_of
+from orchestration.reconcile.decision import Action, Decision
+
+# Between two batches and in one: no news.
+_AT_WORK = frozenset({"running", "waiting"})
 
 
-def state_of(now: Situation, decided: str | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a stream stands at one moment.
+
+    Attributes:
+        state: One word, see `state_of`.
+        since: When that began, as far as known; of a driver that is gone without a word, when it last beat. Seconds
+            since 1970.
+        fix: The next command; None where nothing is to be done.
+        at: When this was so; seconds since 1970.
+        lives: Whether a driver is at work, whose pages can be opened.
+    """
+
+    state: str
+    since: float | None
+    fix: str | None
+    at: float
+    lives: bool
+
+    @property
+    def code(self) -> str:
+        """The state without what changes with every batch: what has to differ to be news."""
+        return "running" if self.state in _AT_WORK else self.state
+
+
+def standing(now: Observation, decision: Decision, at: float) -> Standing:
+    """How a stream stands, by the facts that its decision is made of.
+
+    Args:
+        at: Seconds since 1970.
+    """
+    beat, actual = now.heartbeat, now.actual
+    lives = actual.driver_lives and not actual.frozen
+    as_of = beat.beat_wall if beat is not None and lives and actual.fresh else at
+    if actual.problem:
+        return Standing("unknown", None, actual.fix, as_of, lives)
+    state = state_of(now, decision.action.value)
+    if state == "never ran" and actual.lease.state != "none":
+        state = "idle"  # it was drained
+    fix = decision.fix or next_command(now, state)
+    says_why = state in ("retrying", "failed", "fenced") or (state == "halted" and decision.action is not Action.HALT)
+    if says_why and beat is not None and beat.error is not None:
+        fix = beat.error.fix or fix
+    return Standing(state, _since(state, now), fix, as_of, lives)
+
+
+def state_of(now: Observation, decided: str | None = None) -> str:
     """The word.
 
     `running` works on a batch, `waiting` between two; `paused`, `stopped`: as the operator wishes; `retrying`:
@@ -20,53 +70,77 @@ def state_of(now: Situation, decided: str | None = None) -> str:
     `never ran`.
 
     Args:
-        now: A look at the stream.
+        now: The stream as it was observed.
         decided: What the supervisor's last tick decided; None while nobody supervises.
     """
-    if now.driver is not None:
-        return _with_driver(now)
-    if now.holder is not None:
+    beat, launch, driver = now.heartbeat, now.actual.launch, now.driver
+    if driver is not None:
+        return _with_driver(now, driver)
+    if now.actual.other_holder is not None:
         return "draining"
     if now.control.wish != "running":
         return now.control.wish
-    if now.beat is None and now.launch is None:
+    if beat is None and launch is None:
         return "never ran"
-    if not now.continuous:
+    if not now.desired.continuous:
         return "idle"
-    beat = now.beat
-    if beat is None or not beat.final or (now.launch is not None and now.launch.attempt > beat.attempt):
-        if decided == _IDLE:
+    if beat is None or not beat.final or (launch is not None and launch.attempt > beat.attempt):
+        if decided == Action.IDLE:
             return "idle"
-        return "halted" if decided == _HALT else "dead"
+        if decided == Action.HALT:
+            return "halted"
+        return "starting" if _is_on_its_way(now.actual) else "dead"
     if beat.state in ("failed", "fenced"):
         needs_answer = beat.error is not None and beat.error.kind == "operator"
-        return "halted" if needs_answer or decided == _HALT else beat.state
+        return "halted" if needs_answer or decided == Action.HALT else beat.state
     return "idle"
 
 
-def _with_driver(now: Situation) -> str:
-    beat = now.driver.beat if now.driver is not None else None
+def _with_driver(now: Observation, driver: Driver) -> str:
+    beat = driver.heartbeat
     if beat is None:
         return "starting"
-    if now.frozen:
+    if driver.frozen:
         return "frozen"
     if now.ending:
         return "stopping"
-    after = stalled_after(now.wanted.spec) if now.wanted.spec is not None else STALLED_SECONDS
-    if stall_of(beat, after) is not None:
+    if stall_of(beat, now.desired.stalled_after) is not None:
         return "stalled"
     if beat.state == "running":
         return "running" if beat.work.busy_since is not None else "waiting"
     return beat.state
 
 
-def next_command(now: Situation, state: str) -> str | None:
+def _is_on_its_way(actual: ActualState) -> bool:
+    """Whether a launch whose process is not seen from here, or not noted yet, may still say something."""
+    launch, note = actual.launch, actual.process_note
+    noted = launch is not None and note is not None and note.attempt >= launch.attempt
+    return actual.starting and not (noted and actual.noted_process is False)
+
+
+def next_command(now: Observation, state: str) -> str | None:
     """What a person would type next; None where nothing is to be done."""
     stream = now.stream
     if state == "paused":
         return f"frazil resume {stream}"
-    if state in ("stopped", "never ran", "dead", "failed", "fenced", "halted") and now.continuous:
+    if state in ("stopped", "never ran", "dead", "failed", "fenced", "halted") and now.desired.continuous:
         return f"frazil start {stream}"
     if state in ("frozen", "stalled"):
         return f"frazil restart {stream}"
     return f"frazil run {stream}" if state == "never ran" else None
+
+
+def _since(state: str, now: Observation) -> float | None:
+    beat, launch, control = now.heartbeat, now.actual.launch, now.control
+    if state == "starting" and (beat is None or now.actual.awaited):
+        return launch.at if launch is not None else None
+    if now.driver is None and state == control.wish:
+        return control.at or (beat.state_since if beat is not None else None)
+    if beat is None or now.actual.other_holder is not None:
+        return None
+    if state == "stalled":
+        stall = stall_of(beat, now.desired.stalled_after)
+        return stall.since if stall is not None else beat.state_since
+    if state in ("dead", "frozen") or (state == "halted" and not beat.final):
+        return beat.beat_wall
+    return beat.state_since

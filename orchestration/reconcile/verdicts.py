@@ -10,10 +10,12 @@ from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.trigger import Every
+from jobs.stream.unknown_fields import UnknownFields
+from jobs.supervise.actual import SILENT_SECONDS, ActualState
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Offsets
 from jobs.supervise.stall import stall_of
-from orchestration.reconcile.facts import FRESH_SECONDS, UNHELD_SECONDS, Action, Actual, Decision, Desired
-from orchestration.reconcile.progress import complete_through
+from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision
 
 DEFAULT_LAG_TIME = timedelta(minutes=15)
 DEFAULT = "default"
@@ -39,31 +41,37 @@ class Lag:
     undecided: int | None = None
 
 
-def lag_of(actual: Actual) -> Lag | None:
+def lag_of(actual: ActualState) -> Lag | None:
     """The lag as the newest heartbeat tells it; None if it does not."""
-    beat = actual.beat
+    beat = actual.heartbeat
     if beat is None or beat.work.lag_at is None or beat.work.total_lag is None:
         return None
-    return Lag(beat.work.total_lag, beat.work.lag_at, complete_through(beat), undecided=beat.work.total_undecided)
+    return Lag(beat.work.total_lag, beat.work.lag_at, beat.work.complete_through, undecided=beat.work.total_undecided)
 
 
 def verdicts(
-    desired: Desired, actual: Actual, decision: Decision, spec: StreamSpec | None, lag: Lag | None, now: float
+    desired: DesiredState,
+    actual: ActualState,
+    decision: Decision,
+    unknown: UnknownFields | None,
+    lag: Lag | None,
+    now: float,
 ) -> list[Verdict]:
     """What every check says, in the order of `assets.stream_checks.DESCRIPTIONS`.
 
     Args:
         decision: What `decide` says to the same facts.
-        spec: The stream's specification, for what it promises; None if it cannot be read.
+        unknown: Keys that the schema does not declare, as the newest configuration met them.
         lag: As the heartbeat tells it, or as it was looked up for a stream without a driver.
         now: Seconds since 1970.
     """
+    spec = desired.spec
     return [
         _driver_alive(desired, actual, decision),
         _batch_not_stalled(desired, actual),
         _lag_within_slo(spec, actual, lag, now),
         _dead_letter_ratio(spec, actual),
-        _unknown_fields(spec, actual),
+        _unknown_fields(spec, unknown),
         _configuration(desired, actual, decision),
     ]
 
@@ -76,8 +84,8 @@ def with_next(sentence: str, fix: str | None) -> str:
     return f"{sentence} Next: {fix}" if fix else sentence
 
 
-def _driver_alive(desired: Desired, actual: Actual, decision: Decision) -> Verdict:
-    beat = actual.beat
+def _driver_alive(desired: DesiredState, actual: ActualState, decision: Decision) -> Verdict:
+    beat = actual.heartbeat
     # One that works without the lease lands nothing.
     useful = not (actual.unheld and actual.unheld_for > UNHELD_SECONDS)
     lives = actual.driver_lives and actual.fresh and useful
@@ -109,21 +117,21 @@ def _driver_alive(desired: Desired, actual: Actual, decision: Decision) -> Verdi
     return Verdict("driver_alive", passed, sentence, code, warn=retrying or held, figures=figures)
 
 
-def _whose_wish(desired: Desired) -> str:
+def _whose_wish(desired: DesiredState) -> str:
     control = desired.control
     by = f" by {control.by}" if control.by else ""
     reason = f" ({control.reason})" if control.reason else ""
     return f"; {control.wish}{by}{reason}" if by or reason else ""
 
 
-def _batch_not_stalled(desired: Desired, actual: Actual) -> Verdict:
-    name, beat = "batch_not_stalled", actual.beat
+def _batch_not_stalled(desired: DesiredState, actual: ActualState) -> Verdict:
+    name, beat = "batch_not_stalled", actual.heartbeat
     if beat is None or not actual.driver_lives:
         return Verdict(name, True, "No driver runs.", "none")
     log = f"tail {beat.log}" if beat.log else None
     fix = f"{log}; then frazil restart {desired.stream}" if log else f"frazil restart {desired.stream}"
     if not actual.fresh:
-        sentence = f"The driver has not beaten for more than {FRESH_SECONDS:.0f} s"
+        sentence = f"The driver has not beaten for more than {SILENT_SECONDS:.0f} s"
         return Verdict(name, False, with_next(sentence, fix), "silent", at=beat.beat_wall)
     if stall := stall_of(beat, desired.stalled_after):
         sentence, figures = f"The driver {stall.sentence}", {"stalled_seconds": round(stall.seconds)}
@@ -132,7 +140,7 @@ def _batch_not_stalled(desired: Desired, actual: Actual) -> Verdict:
     return Verdict(name, True, "The driver gets on.", "fine", figures=figures, at=beat.beat_wall)
 
 
-def _lag_within_slo(spec: StreamSpec | None, actual: Actual, lag: Lag | None, now: float) -> Verdict:
+def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | None, now: float) -> Verdict:
     name = "lag_within_slo"
     if lag is None:
         return Verdict(name, True, "The lag has not been looked up yet.", "unknown")
@@ -140,8 +148,8 @@ def _lag_within_slo(spec: StreamSpec | None, actual: Actual, lag: Lag | None, no
     longest, said_by = lag_time(spec)
     behind = max(0.0, now - lag.valid_through) if lag.valid_through is not None else None
     figures: dict[str, float | int | str] = {"consumer_lag_records": lag.records}
-    if actual.beat is not None and actual.driver_lives:
-        figures["records_per_second"] = round(actual.beat.work.recent.rate, 1)
+    if actual.heartbeat is not None and actual.driver_lives:
+        figures["records_per_second"] = round(actual.heartbeat.work.recent.rate, 1)
     if behind is not None:
         figures["behind_seconds"] = round(behind)
     if most is not None:
@@ -182,10 +190,10 @@ def lag_time(spec: StreamSpec | None) -> tuple[timedelta | None, str]:
     return DEFAULT_LAG_TIME + pause + (spec.source.max_delay or timedelta()), DEFAULT
 
 
-def _dead_letter_ratio(spec: StreamSpec | None, actual: Actual) -> Verdict:
+def _dead_letter_ratio(spec: StreamSpec | None, actual: ActualState) -> Verdict:
     name = "dead_letter_ratio"
-    recent = actual.beat.work.recent if actual.beat else None
-    at = actual.beat.beat_wall if actual.beat else None
+    recent = actual.heartbeat.work.recent if actual.heartbeat else None
+    at = actual.heartbeat.beat_wall if actual.heartbeat else None
     if recent is None or recent.read == 0:
         return Verdict(name, True, "Nothing was read within the last minutes.", "fine")
     ratio, allowed = recent.dead / recent.read, allowed_ratio(spec)
@@ -198,9 +206,9 @@ def _dead_letter_ratio(spec: StreamSpec | None, actual: Actual) -> Verdict:
     return Verdict(name, True, f"{sentence}).", "fine", figures=figures, at=at)
 
 
-def _unknown_fields(spec: StreamSpec | None, actual: Actual) -> Verdict:
+def _unknown_fields(spec: StreamSpec | None, known: UnknownFields | None) -> Verdict:
     """New keys are news; those that are known are only told again with all checks."""
-    name, known = "unknown_fields", actual.unknown_fields
+    name = "unknown_fields"
     if spec is None or known is None or known.config != spec.config_hash:
         return Verdict(name, True, "No record of this configuration had a key that is not declared.", "fine")
     left_out = known.unexpected(spec.slo)
@@ -216,9 +224,9 @@ def _unknown_fields(spec: StreamSpec | None, actual: Actual) -> Verdict:
     return Verdict(name, False, text, f"fields:{sorted(left_out)}", warn=True, figures=figures)
 
 
-def _configuration(desired: Desired, actual: Actual, decision: Decision) -> Verdict:
+def _configuration(desired: DesiredState, actual: ActualState, decision: Decision) -> Verdict:
     name = "configuration"
-    beat = actual.beat if actual.driver_lives else None
+    beat = actual.heartbeat if actual.driver_lives else None
     if actual.problem:
         return Verdict(name, False, with_next(actual.problem, actual.fix), "state")
     if desired.file in ("invalid", "unsure"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from jobs.supervise.actual import START_SECONDS, ActualState
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.launches import failures_in_a_row, pause_before
-from orchestration.reconcile.facts import KEEPER_SECONDS, START_SECONDS, Action, Actual, Decision, Desired
+from orchestration.reconcile.decision import KEEPER_SECONDS, Action, Decision
 
 _ELSEWHERE = "another deployment, or another host, seems to take it time and again"
 
 
-def without_driver(desired: Desired, actual: Actual, now: float) -> Decision:
+def without_driver(desired: DesiredState, actual: ActualState, now: float) -> Decision:
     """What to do about a stream that has no driver, and whose lease nobody holds."""
     stream, launch = desired.stream, actual.launch
     if desired.control.wish == "stopped":
@@ -42,8 +44,8 @@ def without_driver(desired: Desired, actual: Actual, now: float) -> Decision:
     return _after_an_end(desired, actual, now, ended)
 
 
-def _after_an_end(desired: Desired, actual: Actual, now: float, ended: str) -> Decision:
-    stream, beat, restart = desired.stream, actual.beat, desired.restart
+def _after_an_end(desired: DesiredState, actual: ActualState, now: float, ended: str) -> Decision:
+    stream, beat, restart = desired.stream, actual.heartbeat, desired.restart
     failures = failures_in_a_row(actual.launch, beat, restart.stable_after.total_seconds())
     if not failures:
         return Decision(Action.START, ended)
@@ -92,23 +94,23 @@ def _after_an_end(desired: Desired, actual: Actual, now: float, ended: str) -> D
     return Decision(Action.START, ended, failures=failures)
 
 
-def backoff_seconds(desired: Desired, failures: int) -> float:
+def backoff_seconds(desired: DesiredState, failures: int) -> float:
     """How long to wait after this many failures in a row: 0, then `first_delay`, doubling up to `longest_delay`."""
     restart = desired.restart
     return pause_before(failures, restart.first_delay.total_seconds(), restart.longest_delay.total_seconds())
 
 
-def down_for(actual: Actual, now: float) -> float:
+def down_for(actual: ActualState, now: float) -> float:
     """Seconds since the driver ended; 0 at least, whatever the wall clock did meanwhile."""
     if actual.down_for is not None:
         return max(0.0, actual.down_for)
     if actual.awaited and actual.launch is not None:
         return max(0.0, now - actual.launch.at)
-    return max(0.0, actual.beat_age) if actual.beat is not None else 0.0
+    return max(0.0, actual.heartbeat_age) if actual.heartbeat is not None else 0.0
 
 
-def _ended(actual: Actual) -> str:
-    beat, launch = actual.beat, actual.launch
+def _ended(actual: ActualState) -> str:
+    beat, launch = actual.heartbeat, actual.launch
     if launch is not None and actual.awaited:
         if actual.unstarted:
             return f"attempt {launch.attempt} ended before it said anything, or was never started"
@@ -122,16 +124,16 @@ def _ended(actual: Actual) -> str:
     if beat.final:
         return f"attempt {beat.attempt} has {'been ' if beat.state != 'finished' else ''}{beat.state}"
     if actual.driver_lives:
-        return f"attempt {beat.attempt} (process {beat.pid}) has not beaten for {in_seconds(actual.beat_age)}"
+        return f"attempt {beat.attempt} (process {beat.pid}) has not beaten for {in_seconds(actual.heartbeat_age)}"
     return f"attempt {beat.attempt} is gone without a last word (process {beat.pid} on {beat.host})"
 
 
-def problem_of(desired: Desired) -> str:
+def problem_of(desired: DesiredState) -> str:
     """Why the file is not valid, as a part of a sentence."""
     return desired.problem.rstrip(".") or "its file cannot be read"
 
 
-def fix_of(desired: Desired) -> str:
+def fix_of(desired: DesiredState) -> str:
     """The next command where the file is not valid."""
     return "frazil validate" if desired.file == "invalid" else "bring back the folder streams/"
 

@@ -18,15 +18,15 @@ from assets.supervisor import SUPERVISOR_KEY
 from jobs.errors import FrazilError
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from orchestration.reconcile.desired import Wanted, read_desired, read_files
-from orchestration.reconcile.facts import Action, Decision
+from jobs.supervise.observation import Observation, observe
+from orchestration.reconcile.assessment import Assessment, assess, held_back
+from orchestration.reconcile.decision import Action, Decision
+from orchestration.reconcile.desired import read_files, stream_ids
 from orchestration.reconcile.fleet import FleetRow, Need, fleet_code, fleet_metadata, fleet_row
-from orchestration.reconcile.look import Look, judged, look_at
 from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.memory import CHANGED_SECONDS, Memory, StreamMemory, checksum, due
-from orchestration.reconcile.observe import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
-from orchestration.reconcile.rollout import judged_rollout
-from orchestration.reconcile.standing import standing
+from orchestration.reconcile.reports import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
+from orchestration.reconcile.stream_state import standing
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
 from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict
 from orchestration.sensors.requests import CONTROL_ACTIONS, control_run
@@ -100,14 +100,13 @@ def run_tick(
         for remembered in memory.streams.values():
             remembered.checks = []
     lookups = Lookups(settings, ask_kafka=due(now, memory.away_until - _LOOK_SECONDS, _LOOK_SECONDS))
-    for each in read_desired(files, settings, deployment):
-        stream = each.desired.stream
+    for stream in stream_ids(files, settings):
         remembered = memory.streams.setdefault(stream, StreamMemory())
         try:
-            each = judged_rollout(each, files, settings, deployment, lookups)
-            look = look_at(each, settings, now, clock, remembered)
-            tick.decisions[stream] = look.decision
-            tick.events.extend(_events(tick, each, look, settings, remembered, lookups, now))
+            observed = held_back(observe(stream, files, settings), files, lookups)
+            assessed = assess(observed, now, clock, remembered)
+            tick.decisions[stream] = assessed.decision
+            tick.events.extend(_events(tick, assessed, remembered, lookups, now))
         except Exception as problem:
             # One stream's trouble is none of the others'.
             tick.problems[stream] = f"{type(problem).__name__}: {problem}"
@@ -127,37 +126,36 @@ def run_tick(
     return tick
 
 
-def _events(
-    tick: Tick, each: Wanted, look: Look, settings: Settings, memory: StreamMemory, lookups: Lookups, now: float
-) -> list[Event]:
+def _events(tick: Tick, assessed: Assessment, memory: StreamMemory, lookups: Lookups, now: float) -> list[Event]:
     """What there is to report of a stream, whose row it adds to the tick's."""
-    actual, stream = look.actual, each.desired.stream
-    stands = standing(each, actual, look.decision, settings, now)
-    known = each.spec is not None and each.desired.file != "none"
-    lag = _lag(each, look, memory, lookups, now) if known else lag_of(actual)
-    found = judged(look, lag, now)
+    observed, decision = assessed.observed, assessed.decision
+    desired, actual, spec = observed.desired, observed.actual, observed.desired.spec
+    stands = standing(observed, decision, now)
+    known = spec is not None and desired.file != "none"
+    lag = _lag(observed, memory, lookups, now) if known else lag_of(actual)
+    found = assessed.verdicts(lag, now)
     events: list[Event] = []
-    if each.spec is not None and known:
-        events += stream_events(each.spec, settings, actual, stands, lag, found, memory, lookups, now)
-    if known or each.desired.file != "none" or actual.driver_lives:
-        key = names.table_key(settings, each.spec.table.name) if each.spec is not None else None
-        row = fleet_row(stream, key, actual.beat, stands, look.decision, lag, memory.letters, found)
+    if spec is not None and known:
+        events += stream_events(spec, assessed, stands, lag, found, memory, lookups, now)
+    if known or desired.file != "none" or actual.driver_lives:
+        key = names.table_key(observed.settings, spec.table.name) if spec is not None else None
+        row = fleet_row(observed.stream, key, actual.heartbeat, stands, decision, lag, memory.letters, found)
         tick.rows.append(row)
     return events
 
 
-def _lag(each: Wanted, look: Look, memory: StreamMemory, lookups: Lookups, now: float) -> Lag | None:
+def _lag(observed: Observation, memory: StreamMemory, lookups: Lookups, now: float) -> Lag | None:
     """As the driver says; Kafka is asked, once a minute, for a stream without one, or whose driver does not say.
 
     A driver that was launched while its stream was paused has never looked.
     """
-    told = lag_of(look.actual)
-    if told is not None and look.actual.driver_lives and now - told.at <= _OLD_LAG_SECONDS:
+    told, spec = lag_of(observed.actual), observed.desired.spec
+    if told is not None and observed.actual.driver_lives and now - told.at <= _OLD_LAG_SECONDS:
         memory.looked_at, memory.waiting = 0, None
         return replace(told, valid_through=memory.complete_through(told.valid_through))
-    if each.spec is not None and due(now, memory.looked_at, _LOOK_SECONDS):
+    if spec is not None and due(now, memory.looked_at, _LOOK_SECONDS):
         memory.looked_at = int(now)
-        found = lookups.lag(each.spec, now)
+        found = lookups.lag(spec, now)
         if found is not None:
             memory.waiting, memory.waiting_at = found.records, int(now)
             return replace(found, valid_through=memory.complete_through(found.valid_through))

@@ -19,9 +19,9 @@ from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.paths import stream_folder
+from jobs.supervise.actual import read_actual
 from jobs.supervise.control import read_control
 from jobs.translate import told_as_sentences
-from orchestration.reconcile.actual import read_actual
 from orchestration.reconcile.background import Background
 from orchestration.reconcile.desired import read_files
 from orchestration.reconcile.memory import checksum, due
@@ -163,9 +163,9 @@ def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> 
     if spec.stream in under_way:
         return "its letters are being replayed"
     actual = read_actual(stream_folder(settings, spec.stream).root, spec.stream)
-    if actual.beat is None or not (actual.driver_lives and actual.fresh):
+    if actual.heartbeat is None or not (actual.driver_lives and actual.fresh):
         return ""
-    if actual.beat.generation == generation(spec, settings):
+    if actual.heartbeat.generation == generation(spec, settings):
         return ""
     # It may still write letters of the former configuration, which would be left behind.
     return "its driver still runs the former configuration"

@@ -16,7 +16,7 @@ from orchestration.jobs.control import (
 )
 from orchestration.jobs.replay import JOB as REPLAY_JOB
 from orchestration.jobs.runs import BY_TAG, MAX_RUNTIME_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
-from orchestration.reconcile.facts import Action, Decision
+from orchestration.reconcile.decision import Action, Decision
 
 SUPERVISOR = "supervisor"
 

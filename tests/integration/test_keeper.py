@@ -14,12 +14,13 @@ from jobs.supervise.ending import Patience
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_note import find_keeper
 from jobs.supervise.launches import read_launch
+from jobs.supervise.observation import observe
 from jobs.system.processes import session_members, start_time
 from orchestration.cli.status.collect import driver_status
+from orchestration.reconcile.assessment import Assessment, assess
 from orchestration.reconcile.decide import decide
-from orchestration.reconcile.desired import read_files, wanted
-from orchestration.reconcile.facts import Action
-from orchestration.reconcile.look import Look, look_at
+from orchestration.reconcile.decision import Action
+from orchestration.reconcile.desired import read_files
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
@@ -78,14 +79,14 @@ def test_a_driver_killed_or_frozen_is_back_and_one_whose_jvm_hangs_is_told(kept:
     wait_for(lambda: kept.beat().work.unanswered_since is not None, "the JVM's silence to be told", 60)
     assert time.monotonic() - stopped_at < 50
     assert kept.beat().age() < 10, "its heart beats"
-    look = looked_at(kept)
-    assert look.decision.action is Action.ADOPT
-    assert "has stalled since 20" in look.decision.sentence
-    assert look.decision.fix == f"frazil restart {kept.stream}"
-    status = driver_status(kept.spec(), kept.settings())
+    assessed = assessed_now(kept)
+    assert assessed.decision.action is Action.ADOPT
+    assert "has stalled since 20" in assessed.decision.sentence
+    assert assessed.decision.fix == f"frazil restart {kept.stream}"
+    status = driver_status(assessed.observed, kept.spec())
     assert (status.state, status.fix) == ("stalled", f"frazil restart {kept.stream}")
     # As after restart.stalled_after.
-    overdue = decide(replace(look.wanted.desired, stalled_after=1.0), look.actual, time.time())
+    overdue = decide(replace(assessed.observed.desired, stalled_after=1.0), assessed.observed.actual, time.time())
     assert (overdue.action, overdue.ends) == (Action.ROLL, True)
     patience = Patience(grace_seconds=3, term_seconds=3)
     assert "was killed" in kept.control(patience=patience).let_go(overdue.sentence, "supervisor").sentence
@@ -94,7 +95,6 @@ def test_a_driver_killed_or_frozen_is_back_and_one_whose_jvm_hangs_is_told(kept:
     kept.assert_exactly_once()
 
 
-def looked_at(made: Pipeline) -> Look:
-    deployment = Deployment.at(made.home)
-    files = read_files(deployment)
-    return look_at(wanted(made.stream, files, made.settings(), deployment), made.settings(), time.time(), 0.0)
+def assessed_now(made: Pipeline) -> Assessment:
+    files = read_files(Deployment.at(made.home))
+    return assess(observe(made.stream, files, made.settings()), time.time(), 0.0)

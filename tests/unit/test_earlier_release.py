@@ -28,7 +28,7 @@ from jobs.replay.connect.note import Taking
 from jobs.replay.return_note import ReturnNote
 from jobs.state.lease_record import LeaseRecord
 from jobs.stream import unknown_fields
-from jobs.supervise import control, driver_process, heartbeat, keeper_note, launches
+from jobs.supervise import control, heartbeat, keeper_note, launches, process_note
 from jobs.verify.ledger_marks import AUDITED_PREFIX, FILLED_PREFIX, known_of, known_text, marks_of, marks_text
 from jobs.verify.ledger_table import LEDGER_SCHEMA
 from tests.integration.earlier_release.contents import ARCHIVE
@@ -67,7 +67,7 @@ def columns(schema: Schema) -> list[tuple[Any, ...]]:
         (f"orders/{heartbeat.FILE}", heartbeat.Heartbeat),
         (f"orders/{control.FILE}", control.Control),
         (f"orders/{launches.FILE}", launches.Launch),
-        (f"orders/{driver_process.FILE}", driver_process.ProcessNote),
+        (f"orders/{process_note.FILE}", process_note.ProcessNote),
         (f"orders/{outbox_note.FILE}", outbox_note.Note),
         (f"orders/{unknown_fields.FILE}", unknown_fields.UnknownFields),
         ("orders/replay/returning-00000001.json", ReturnNote),

@@ -11,11 +11,11 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import find_table
 from jobs.commit.decide import restart_positions, target_positions
+from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
-from orchestration.cli.status.collect import newest_stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Standing:
 def standing(catalog: Catalog, spec: StreamSpec) -> Standing:
     """How far the stream is; all zero before its first run."""
     tables = {name: find_table(catalog, name) for name in spec.target_names}
-    stamps = {name: newest_stamp(table, spec.stream) if table else None for name, table in tables.items()}
+    stamps = {name: history(table.metadata, spec.stream).newest if table else None for name, table in tables.items()}
     stamp = stamps[spec.coordinator]
     if stamp is None:
         return Standing(Counts(), {})

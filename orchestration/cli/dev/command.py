@@ -13,7 +13,7 @@ from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.spec.settings import Settings
 from jobs.state.paths import stream_folder
-from jobs.supervise.driver_process import find_driver
+from jobs.supervise.actual import read_actual
 from jobs.supervise.keeper_note import read_keeper
 from jobs.supervise.stream_control import StreamControl
 from orchestration.cli.broker import local_broker
@@ -77,9 +77,8 @@ def local_services(
 def living_drivers(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, those included that have only just been launched."""
     folders = settings.state / "streams"
-    ttl = settings.lease_ttl.total_seconds()
     streams = sorted(folder.name for folder in folders.iterdir()) if folders.is_dir() else []
-    drivers = {stream: find_driver(stream_folder(settings, stream).root, stream, ttl) for stream in streams}
+    drivers = {stream: read_actual(stream_folder(settings, stream).root, stream).driver for stream in streams}
     return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
 
 

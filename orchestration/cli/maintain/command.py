@@ -19,7 +19,7 @@ from jobs.system.signals import deferred_signals
 from orchestration.cli.maintain.output import print_done, print_plans, progress_bar, tell_problems
 from orchestration.cli.terminal import messages, print_json, tell
 from orchestration.jobs.maintain.report import outcome_facts
-from orchestration.reconcile.shown import as_launched
+from orchestration.reconcile.desired import as_launched
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:

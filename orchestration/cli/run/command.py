@@ -20,8 +20,8 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease
 from jobs.state.paths import stream_folder
+from jobs.supervise.actual import read_actual
 from jobs.supervise.control import read_control
-from jobs.supervise.driver_process import find_driver
 from jobs.translate import told_as_sentences
 from orchestration.cli.run.all_streams import NotLanded, land_all
 from orchestration.cli.run.report import Meter, run_facts, why_nothing_landed
@@ -105,7 +105,7 @@ def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
 def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> None:
     """Leave a stream alone that a driver lands, or that an operator has stopped."""
     folder = stream_folder(settings, stream).root
-    driver = find_driver(folder, stream, settings.lease_ttl.total_seconds())
+    driver = read_actual(folder, stream).driver
     if driver is not None:
         raise NotLanded(
             f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
@@ -114,8 +114,7 @@ def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> N
     control = read_control(folder)
     if control.wish == "running":
         return
-    who = f" by {control.by}" if control.by else ""
-    said = f"stream {stream} is {control.wish}{who}{f': {control.reason}' if control.reason else ''}."
+    said = control.sentence(stream)
     if not force:
         raise NotLanded(
             said,

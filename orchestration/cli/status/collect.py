@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import NoReturn
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -12,97 +13,102 @@ from pyiceberg.table import Table
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamps import Stamp
 from jobs.commit.topic_ids import without_id
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
-from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease, LeaseRecord
-from jobs.state.paths import stream_folder
 from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.situation import look_in
-from jobs.supervise.wanted import Wanted
+from jobs.supervise.observation import Observation, observe
 from orchestration.cli.status.model import StreamStatus
-from orchestration.reconcile.progress import complete_through
+from orchestration.reconcile.desired import read_files, stream_ids
 from orchestration.reconcile.stream_state import next_command, state_of
 from orchestration.reconcile.supervisor_file import SupervisorNote
+from resources.deployment import Deployment
+
+# By stream: how it was observed, and its spec.
+Listed = dict[str, tuple[Observation, StreamSpec]]
 
 
-def stream_status(
-    spec: StreamSpec, settings: Settings, catalog: Catalog | FrazilError, kafka: KafkaLog | FrazilError
-) -> StreamStatus:
-    """Find out how a stream stands, its tables and topics included.
+def list_streams(deployment: Deployment, settings: Settings) -> tuple[Listed, tuple[SpecError, ...]]:
+    """The streams by their files, and those that were launched and are there without a good file; and the bad files."""
+    files, listed = read_files(deployment), Listed()
+    for stream in stream_ids(files, settings):
+        observed = observe(stream, files, settings)
+        shown = observed.desired.file in ("valid", "invalid") or observed.driver is not None
+        if shown and observed.desired.spec is not None:
+            listed[stream] = observed, observed.desired.spec
+    return listed, files.errors
 
-    Args:
-        spec: The stream.
-        settings: Where its state is.
-        catalog: The catalog, or why there is none.
-        kafka: The broker, or why there is none.
+
+def refuse_unlisted(deployment: Deployment, settings: Settings, stream: str) -> NoReturn:
+    """Say why a stream is not listed.
+
+    Raises:
+        FrazilError: There is no such stream, or its file has problems and it was never launched.
     """
-    status = driver_status(spec, settings)
-    look_further(status, spec, catalog, kafka)
-    return status
+    for error in read_files(deployment).errors_of(stream, None, settings.home):
+        raise error
+    deployment.stream(stream)
+    raise FrazilError(f"The state of stream {stream} cannot be told.", fix="run this again")
 
 
-def driver_status(
-    spec: StreamSpec, settings: Settings, note: SupervisorNote | None = None, problem: SpecError | None = None
-) -> StreamStatus:
-    """How a stream stands as far as its state folder tells: reads some small files, and asks nobody.
+def driver_status(observed: Observation, spec: StreamSpec, note: SupervisorNote | None = None) -> StreamStatus:
+    """How a stream stands as far as its state folder tells.
 
     Args:
-        spec: The stream, or what was launched last if its file has problems.
+        observed: The stream, as it was observed.
+        spec: As its file says, or as it was launched last if its file has problems.
         note: The supervisor's last tick; of no account if that was long ago.
-        problem: What is wrong with its file, or that it is gone.
     """
     status = StreamStatus(spec.stream, spec.table.name, spec.dead_letter_table)
-    wanted = Wanted(spec if problem is None else None, None, problem, ())
-    try:
-        now = look_in(stream_folder(settings, spec.stream).root, settings, spec.stream, wanted)
-    except FrazilError as damage:
-        status.state, status.unknown["control"], status.fix = "unknown", damage.message, damage.fix
+    desired, actual, driver = observed.desired, observed.actual, observed.driver
+    if actual.problem:
+        status.state, status.unknown["control"], status.fix = "unknown", actual.problem, actual.fix
         return status
     supervised = note is not None and not note.is_silent(time.time())
     decision = note.decisions.get(spec.stream, {}) if note is not None and supervised else {}
     status.decision = decision.get("sentence")
-    status.state = state_of(now, decision.get("action"))
-    status.wish, status.wished_by, status.wished_for = now.control.wish, now.control.by, now.control.reason
-    status.wanted_generation = generation(spec, settings) if problem is None else None
-    status.file_problem = problem.problems[0] if problem is not None else None
-    held_back = now.driver is not None and now.driver.generation != status.wanted_generation
-    if problem is None and held_back and decision.get("action") == "halt":
+    status.state = state_of(observed, decision.get("action"))
+    status.wish, status.wished_by, status.wished_for = desired.control.wish, desired.control.by, desired.control.reason
+    status.wanted_generation = desired.generation
+    if desired.file == "invalid":
+        status.file_problem = desired.error.problems[0] if desired.error is not None else desired.problem
+    elif desired.file != "valid":
+        status.file_problem = f"no file in {observed.settings.home / 'streams'} names the stream any more"
+    held_back = driver is not None and driver.generation != status.wanted_generation
+    if desired.file == "valid" and held_back and decision.get("action") == "halt":
         # The file can be read, and what it says could not run: the supervisor has asked the catalog.
         status.file_problem = decision.get("sentence")
-    status.fix = decision.get("fix") or next_command(now, status.state)
-    if now.launch is not None:
-        status.attempt, status.generation = now.launch.attempt, now.launch.generation
-        status.failures = now.launch.failures
-    status.unknown_fields = read_unknown_fields(stream_folder(settings, spec.stream).root, spec.config_hash)
+    status.fix = decision.get("fix") or next_command(observed, status.state)
+    if actual.launch is not None:
+        status.attempt, status.generation = actual.launch.attempt, actual.launch.generation
+        status.failures = actual.launch.failures
+    status.unknown_fields = read_unknown_fields(observed.folder, spec.config_hash)
     if status.unknown_fields is not None:
         status.unexpected = status.unknown_fields.unexpected(spec.slo)
         status.unknown_field_facts = status.unknown_fields.facts(spec.slo)
-    lease = read_lease(settings, spec.stream)
-    status.epoch = lease.epoch if lease is not None else None
-    if lease is not None and status.state == "never ran":
-        status.state = "idle"
-    if now.driver is not None:
-        status.holder, status.pid, status.host = now.driver.name, now.driver.pid, now.driver.host
-    elif now.holder is not None:
-        status.holder = f"process {now.holder.pid} on {now.holder.host}"
-    if now.beat is not None:
-        _take_from_beat(status, now.beat, lives=now.driver is not None and now.driver.beat is not None)
+    if actual.lease.state != "none":
+        status.epoch = actual.lease.epoch
+        status.state = "idle" if status.state == "never ran" else status.state
+    if driver is not None:
+        status.holder, status.pid, status.host = driver.name, driver.pid, driver.host
+    elif actual.other_holder is not None:
+        status.holder = actual.other_holder.name
+    if actual.heartbeat is not None:
+        lives = driver is not None and driver.heartbeat is not None
+        _take_from_heartbeat(status, actual.heartbeat, actual.heartbeat_age, lives=lives)
         if status.hangs:
-            (topic, partitions), *_ = now.beat.work.undecided.items()
+            (topic, partitions), *_ = actual.heartbeat.work.undecided.items()
             held = TopicPartition(topic, int(next(iter(partitions))))
-            status.fix = status.fix or find_hanging(held, settings.kafka.bootstrap_servers or "…")
+            status.fix = status.fix or find_hanging(held, observed.settings.kafka.bootstrap_servers or "…")
     return status
 
 
-def _take_from_beat(status: StreamStatus, beat: Heartbeat, *, lives: bool) -> None:
+def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, lives: bool) -> None:
     status.generation, status.attempt = beat.generation, max(beat.attempt, status.attempt or 0)
     status.log, status.error = beat.log or None, beat.error
     status.reasons = beat.work.reasons
@@ -112,7 +118,7 @@ def _take_from_beat(status: StreamStatus, beat: Heartbeat, *, lives: bool) -> No
     if not lives:
         return
     work = beat.work
-    status.since, status.beat_age_seconds = _instant(beat.since * 1000), beat.age()
+    status.since, status.beat_age_seconds = _instant(beat.since * 1000), age
     status.ui_url, status.metrics_url = beat.ui_url, beat.metrics_url
     status.epoch = beat.epoch or status.epoch
     status.batch, status.rate, status.lag = work.batch, work.recent.rate, work.total_lag
@@ -122,7 +128,7 @@ def _take_from_beat(status: StreamStatus, beat: Heartbeat, *, lives: bool) -> No
     status.position, status.lag_by = _flat(work.position), _flat(work.lag)
     if work.last_commit_at is not None:
         status.last_commit = _instant(work.last_commit_at * 1000)
-    through = complete_through(beat)
+    through = work.complete_through
     if through is not None:
         status.complete_through = _instant(through * 1000)
 
@@ -150,12 +156,6 @@ def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> None:
         look()
     except FrazilError as problem:
         status.unknown[part] = problem.message
-
-
-def read_lease(settings: Settings, stream: str) -> LeaseRecord | None:
-    """Who runs or last ran a stream, without making its state folder."""
-    folder = stream_folder(settings, stream).root
-    return Lease(folder, stream, settings.lease_ttl.total_seconds()).read() if folder.is_dir() else None
 
 
 def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
@@ -209,11 +209,6 @@ def last_commit(table: Table, stream: str) -> datetime | None:
         if stamp.kind == "batch" and snapshot is not None:
             return _instant(snapshot.timestamp_ms)
     return None
-
-
-def newest_stamp(table: Table, stream: str) -> Stamp | None:
-    """The newest stamp of a stream on a table."""
-    return history(table.metadata, stream).newest
 
 
 def _instant(millis: float) -> datetime:

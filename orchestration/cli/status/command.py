@@ -14,11 +14,10 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog, quick_kafka
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from orchestration.cli.status.collect import driver_status, look_further
+from orchestration.cli.status.collect import driver_status, list_streams, look_further, refuse_unlisted
 from orchestration.cli.status.facts import status_facts
 from orchestration.cli.status.model import StreamStatus
 from orchestration.cli.status.render import print_details, print_table
-from orchestration.cli.status.streams import find_listed, list_streams
 from orchestration.cli.terminal import print_json, tell
 from orchestration.reconcile.supervisor_file import SupervisorNote, read_supervisor_note
 from orchestration.text import span
@@ -39,14 +38,16 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
     """
     settings = deployment.settings()
     note = read_supervisor_note(settings.state)
+    listed, errors = list_streams(deployment, settings)
     if streams:
-        listed, errors = {stream: find_listed(deployment, settings, stream) for stream in streams}, []
-    else:
-        listed, errors = list_streams(deployment, settings)
+        unlisted = [stream for stream in streams if stream not in listed]
+        for stream in unlisted:
+            refuse_unlisted(deployment, settings, stream)
+        listed, errors = {stream: listed[stream] for stream in streams}, ()
     look = _Looks(settings)
     statuses: list[StreamStatus] = []
-    for spec, problem in listed.values():
-        found = driver_status(spec, settings, note, problem)
+    for observed, spec in listed.values():
+        found = driver_status(observed, spec, note)
         if streams or not found.driven:
             look.further(found, spec)
         statuses.append(found)

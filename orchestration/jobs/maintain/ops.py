@@ -19,7 +19,7 @@ from assets.table_health import health_evaluation
 from jobs.errors import FrazilError
 from orchestration.jobs.maintain.due_table import DueTable, StepAtWork
 from orchestration.jobs.runs import action_tags, tag_run
-from orchestration.reconcile.shown import as_launched
+from orchestration.reconcile.desired import as_launched
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource

@@ -17,9 +17,9 @@ import pytest
 from jobs.certify.drivers import Drivers, Watch, armed_command
 from jobs.certify.workspace import STREAM, prepare
 from jobs.spec.settings import Settings
-from jobs.supervise.driver_process import ProcessNote, write_note
 from jobs.supervise.ending import MARK, mark_of
 from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.process_note import ProcessNote, write_process_note
 from jobs.system.boot import boot_id
 from jobs.system.processes import start_time
 
@@ -49,7 +49,9 @@ def sleepers() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
 
 def note(folder: Path, process: subprocess.Popen[bytes], attempt: int) -> None:
     started = str(start_time(process.pid))
-    write_note(folder, ProcessNote(attempt, "g", process.pid, started, boot_id(), socket.gethostname(), time.time()))
+    write_process_note(
+        folder, ProcessNote(attempt, "g", process.pid, started, boot_id(), socket.gethostname(), time.time())
+    )
 
 
 def test_a_watch_sees_the_next_driver_die(tmp_path: Path, sleepers: Callable[[int], subprocess.Popen[bytes]]) -> None:

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from jobs.state.lease import Lease
-from jobs.supervise.driver_process import find_driver, read_note
+from jobs.supervise.actual import read_actual
 from jobs.supervise.heartbeat import write_heartbeat
+from jobs.supervise.process_note import read_process_note
 from tests.unit.supervise.worlds import IMPATIENT, WHY, World
 
 
@@ -22,7 +23,7 @@ def test_a_driver_is_found_by_its_note_and_by_its_beat(world: World) -> None:
     for name in ("heartbeat.json", "process.json"):
         kept = (world.folder() / name).read_bytes()
         (world.folder() / name).unlink()
-        driver = find_driver(world.folder(), "payments", 30)
+        driver = read_actual(world.folder(), "payments").driver
         assert driver is not None
         assert (driver.pid, driver.local) == (pid, True)
         (world.folder() / name).write_bytes(kept)
@@ -34,7 +35,7 @@ def test_a_pid_that_belongs_to_somebody_else_by_now_is_no_driver(world: World) -
     (world.folder() / "process.json").unlink()
     reused = msgspec.structs.replace(world.beat(), pid=os.getpid(), state="running")
     write_heartbeat(world.folder(), reused)
-    assert find_driver(world.folder(), "payments", 30) is None
+    assert read_actual(world.folder(), "payments").driver is None
     assert world.control().stop(*WHY).sentence == "payments is stopped already."
 
 
@@ -47,11 +48,11 @@ def test_a_beat_from_elsewhere_counts_for_some_time(world: World, host: str | No
     boot = here.boot if host else "another kernel"
     there = msgspec.structs.replace(here, host=host or here.host, boot=boot, state="running", beat_wall=time.time())
     write_heartbeat(world.folder(), there)
-    driver = find_driver(world.folder(), "payments", 30)
+    driver = read_actual(world.folder(), "payments").driver
     assert driver is not None
     assert not driver.local
     write_heartbeat(world.folder(), msgspec.structs.replace(there, beat=there.beat - 100, beat_wall=time.time() - 100))
-    assert find_driver(world.folder(), "payments", 30) is None
+    assert read_actual(world.folder(), "payments").driver is None
 
 
 def test_a_frozen_driver_makes_room(world: World) -> None:
@@ -65,12 +66,14 @@ def test_a_frozen_driver_makes_room(world: World) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     write_heartbeat(world.folder(), msgspec.structs.replace(frozen, beat=frozen.beat - 60))
-    assert world.control().look().frozen
+    driver = world.control().observe().driver
+    assert driver is not None
+    assert driver.frozen
     patience = replace(IMPATIENT, first_beat_seconds=20, ready_seconds=20)
     done = world.control(patience=patience).ensure_running("it does not beat", "supervisor")
     assert done.heartbeat is not None
     assert done.heartbeat.attempt == 2
     assert "Attempt 1 was frozen and was killed." in done.sentence
-    note = read_note(world.folder())
+    note = read_process_note(world.folder())
     assert note is not None
     assert world.living() == [note.pid]

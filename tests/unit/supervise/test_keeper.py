@@ -17,11 +17,11 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import load_settings
-from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import MARK
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_note import KeeperNote, find_keeper, read_keeper
 from jobs.supervise.launches import Launch, read_launch, write_launch
+from jobs.supervise.process_note import read_process_note
 from jobs.system.locks import exclusive
 from jobs.system.processes import session_members, start_time
 from orchestration.cli.dev.command import attended, living_drivers
@@ -81,7 +81,7 @@ def ends(keeper: KeeperNote, seconds: float = SOON) -> None:
 
 def nobody_starts_another(world: World, attempt: int = 1) -> None:
     assert newest(world).attempt == attempt
-    note = read_note(world.folder())
+    note = read_process_note(world.folder())
     assert note is not None
     assert note.attempt == attempt
     assert world.living() == []

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.supervise.control import Control
-from jobs.supervise.driver_process import ProcessNote
 from jobs.supervise.heartbeat import FINAL, Heartbeat, Work
 from jobs.supervise.keeping import Policy, Seen, judge
 from jobs.supervise.launches import Launch
+from jobs.supervise.process_note import ProcessNote
 
 POLICY = Policy(max_restarts=7, first_delay=10.0, longest_delay=600.0, stable_after=600.0)
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.supervise import situation
-from jobs.supervise.driver_process import read_note
+from jobs.supervise import actual
 from jobs.supervise.ending import MARK
 from jobs.supervise.launcher import reap
+from jobs.supervise.process_note import read_process_note
 from jobs.system.processes import is_alive, session_members, start_time, was_given
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import IMPATIENT, QUICK, STANDIN, WHY, World
@@ -46,8 +46,8 @@ def starter(world: World) -> subprocess.Popen[str]:
 
 
 def noted(world: World) -> int:
-    wait_for(lambda: read_note(world.folder()), "the note of the process")
-    note = read_note(world.folder())
+    wait_for(lambda: read_process_note(world.folder()), "the note of the process")
+    note = read_process_note(world.folder())
     assert note is not None
     return note.pid
 
@@ -117,12 +117,12 @@ def test_what_does_not_listen_is_killed_and_so_is_what_it_started(
 def test_a_frozen_driver_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was stopped got its minute to answer and ten seconds more, though it was known not to hear."""
     (world.home / "frazil.yaml").write_text("lease_ttl: 1s\n")
-    monkeypatch.setattr(situation, "SILENT_SECONDS", 3.0)
+    monkeypatch.setattr(actual, "SILENT_SECONDS", 3.0)
     monkeypatch.setenv("STANDIN", "grandchild")
     world.control().start(*WHY)
     frozen = world.beat()
     os.kill(frozen.pid, signal.SIGSTOP)
-    wait_for(lambda: world.control().look().frozen, "it to look frozen")
+    wait_for(lambda: (driver := world.control().observe().driver) is not None and driver.frozen, "it to look frozen")
     began = time.monotonic()
     done = world.control(patience=replace(QUICK, grace_seconds=60, term_seconds=60)).ensure_running(*WHY)
     assert time.monotonic() - began < 40
@@ -166,7 +166,7 @@ def test_a_stranger_in_a_session_of_the_same_number_is_left_alone(world: World) 
     world.control().start(*WHY)
     world.control().stop(*WHY)
     note_file = world.folder() / "process.json"
-    note = read_note(world.folder())
+    note = read_process_note(world.folder())
     assert note is not None
     note_file.write_text(note_file.read_text().replace(f'"pid":{note.pid}', f'"pid":{process.pid}'))
     started = start_time(stranger)

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from jobs.supervise.control import Control, read_control
-from jobs.supervise.driver_process import read_note
 from jobs.supervise.ending import Patience
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.process_note import read_process_note
 from jobs.supervise.stream_control import StreamControl
 from jobs.system.processes import is_alive, session_members
 from tests.unit.orchestration.deployments import STREAM
@@ -56,13 +56,13 @@ class World:
 
     def living(self, stream: str = "payments") -> list[int]:
         """The processes of the newest launch."""
-        note = read_note(self.folder(stream))
+        note = read_process_note(self.folder(stream))
         return session_members(note.pid) if note is not None else []
 
     def end(self) -> None:
         """End every driver of the deployment, with all that it started."""
         for folder in (self.home / ".frazil" / "state" / "streams").glob("*"):
-            note, beat = read_note(folder), read_heartbeat(folder)
+            note, beat = read_process_note(folder), read_heartbeat(folder)
             for process in filter(None, (note, beat)):
                 if process is note or is_alive(process.pid, process.started):
                     for pid in session_members(process.pid):

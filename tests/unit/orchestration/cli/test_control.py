@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.errors import FrazilError
-from jobs.supervise.driver_process import read_note
 from jobs.supervise.launcher import COMMAND_VARIABLE
+from jobs.supervise.process_note import read_process_note
 from jobs.system.processes import session_members
 from orchestration.cli.control_run import carry_out, open_ledger
 from orchestration.cli.dagster_instance import dagster_instance, make_instance
@@ -213,7 +213,7 @@ def test_ctrl_c_before_the_first_beat_leaves_no_driver(
     command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(world.home), "start", "payments"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: len(world.living()) == 2, "the driver and its grandchild", 30)
-        note = read_note(world.folder())
+        note = read_process_note(world.folder())
         assert note is not None
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from jobs.state.lease_record import LeaseRecord
+from jobs.supervise.actual import ActualState, LeaseHolder, LeaseState
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
 from jobs.supervise.launches import Launch, write_launch
+from jobs.supervise.process_note import ProcessNote
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
-from orchestration.reconcile.facts import Actual, Desired, LeaseFacts, LeaseState
 
 NOW = 1_800_000_000.0
 GENERATION = "aaaaaaaaaaaa"
@@ -21,9 +23,9 @@ OTHER = "bbbbbbbbbbbb"
 PID = 4242
 
 
-def desired(**changes: Any) -> Desired:
+def desired(**changes: Any) -> DesiredState:
     fields: dict[str, Any] = {"stream": "orders", "file": "valid", "generation": GENERATION}
-    return Desired(**fields | changes)
+    return DesiredState(**fields | changes)
 
 
 def beat(state: State = "running", **changes: Any) -> Heartbeat:
@@ -46,6 +48,10 @@ def beat(state: State = "running", **changes: Any) -> Heartbeat:
     return Heartbeat(**fields | changes)
 
 
+RUNS = beat()
+STARTED_JUST_NOW = beat(since=NOW - 100)
+
+
 def failed(kind: str = "error", **changes: Any) -> Heartbeat:
     error = LastError("the table is gone", kind, NOW - 1, "frazil accept orders")  # type: ignore[arg-type]
     return beat("failed", **{"error": error, "since": NOW - 100, "work": Work(batches=0)} | changes)
@@ -56,8 +62,8 @@ def fenced(**changes: Any) -> Heartbeat:
     return beat("fenced", **{"error": error, "since": NOW - 100} | changes)
 
 
-def lease(state: LeaseState = "live", pid: int = PID, started: str = "100") -> LeaseFacts:
-    return LeaseFacts(state, 5, pid, started, "boot", "here")
+def lease(state: LeaseState = "live", pid: int = PID, started: str = "100") -> LeaseHolder:
+    return LeaseHolder(state, 5, pid, started, "boot", "here")
 
 
 def launch(**changes: Any) -> Launch:
@@ -65,23 +71,27 @@ def launch(**changes: Any) -> Launch:
     return Launch(**fields | changes)
 
 
-def actual(**changes: Any) -> Actual:
-    """A driver that runs; with what is given changed."""
+def note(attempt: int = 3) -> ProcessNote:
+    """A process that another host has noted for a launch."""
+    return ProcessNote(attempt, GENERATION, PID, "100", "boot", "here", NOW - 1000)
+
+
+def actual(heartbeat: Heartbeat | None = RUNS, **changes: Any) -> ActualState:
+    """A driver that runs; with what is given changed. What was launched has had a process."""
+    launched = changes.pop("launch", launch())
     fields: dict[str, Any] = {
         "lease": lease(),
-        "beat": beat(),
-        "beat_age": 1.0,
+        "heartbeat_age": 1.0,
         "process": True,
-        "launch": launch(),
         "launched_for": 1000.0,
+        "process_note": note(launched.attempt) if launched is not None else None,
     }
-    return Actual(**fields | changes)
+    return ActualState(heartbeat=heartbeat, launch=launched, **fields | changes)
 
 
-def gone(**changes: Any) -> Actual:
+def gone(heartbeat: Heartbeat | None = STARTED_JUST_NOW, **changes: Any) -> ActualState:
     """A driver that was killed soon after it had started; with what is given changed."""
-    newest = beat(since=NOW - 100)
-    return actual(**{"lease": lease("dead"), "beat": newest, "process": False, "beat_age": 5.0} | changes)
+    return actual(heartbeat, **{"lease": lease("dead"), "process": False, "heartbeat_age": 5.0} | changes)
 
 
 def stand_in(

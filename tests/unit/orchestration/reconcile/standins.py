@@ -30,6 +30,9 @@ from resources.deployment_resource import DeploymentResource
 from tests.unit.orchestration.deployments import STREAM
 from tests.unit.orchestration.reconcile.made import NOW, stand_in
 
+# What no driver says, and nobody can tell a time of.
+NONSENSE = Work(unanswered_since=-1e18)
+
 
 class World:
     """A deployment in a folder.

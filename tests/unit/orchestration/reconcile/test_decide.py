@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jobs.spec.models import Restart
+from jobs.supervise.actual import ActualState
 from jobs.supervise.control import Control
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import LastError, Work
 from orchestration.reconcile.decide import decide
-from orchestration.reconcile.facts import Action, Actual, Desired
+from orchestration.reconcile.decision import Action
 from orchestration.reconcile.without_driver import backoff_seconds
 from tests.unit.orchestration.reconcile.made import (
     GENERATION,
@@ -26,10 +28,10 @@ from tests.unit.orchestration.reconcile.made import (
 PAUSED = Control("paused", action="pause", at=NOW - 10)
 STOPPED = Control("stopped", action="stop", at=NOW - 10)
 MAKE_ROOM = Control(end_attempt=3, action="roll", at=NOW - 10)
-STRANGER = {"lease": lease(pid=77), "beat": None, "process": None}
+STRANGER = {"lease": lease(pid=77), "heartbeat": None, "process": None}
 INVALID = {"file": "invalid", "generation": None, "problem": "orders.yaml:3: tabel: unknown key."}
 UNSURE = {"file": "unsure", "generation": None, "problem": "the folder streams/ is empty"}
-NEVER = {"lease": lease("none"), "beat": None, "process": None, "launch": None, "launched_for": 0.0}
+NEVER = {"lease": lease("none"), "heartbeat": None, "process": None, "launch": None, "launched_for": 0.0}
 AWAITED = {"launch": launch(attempt=4), "launched_for": 20.0}
 AWAY = LastError("Kafka does not answer", "away", NOW)
 STARTS = beat("starting", state_since=NOW - 300)
@@ -38,39 +40,39 @@ HUNG = Work(busy_since=NOW - 800, got_on_at=NOW - 700)
 KEEPS = Restart(stalled_after=None)
 SEVEN = {"t": {"0": 7}}
 
-CASES: list[tuple[str, Desired, Actual, Action, str]] = [
+CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     # Nothing there.
-    ("never launched", desired(), Actual(), Action.START, "not been launched before"),
-    ("never launched, paused", desired(control=PAUSED), Actual(), Action.IDLE, "paused"),
-    ("never launched, stopped", desired(control=STOPPED), Actual(), Action.IDLE, "stopped"),
-    ("never launched, invalid", desired(**INVALID), Actual(), Action.HALT, "tabel: unknown key"),
-    ("available_now", desired(continuous=False), Actual(), Action.IDLE, "available_now"),
-    ("available_now, drained now", desired(continuous=False), Actual(**STRANGER), Action.IDLE, "drains"),
+    ("never launched", desired(), ActualState(), Action.START, "not been launched before"),
+    ("never launched, paused", desired(control=PAUSED), ActualState(), Action.IDLE, "paused"),
+    ("never launched, stopped", desired(control=STOPPED), ActualState(), Action.IDLE, "stopped"),
+    ("never launched, invalid", desired(**INVALID), ActualState(), Action.HALT, "tabel: unknown key"),
+    ("available_now", desired(continuous=False), ActualState(), Action.IDLE, "available_now"),
+    ("available_now, drained now", desired(continuous=False), ActualState(**STRANGER), Action.IDLE, "drains"),
     # A driver that runs.
     ("runs", desired(), actual(), Action.ADOPT, "attempt 3 (process 4242 on here) runs"),
-    ("retries", desired(), actual(beat=beat("retrying", error=AWAY)), Action.ADOPT, "Kafka does not answer"),
+    ("retries", desired(), actual(beat("retrying", error=AWAY)), Action.ADOPT, "Kafka does not answer"),
     ("other generation", desired(generation=OTHER), actual(), Action.ROLL, "from generation aaaaaaaaaaaa to bbbb"),
-    ("retries under an old file", desired(generation=OTHER), actual(beat=beat("retrying")), Action.ROLL, "changed"),
-    ("starts", desired(), actual(beat=beat("starting", state_since=NOW - 20)), Action.WAIT, "starting"),
-    ("starts for long", desired(), actual(beat=STARTS), Action.ADOPT, "still starting"),
-    ("hangs in its start", desired(), actual(beat=beat("starting")), Action.ROLL, "it has been starting for 999 s"),
+    ("retries under an old file", desired(generation=OTHER), actual(beat("retrying")), Action.ROLL, "changed"),
+    ("starts", desired(), actual(beat("starting", state_since=NOW - 20)), Action.WAIT, "starting"),
+    ("starts for long", desired(), actual(STARTS), Action.ADOPT, "still starting"),
+    ("hangs in its start", desired(), actual(beat("starting")), Action.ROLL, "it has been starting for 999 s"),
     (
         "starts under an old file",
         desired(generation=OTHER),
-        actual(beat=beat("starting", state_since=NOW - 20)),
+        actual(beat("starting", state_since=NOW - 20)),
         Action.WAIT,
         "starting",
     ),
     (
         "starts before its lease",
         desired(),
-        actual(lease=lease("none"), beat=STARTS),
+        actual(STARTS, lease=lease("none")),
         Action.ADOPT,
         "start",
     ),
-    ("paused", desired(control=PAUSED), actual(beat=beat("paused")), Action.ADOPT, "is paused"),
+    ("paused", desired(control=PAUSED), actual(beat("paused")), Action.ADOPT, "is paused"),
     ("paused, file changed", desired(control=PAUSED, generation=OTHER), actual(), Action.ADOPT, "when it is resumed"),
-    ("resumed", desired(), actual(beat=beat("paused")), Action.ADOPT, "resumes"),
+    ("resumed", desired(), actual(beat("paused")), Action.ADOPT, "resumes"),
     ("asked to stop", desired(control=STOPPED), actual(), Action.WAIT, "asked to stop 10 s ago"),
     ("asked to stop for long", desired(control=Control("stopped", at=NOW - 500)), actual(), Action.STOP, "still runs"),
     ("asked by a clock ahead", desired(control=Control("stopped", at=NOW + 500)), actual(), Action.STOP, "still runs"),
@@ -119,36 +121,36 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ("killed, paused", desired(control=PAUSED), gone(), Action.IDLE, "resuming starts one"),
     ("killed, stopped", desired(control=STOPPED), gone(), Action.IDLE, "is stopped"),
     ("killed, lease still runs", desired(), gone(lease=lease("live")), Action.WAIT, "holds the stream's lease"),
-    ("ended for the next", desired(), gone(lease=lease("released"), beat=beat("stopped")), Action.START, "stopped"),
-    ("ended by SIGTERM", desired(), gone(lease=lease("released"), beat=beat("terminated")), Action.START, "terminated"),
-    ("failed once", desired(), gone(lease=lease("released"), beat=failed()), Action.START, "the table is gone"),
-    ("failed twice", desired(), gone(beat=failed(), launch=launch(failures=1)), Action.BACKOFF, "start 3 in a row"),
+    ("ended for the next", desired(), gone(beat("stopped"), lease=lease("released")), Action.START, "stopped"),
+    ("ended by SIGTERM", desired(), gone(beat("terminated"), lease=lease("released")), Action.START, "terminated"),
+    ("failed once", desired(), gone(failed(), lease=lease("released")), Action.START, "the table is gone"),
+    ("failed twice", desired(), gone(failed(), launch=launch(failures=1)), Action.BACKOFF, "start 3 in a row"),
     (
         "failed twice, waited",
         desired(),
-        gone(beat=failed(), launch=launch(failures=1), down_for=10.0),
+        gone(failed(), launch=launch(failures=1), down_for=10.0),
         Action.START,
         "the table is gone",
     ),
     (
         "failed after a stable time",
         desired(),
-        gone(beat=failed(since=NOW - 700), launch=launch(failures=6)),
+        gone(failed(since=NOW - 700), launch=launch(failures=6)),
         Action.START,
         "the table is gone",
     ),
-    ("crash loop", desired(), gone(beat=failed(), launch=launch(failures=7)), Action.HALT, "failed 8 times in a row"),
+    ("crash loop", desired(), gone(failed(), launch=launch(failures=7)), Action.HALT, "failed 8 times in a row"),
     (
         "crash loop, file changed",
         desired(generation=OTHER),
-        gone(beat=failed(), launch=launch(failures=7)),
+        gone(failed(), launch=launch(failures=7)),
         Action.START,
         "changed since",
     ),
-    ("no restart allowed", desired(restart=Restart(max_restarts=0)), gone(beat=failed()), Action.HALT, "restart.max"),
-    ("operator", desired(), gone(beat=failed("operator")), Action.HALT, "would not help"),
-    ("operator, file changed", desired(generation=OTHER), gone(beat=failed("operator")), Action.START, "changed since"),
-    ("operator answered", desired(), gone(beat=failed("operator"), **AWAITED), Action.WAIT, "attempt 4 was launched"),
+    ("no restart allowed", desired(restart=Restart(max_restarts=0)), gone(failed()), Action.HALT, "restart.max"),
+    ("operator", desired(), gone(failed("operator")), Action.HALT, "would not help"),
+    ("operator, file changed", desired(generation=OTHER), gone(failed("operator")), Action.START, "changed since"),
+    ("operator answered", desired(), gone(failed("operator"), **AWAITED), Action.WAIT, "attempt 4 was launched"),
     # Its keeper starts it again.
     ("killed, kept", desired(), gone(keeper=9), Action.WAIT, "its keeper (process 9) starts it again"),
     ("killed, keeper hangs", desired(), gone(keeper=9, down_for=21.0), Action.START, "without a last word"),
@@ -159,11 +161,11 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ("in vain, its turn", desired(), gone(keeper=9, launch=launch(failures=1), down_for=29.0), Action.WAIT, "9)"),
     ("in vain, hangs", desired(), gone(keeper=9, launch=launch(failures=1), down_for=31.0), Action.START, "gone"),
     ("killed for ever, kept", desired(), gone(keeper=9, launch=launch(failures=7)), Action.HALT, "8 times in a row"),
-    ("failed, kept", desired(), gone(keeper=9, beat=failed(), down_for=1.0), Action.START, "the table is gone"),
+    ("failed, kept", desired(), gone(failed(), keeper=9, down_for=1.0), Action.START, "the table is gone"),
     (
         "launched by its keeper, died, kept",
         desired(),
-        gone(keeper=9, launch=launch(attempt=4), unstarted=True, launched_for=6.0, down_for=6.0),
+        gone(keeper=9, launch=launch(attempt=4), process_note=None, launched_for=6.0, down_for=6.0),
         Action.WAIT,
         "its keeper",
     ),
@@ -171,14 +173,14 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     (
         "launched, no process",
         desired(),
-        gone(launch=launch(attempt=4), unstarted=True, launched_for=4.0),
+        gone(launch=launch(attempt=4), process_note=None, launched_for=4.0),
         Action.WAIT,
         "launched 4 s ago",
     ),
     (
         "launched, no process for long",
         desired(),
-        gone(launch=launch(attempt=4), unstarted=True, launched_for=6.0),
+        gone(launch=launch(attempt=4), process_note=None, launched_for=6.0),
         Action.START,
         "was never started",
     ),
@@ -194,22 +196,22 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ),
     ("first launch", desired(), actual(**NEVER | {"launch": launch(), "launched_for": 5.0}), Action.WAIT, "5 s ago"),
     # Silence.
-    ("silent, lease renewed", desired(), actual(beat_age=40.0), Action.WAIT, "has not beaten for 40 s"),
-    ("silent, lease expired", desired(), actual(beat_age=40.0, lease=lease("expired")), Action.START, "is refused"),
+    ("silent, lease renewed", desired(), actual(heartbeat_age=40.0), Action.WAIT, "has not beaten for 40 s"),
+    ("silent, lease expired", desired(), actual(heartbeat_age=40.0, lease=lease("expired")), Action.START, "refused"),
     (
         "silent, lease expired, paused",
         desired(control=PAUSED),
-        actual(beat_age=40.0, lease=lease("expired")),
+        actual(heartbeat_age=40.0, lease=lease("expired")),
         Action.IDLE,
         "paused",
     ),
     # Another host.
     ("elsewhere", desired(), actual(process=None), Action.ADOPT, "runs"),
-    ("elsewhere, silent", desired(), actual(process=None, beat_age=40.0), Action.WAIT, "has not beaten"),
+    ("elsewhere, silent", desired(), actual(process=None, heartbeat_age=40.0), Action.WAIT, "has not beaten"),
     (
         "elsewhere, lease expired",
         desired(),
-        actual(process=None, beat_age=40.0, lease=lease("expired")),
+        actual(process=None, heartbeat_age=40.0, lease=lease("expired")),
         Action.START,
         "gone without a last word",
     ),
@@ -217,69 +219,69 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
     ("drained by hand", desired(), actual(**STRANGER), Action.WAIT, "is no driver"),
     ("drained by hand after a crash", desired(), gone(lease=lease(pid=77)), Action.WAIT, "process 77 on here"),
     ("drained by hand, stopped", desired(control=STOPPED), gone(lease=lease(pid=77)), Action.IDLE, "drains"),
-    ("ends", desired(), actual(beat=beat("failed")), Action.WAIT, "is ending"),
-    ("does not end", desired(), actual(beat=beat("failed"), beat_age=61.0), Action.ROLL, "does not end"),
+    ("ends", desired(), actual(beat("failed")), Action.WAIT, "is ending"),
+    ("does not end", desired(), actual(beat("failed"), heartbeat_age=61.0), Action.ROLL, "does not end"),
     (
         "does not end, stopped",
         desired(control=STOPPED),
-        actual(beat=beat("failed"), beat_age=61.0),
+        actual(beat("failed"), heartbeat_age=61.0),
         Action.STOP,
         "does not end",
     ),
-    ("does not end, invalid", desired(**INVALID), actual(beat=beat("failed"), beat_age=61.0), Action.WAIT, "not end"),
+    ("does not end, invalid", desired(**INVALID), actual(beat("failed"), heartbeat_age=61.0), Action.WAIT, "not end"),
     # Stalled: reported, and replaced where it cannot be long work.
     (
         "one batch for long, its tasks are not seen",
         desired(),
-        actual(beat=beat(work=Work(busy_since=NOW - 700))),
+        actual(beat(work=Work(busy_since=NOW - 700))),
         Action.ADOPT,
         "at one batch for 699 s",
     ),
-    ("one batch that gets on", desired(), actual(beat=beat(work=LONG)), Action.ADOPT, "runs"),
-    ("one batch that hangs", desired(), actual(beat=beat(work=HUNG)), Action.ROLL, "got on for 699 s; it is ended"),
-    ("one batch that hangs, none", desired(restart=KEEPS), actual(beat=beat(work=HUNG)), Action.ADOPT, "699 s"),
-    ("hung batch, paused", desired(control=PAUSED), actual(beat=beat(work=HUNG)), Action.ADOPT, "is paused"),
-    ("one batch that hangs, invalid file", desired(**INVALID), actual(beat=beat(work=HUNG)), Action.ROLL, "place"),
-    ("one batch that hangs, folder away", desired(**UNSURE), actual(beat=beat(work=HUNG)), Action.HALT, "runs on"),
+    ("one batch that gets on", desired(), actual(beat(work=LONG)), Action.ADOPT, "runs"),
+    ("one batch that hangs", desired(), actual(beat(work=HUNG)), Action.ROLL, "got on for 699 s; it is ended"),
+    ("one batch that hangs, none", desired(restart=KEEPS), actual(beat(work=HUNG)), Action.ADOPT, "699 s"),
+    ("hung batch, paused", desired(control=PAUSED), actual(beat(work=HUNG)), Action.ADOPT, "is paused"),
+    ("one batch that hangs, invalid file", desired(**INVALID), actual(beat(work=HUNG)), Action.ROLL, "place"),
+    ("one batch that hangs, folder away", desired(**UNSURE), actual(beat(work=HUNG)), Action.HALT, "runs on"),
     (
         "its JVM does not answer",
         desired(),
-        actual(beat=beat(work=Work(unanswered_since=NOW - 31))),
+        actual(beat(work=Work(unanswered_since=NOW - 31))),
         Action.ADOPT,
         "has stalled since 2027-01-15T07:59:29Z: its JVM has not answered for 30 s",
     ),
     (
         "its JVM does not answer for long",
         desired(),
-        actual(beat=beat(work=Work(unanswered_since=NOW - 602))),
+        actual(beat(work=Work(unanswered_since=NOW - 602))),
         Action.ROLL,
         "its JVM has not answered for 601 s; it is ended",
     ),
     (
         "nothing though records wait",
         desired(),
-        actual(beat=beat(work=Work(lag=SEVEN, lag_at=NOW, waiting_since=NOW - 900, last_commit_at=NOW - 800))),
+        actual(beat(work=Work(lag=SEVEN, lag_at=NOW, waiting_since=NOW - 900, last_commit_at=NOW - 800))),
         Action.ROLL,
         "no batch for 799 s though 7 records wait",
     ),
     (
         "the first records after a quiet night",
         desired(),
-        actual(beat=beat(work=Work(lag=SEVEN, lag_at=NOW, waiting_since=NOW - 2, last_commit_at=NOW - 800))),
+        actual(beat(work=Work(lag=SEVEN, lag_at=NOW, waiting_since=NOW - 2, last_commit_at=NOW - 800))),
         Action.ADOPT,
         "runs",
     ),
     (
         "records wait, and a driver of an earlier version does not say since when",
         desired(),
-        actual(beat=beat(work=Work(lag=SEVEN, lag_at=NOW, last_commit_at=NOW - 800))),
+        actual(beat(work=Work(lag=SEVEN, lag_at=NOW, last_commit_at=NOW - 800))),
         Action.ADOPT,
         "no batch for 799 s",
     ),
     (
         "nothing waits",
         desired(),
-        actual(beat=beat(work=Work(lag={"t": {"0": 0}}, lag_at=NOW, last_commit_at=NOW - 800))),
+        actual(beat(work=Work(lag={"t": {"0": 0}}, lag_at=NOW, last_commit_at=NOW - 800))),
         Action.ADOPT,
         "runs",
     ),
@@ -290,16 +292,16 @@ CASES: list[tuple[str, Desired, Actual, Action, str]] = [
 
 
 @pytest.mark.parametrize(("wanted", "there", "action", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_every_combination_that_matters(wanted: Desired, there: Actual, action: Action, words: str) -> None:
+def test_every_combination_that_matters(wanted: DesiredState, there: ActualState, action: Action, words: str) -> None:
     decision = decide(wanted, there, NOW)
     assert (decision.action, words in decision.sentence) == (action, True), decision.sentence
 
 
 def test_a_halt_names_the_last_error_and_the_command_to_go_on() -> None:
-    loop = decide(desired(), gone(beat=failed(), launch=launch(failures=7)), NOW)
+    loop = decide(desired(), gone(failed(), launch=launch(failures=7)), NOW)
     assert "the table is gone" in loop.sentence
     assert loop.fix == "frazil accept orders; frazil start orders, after mending the cause"
-    answer = decide(desired(), gone(beat=failed("operator")), NOW)
+    answer = decide(desired(), gone(failed("operator")), NOW)
     assert answer.fix == "frazil accept orders; then frazil start orders"
 
 

@@ -6,13 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.spec.models import Restart
+from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control import Control
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import FINAL, LastError, Work
 from orchestration.reconcile.decide import decide
-from orchestration.reconcile.facts import KEEPER_SECONDS, Action, Actual, Desired, LeaseFacts
+from orchestration.reconcile.decision import KEEPER_SECONDS, Action
 from orchestration.reconcile.memory import StreamMemory
 from orchestration.reconcile.without_driver import backoff_seconds, down_for
-from tests.unit.orchestration.reconcile.made import GENERATION, NOW, OTHER, beat, desired, failed, gone, launch
+from tests.unit.orchestration.reconcile.made import GENERATION, NOW, OTHER, beat, desired, failed, gone, launch, note
 
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]
 instants = st.floats(NOW - 1e7, NOW + 1e7)
@@ -41,9 +43,9 @@ launches = st.builds(
     at=instants,
 )
 actuals = st.builds(
-    Actual,
+    ActualState,
     lease=st.builds(
-        LeaseFacts,
+        LeaseHolder,
         st.sampled_from(["none", "live", "expired", "released", "dead"]),
         st.integers(0, 9),
         st.sampled_from([4242, 77]),
@@ -51,15 +53,16 @@ actuals = st.builds(
         st.just("boot"),
         st.just("here"),
     ),
-    beat=st.none() | beats,
-    beat_age=ages,
+    heartbeat=st.none() | beats,
+    heartbeat_age=ages,
     process=st.sampled_from([True, False, None]),
     launch=st.none() | launches,
     launched_for=ages,
     down_for=st.none() | ages,
     unheld_for=ages,
     keeper=st.none() | st.just(9),
-    unstarted=st.booleans(),
+    process_note=st.none() | st.builds(note, st.integers(1, 5)),
+    noted_process=st.sampled_from([True, False, None]),
     problem=st.sampled_from(["", "", "", "lease-00000001.json is no lease"]),
 )
 desireds = st.builds(
@@ -75,7 +78,7 @@ desireds = st.builds(
 
 @settings(max_examples=1000)
 @given(desireds, actuals, instants)
-def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float) -> None:
+def test_what_holds_of_every_decision(wanted: DesiredState, there: ActualState, now: float) -> None:
     decision = decide(wanted, there, now)
     assert decision.sentence
     if decision.action in (Action.START, Action.BACKOFF):
@@ -89,10 +92,12 @@ def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float
         assert 0 < decision.seconds <= wanted.restart.longest_delay.total_seconds()
     if decision.action is Action.STOP and wanted.file == "unsure":
         assert (
-            wanted.control.wish == "stopped" or (there.beat is not None and there.beat.final) or not wanted.continuous
+            wanted.control.wish == "stopped"
+            or (there.heartbeat is not None and there.heartbeat.final)
+            or not wanted.continuous
         )
     if decision.action is Action.ROLL:
-        assert there.driver_lives or (there.beat is not None and there.beat.final)
+        assert there.driver_lives or (there.heartbeat is not None and there.heartbeat.final)
         assert wanted.file == "valid" or (decision.ends and wanted.file == "invalid")
         assert wanted.control.wish != "stopped"
     if "its keeper" in decision.sentence:
@@ -110,7 +115,7 @@ def test_what_holds_of_every_decision(wanted: Desired, there: Actual, now: float
 def test_a_jumping_clock_neither_starts_in_a_tight_loop_nor_waits_too_long(jumps: list[float], failures: int) -> None:
     wanted, memory = desired(), StreamMemory()
     delay = backoff_seconds(wanted, failures + 1)
-    down = gone(beat=failed(), launch=launch(failures=failures))
+    down = gone(failed(), launch=launch(failures=failures))
     started: float | None = None
     for tick, jump in enumerate(jumps):
         clock = 5000.0 + 10.0 * tick

@@ -10,38 +10,40 @@ import msgspec
 import pytest
 
 from jobs.state import observed
+from jobs.supervise.actual import read_actual
 from jobs.supervise.control import FILE as CONTROL_FILE
 from jobs.supervise.control import Control, write_control
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import FILE as BEAT_FILE
 from jobs.supervise.launches import FILE as LAUNCH_FILE
+from jobs.supervise.observation import observe
 from jobs.system.boot import boot_clock
-from orchestration.reconcile.actual import read_actual
-from orchestration.reconcile.desired import Wanted, read_desired, read_files
-from orchestration.reconcile.facts import Action
+from orchestration.reconcile.decision import Action
+from orchestration.reconcile.desired import read_files, stream_ids
 from orchestration.reconcile.memory import StreamMemory
 from tests.unit.orchestration.reconcile.made import actual, beat, gone, launch
 from tests.unit.orchestration.reconcile.standins import World, dead_process
 
 
-def wanted(world: World) -> dict[str, Wanted]:
-    found = read_desired(read_files(world.deployment), world.settings, world.deployment)
-    return {each.desired.stream: each for each in found}
+def wanted(world: World) -> dict[str, DesiredState]:
+    files = read_files(world.deployment)
+    return {stream: observe(stream, files, world.settings).desired for stream in stream_ids(files, world.settings)}
 
 
 def test_a_valid_file_gives_a_generation_and_the_operators_word(world: World) -> None:
     world.write("orders", "trigger: {every: 2m}\nrestart: {max_restarts: 3}\n")
     write_control(world.folder("orders"), Control("paused", reason="month end"))
     (each,) = wanted(world).values()
-    assert (each.desired.file, each.desired.generation) == ("valid", world.generation("orders"))
-    assert (each.desired.control.wish, each.desired.restart.max_restarts) == ("paused", 3)
-    assert each.desired.stalled_after == 720
+    assert (each.file, each.generation) == ("valid", world.generation("orders"))
+    assert (each.control.wish, each.restart.max_restarts) == ("paused", 3)
+    assert each.stalled_after == 720
 
 
 def test_a_file_is_read_again_when_it_changes(world: World) -> None:
     world.write("orders")
-    before = wanted(world)["orders"].desired.generation
+    before = wanted(world)["orders"].generation
     world.write("orders", "trigger: as_fast_as_possible\n")
-    assert wanted(world)["orders"].desired.generation not in (before, None)
+    assert wanted(world)["orders"].generation not in (before, None)
 
 
 def test_an_invalid_file_is_told_of_the_stream_that_it_names(world: World) -> None:
@@ -50,23 +52,23 @@ def test_an_invalid_file_is_told_of_the_stream_that_it_names(world: World) -> No
     world.drive("orders")
     world.file("orders").write_text('stream: "orders"  # ours\nsourc: {}\n')
     found = wanted(world)
-    assert found["orders"].desired.file == "invalid"
-    assert "sourc: unknown key" in found["orders"].desired.problem
+    assert found["orders"].file == "invalid"
+    assert "sourc: unknown key" in found["orders"].problem
     assert found["orders"].spec is not None, "as it was launched"
-    assert found["refunds"].desired.file == "valid"
+    assert found["refunds"].file == "valid"
 
 
 def test_an_invalid_file_that_names_no_stream_is_told_of_the_one_launched_from_it(world: World) -> None:
     world.write("orders")
     world.drive("orders")
     world.file("orders").write_text("stream: [orders\n")
-    assert wanted(world)["orders"].desired.file == "invalid"
+    assert wanted(world)["orders"].file == "invalid"
 
 
 def test_two_files_that_claim_one_stream_are_its_problem(world: World) -> None:
     world.write("orders")
     world.file("copy").write_text(world.file("orders").read_text())
-    assert "is claimed by" in wanted(world)["orders"].desired.problem
+    assert "is claimed by" in wanted(world)["orders"].problem
 
 
 def test_a_stream_whose_file_is_gone_is_known_by_its_state(world: World) -> None:
@@ -74,7 +76,7 @@ def test_a_stream_whose_file_is_gone_is_known_by_its_state(world: World) -> None
     world.write("refunds")
     world.drive("orders")
     world.file("orders").unlink()
-    assert wanted(world)["orders"].desired.file == "none"
+    assert wanted(world)["orders"].file == "none"
     assert world.tick().decisions["orders"].action is Action.STOP
 
 
@@ -94,7 +96,7 @@ def test_a_folder_that_is_away_says_nothing_of_its_streams(world: World, how: st
         world.deployment.streams_folder.rmdir()
     if how == "no folder":
         world.deployment.streams_folder.write_text("not a folder")
-    assert wanted(world)["orders"].desired.file == "unsure"
+    assert wanted(world)["orders"].file == "unsure"
     tick = world.tick()
     assert (tick.decisions["orders"].action, tick.requests) == (Action.HALT, [])
 
@@ -168,6 +170,6 @@ def test_how_long_things_have_been_so_is_counted_on_a_clock_that_does_not_jump()
     later = memory.timed(awaited, clock + 50)
     assert 50 <= later.launched_for < 51
     assert 50 <= (later.down_for or 0) < 51
-    assert memory.timed(actual(launch=launch(attempt=4), beat=beat(attempt=4)), clock + 60).down_for is None
+    assert memory.timed(actual(beat(attempt=4), launch=launch(attempt=4)), clock + 60).down_for is None
     assert (memory.launched, memory.down) == (None, None)
     assert (memory.timed(gone(launch=launch(attempt=5)), clock + 70).down_for or 0) < 1

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.commit.stamp_parts import Counts
 from jobs.system.boot import boot_clock
-from orchestration.reconcile.observe import SUPERVISOR_SECONDS, most_events_a_day
+from orchestration.reconcile.reports import SUPERVISOR_SECONDS, most_events_a_day
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, events, make_table, work
 

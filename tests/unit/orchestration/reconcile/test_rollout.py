@@ -12,8 +12,10 @@ from pyiceberg.types import StringType
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.stream.opening import ensure_tables
+from jobs.supervise.observation import observe
 from orchestration.cli.status.collect import driver_status
-from orchestration.reconcile.facts import Action
+from orchestration.reconcile.decision import Action
+from orchestration.reconcile.desired import read_files
 from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.supervisor_file import read_supervisor_note
 from tests.unit.orchestration.reconcile.standins import World, dead_process, events
@@ -60,9 +62,8 @@ def test_a_column_that_the_table_lacks_is_held_back_and_the_check_says_why(lande
     check = configuration_check(tick)
     assert not check.passed
     assert "Column note is declared" in (check.description or "")
-    status = driver_status(
-        landed.deployment.stream("orders"), landed.settings, read_supervisor_note(landed.settings.state)
-    )
+    observed = observe("orders", read_files(landed.deployment), landed.settings)
+    status = driver_status(observed, landed.deployment.stream("orders"), read_supervisor_note(landed.settings.state))
     assert status.file_problem == decision.sentence
     assert status.generation != status.wanted_generation
 

@@ -15,20 +15,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.state.lease import Lease
+from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control import Control, write_control
-from jobs.supervise.driver_process import Driver
+from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, State, Work, write_heartbeat
 from jobs.supervise.launches import Launch
-from jobs.supervise.situation import Situation
-from jobs.supervise.wanted import Wanted
+from jobs.supervise.observation import Observation
+from jobs.supervise.process_note import ProcessNote
 from orchestration.cli.main import main
 from orchestration.reconcile.stream_state import state_of
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
 from tests.helpers.waiting import wait_for
 from tests.unit.orchestration.drivers import end_all
 from tests.unit.supervise.worlds import WHY, World
-
-NOBODY = Wanted(None, None, None, ())
 
 
 @pytest.fixture
@@ -43,56 +42,70 @@ def beat(state: State = "running", *, kind: Any = None, **fields: Any) -> Heartb
     return Heartbeat("payments", "g", 1, 5, "6", "b", "h", 0.0, state, 0.0, 0.0, 0.0, error=error, **fields)
 
 
-def situation(newest: Heartbeat | None = None, *, lives: bool = False, **fields: Any) -> Situation:
-    driver = Driver(1, "g", 5, "6", "h", True, newest) if lives else None
-    launch = Launch(1, "g", "f", 0, 0.0) if newest or lives else None
-    known: dict[str, Any] = {"control": Control(), "launch": launch, "beat": newest, "note": None, "holder": None}
+def observed(newest: Heartbeat | None = None, *, lives: bool = False, **facts: Any) -> Observation:
+    desired = DesiredState("payments", "valid", control=facts.pop("control", Control()))
+    known: dict[str, Any] = {
+        "heartbeat": newest,
+        "process": lives if newest is not None else None,
+        "launch": Launch(1, "g", "f", 0, 0.0) if newest is not None or lives else None,
+        "launched_for": 1000.0,
+    }
+    if lives:
+        known |= {"process_note": ProcessNote(1, "g", 5, "6", "b", "h", 0.0), "noted_process": True}
     settings: Any = None
-    return Situation("payments", Path("/none"), settings, NOBODY, driver=driver, **{**known, **fields})
+    return Observation("payments", Path("/none"), settings, desired, ActualState(**known | facts))
 
 
 LATER = Launch(2, "g", "f", 0, 0.0)
+NOTED = ProcessNote(2, "g", 5, "6", "b", "h", 0.0)
+STRANGER = LeaseHolder("live", 1, 77, "7", "b", "h")
 
 
 @pytest.mark.parametrize(
     ("now", "word"),
     [
-        (situation(), "never ran"),
-        (situation(lives=True), "starting"),
-        (situation(beat("starting"), lives=True), "starting"),
-        (situation(beat(), lives=True), "waiting"),
-        (situation(beat(work=Work(busy_since=1.0)), lives=True), "running"),
-        (situation(beat("paused"), lives=True), "paused"),
-        (situation(beat("retrying", kind="away"), lives=True), "retrying"),
-        (situation(beat("stopping"), lives=True), "stopping"),
-        (situation(beat("stopped"), lives=True), "stopping"),
-        (situation(beat(), lives=True, control=Control("stopped")), "stopping"),
-        (situation(beat(), lives=True, control=Control(end_attempt=1)), "stopping"),
-        (situation(beat(), lives=True, frozen=True), "frozen"),
-        (situation(beat(), control=Control("paused")), "paused"),
-        (situation(beat("failed", kind="error"), control=Control("stopped")), "stopped"),
-        (situation(beat("failed", kind="error")), "failed"),
-        (situation(beat("failed", kind="operator")), "halted"),
-        (situation(beat("fenced")), "fenced"),
-        (situation(beat("terminated")), "idle"),
-        (situation(beat("running")), "dead"),
-        (situation(beat("stopped"), launch=LATER), "dead"),
-        (situation(None, launch=LATER), "dead"),
-        (situation(beat("stopped"), holder=object()), "draining"),
+        (observed(), "never ran"),
+        (observed(lives=True), "starting"),
+        (observed(beat("starting"), lives=True), "starting"),
+        (observed(beat(), lives=True), "waiting"),
+        (observed(beat(work=Work(busy_since=1.0)), lives=True), "running"),
+        (observed(beat("paused"), lives=True), "paused"),
+        (observed(beat("retrying", kind="away"), lives=True), "retrying"),
+        (observed(beat("stopping"), lives=True), "stopping"),
+        (observed(beat("stopped"), lives=True), "stopping"),
+        (observed(beat(), lives=True, control=Control("stopped")), "stopping"),
+        (observed(beat(), lives=True, control=Control(end_attempt=1)), "stopping"),
+        (observed(beat(), lives=True, heartbeat_age=31.0), "frozen"),
+        (observed(beat("failed"), lives=True, heartbeat_age=31.0), "frozen"),
+        (observed(beat(), control=Control("paused")), "paused"),
+        (observed(beat("failed", kind="error"), control=Control("stopped")), "stopped"),
+        (observed(beat("failed", kind="error")), "failed"),
+        (observed(beat("failed", kind="operator")), "halted"),
+        (observed(beat("fenced")), "fenced"),
+        (observed(beat("terminated")), "idle"),
+        (observed(beat("running")), "dead"),
+        (observed(beat("stopped"), launch=LATER), "dead"),
+        (observed(None, launch=LATER), "dead"),
+        # Launched on another host, or the process has not been noted yet; and known to be gone.
+        (observed(None, launch=LATER, process_note=NOTED, launched_for=80.0), "starting"),
+        (observed(None, launch=LATER, launched_for=4.0), "starting"),
+        (observed(None, launch=LATER, launched_for=4.0, control=Control("stopped")), "stopped"),
+        (observed(None, launch=LATER, process_note=NOTED, noted_process=False, launched_for=1.0), "dead"),
+        (observed(beat("stopped"), lease=STRANGER), "draining"),
     ],
 )
-def test_the_word_for_a_stream(now: Situation, word: str) -> None:
+def test_the_word_for_a_stream(now: Observation, word: str) -> None:
     assert state_of(now) == word
 
 
 def test_what_the_supervisor_gave_up_is_halted() -> None:
-    assert state_of(situation(beat("failed", kind="error")), "halt") == "halted"
-    assert state_of(situation(None, launch=LATER), "halt") == "halted"
+    assert state_of(observed(beat("failed", kind="error")), "halt") == "halted"
+    assert state_of(observed(None, launch=LATER), "halt") == "halted"
 
 
 def test_a_stream_without_a_driver_is_not_dead_if_none_is_wanted() -> None:
-    assert state_of(situation(beat("running")), "idle") == "idle"
-    assert state_of(situation(beat("failed", kind="error")), "idle") == "failed"
+    assert state_of(observed(beat("running")), "idle") == "idle"
+    assert state_of(observed(beat("failed", kind="error")), "idle") == "failed"
 
 
 def frazil(world: World, *arguments: str, expect: int = 0) -> Result:

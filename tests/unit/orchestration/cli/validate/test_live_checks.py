@@ -24,13 +24,16 @@ from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
+from jobs.supervise.desired import StreamFiles
+from jobs.supervise.observation import observe
 from jobs.system.deadline import DeadlineError, within
 from jobs.write.locations import state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.main import main
-from orchestration.cli.status.collect import stream_status
+from orchestration.cli.status.collect import driver_status, look_further
 from orchestration.cli.status.facts import status_facts
+from orchestration.cli.status.model import StreamStatus
 from orchestration.cli.status.render import ago
 from orchestration.cli.validate.checks import validate
 from orchestration.cli.validate.finding import Finding
@@ -241,11 +244,17 @@ def commit(catalog: Catalog, spec: StreamSpec) -> None:
     target.land(stamp, (), seen=target.seen(), batch={at: OffsetRange(0, 40)}, position={at: 0})
 
 
+def whole_status(spec: StreamSpec, settings: Settings, catalog: Catalog | FrazilError) -> StreamStatus:
+    status = driver_status(observe(spec.stream, StreamFiles({spec.stream: spec}), settings), spec)
+    look_further(status, spec, catalog, NO_BROKER)
+    return status
+
+
 def test_status_reads_stamps_without_broker_and_jvm(settings: Settings, spec: StreamSpec) -> None:
     with connect_catalog(settings) as catalog:
         create(catalog, spec)
         commit(catalog, spec)
-        status = stream_status(spec, settings, catalog, NO_BROKER)
+        status = whole_status(spec, settings, catalog)
     facts = status_facts(status)
     assert (facts["state"], facts["epoch"], facts["batch"]) == ("idle", 3, 5)
     assert facts["position"] == {"payments.v1": {"0": 40}}
@@ -258,7 +267,7 @@ def test_status_reads_stamps_without_broker_and_jvm(settings: Settings, spec: St
 
 
 def test_a_catalog_that_fails_costs_only_its_own_cells(settings: Settings, spec: StreamSpec) -> None:
-    status = stream_status(spec, settings, FrazilError("catalog lake: no route"), NO_BROKER)
+    status = whole_status(spec, settings, FrazilError("catalog lake: no route"))
     assert status.state == "never ran"
     assert status.unknown == {"catalog": "catalog lake: no route", "kafka": "The local broker is not running."}
 

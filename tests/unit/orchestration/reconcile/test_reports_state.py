@@ -13,15 +13,17 @@ import pytest
 
 from jobs.commit.stamp_parts import Counts
 from jobs.supervise.control import Control, write_control
-from jobs.supervise.driver_process import ProcessNote, write_note
 from jobs.supervise.heartbeat import LastError, State
 from jobs.supervise.launches import Launch, write_launch
+from jobs.supervise.observation import Observation, observe
+from jobs.supervise.process_note import ProcessNote, write_process_note
 from jobs.system.boot import boot_id
 from jobs.system.processes import start_time
 from orchestration.cli.status.collect import driver_status
-from orchestration.reconcile.desired import read_files, wanted
-from orchestration.reconcile.look import look_at, told_now
-from orchestration.reconcile.standing import standing
+from orchestration.reconcile.assessment import assess
+from orchestration.reconcile.desired import read_files
+from orchestration.reconcile.state_metadata import told_now
+from orchestration.reconcile.stream_state import standing
 from orchestration.reconcile.supervisor_file import SupervisorNote
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, dead_process, events, make_table, told, values, work
@@ -29,6 +31,10 @@ from tests.unit.orchestration.reconcile.standins import World, dead_process, eve
 SINK = dg.AssetKey(["frazil", "orders", "orders"])
 LINKS = {"ui_url": "http://127.0.0.1:4040", "metrics_url": "http://127.0.0.1:9400/metrics"}
 STATES = get_args(State)
+
+
+def seen(world: World) -> Observation:
+    return observe("orders", read_files(world.deployment), world.settings)
 
 
 def observed(world: World, at: float) -> list[dg.AssetObservation]:
@@ -107,9 +113,8 @@ def test_what_flaps_is_told_every_half_minute(orders: World) -> None:
 def test_the_word_is_that_of_the_command(orders: World, lives: bool, trigger: str) -> None:
     """Over every state of a beat, every wish, and launches that have not beaten yet."""
     orders.write("orders", trigger)
-    spec, settings = orders.deployment.stream("orders"), orders.settings
+    spec = orders.deployment.stream("orders")
     process: dict[str, Any] = {} if lives else dead_process()
-    files = read_files(orders.deployment)
     compared = 0
     for state, wish, kind, busy in itertools.product(
         STATES, ("running", "paused", "stopped"), (None, "error", "operator"), (None, NOW)
@@ -119,12 +124,11 @@ def test_the_word_is_that_of_the_command(orders: World, lives: bool, trigger: st
         error = LastError("no", kind, NOW, "frazil accept orders") if kind else None
         orders.drive("orders", now=NOW, state=state, error=error, work=work(busy_since=busy), **process)
         write_control(orders.folder("orders"), Control(wish, at=NOW))
-        each = wanted("orders", files, settings, orders.deployment)
-        look = look_at(each, settings, NOW, 0.0)
-        stands = standing(each, look.actual, look.decision, settings, NOW)
-        decided = {"action": look.decision.action.value, "fix": look.decision.fix or ""}
+        assessed = assess(seen(orders), NOW, 0.0)
+        stands = standing(assessed.observed, assessed.decision, NOW)
+        decided = {"action": assessed.decision.action.value, "fix": assessed.decision.fix or ""}
         note = SupervisorNote(time.time(), "here", 1, {"orders": decided})
-        status = driver_status(spec, settings, note)
+        status = driver_status(assessed.observed, spec, note)
         assert stands.state == status.state, (state, wish, kind, busy)
         if stands.state in ("paused", "stopped") and stands.fix is not None:
             assert stands.fix == f"frazil {'resume' if stands.state == 'paused' else 'start'} orders"
@@ -137,15 +141,14 @@ def test_the_word_is_that_of_the_command(orders: World, lives: bool, trigger: st
 def test_a_launch_that_has_not_beaten_is_starting(orders: World) -> None:
     folder, now = orders.folder("orders"), time.time()
     write_launch(folder, Launch(1, orders.generation("orders"), str(orders.file("orders")), 0, now), "")
-    write_note(
+    write_process_note(
         folder,
         ProcessNote(1, "g", os.getpid(), str(start_time(os.getpid())), boot_id(), socket.gethostname(), now),
     )
-    each = wanted("orders", read_files(orders.deployment), orders.settings, orders.deployment)
-    look = look_at(each, orders.settings, now, 0.0)
-    stands = standing(each, look.actual, look.decision, orders.settings, now)
+    assessed = assess(seen(orders), now, 0.0)
+    stands = standing(assessed.observed, assessed.decision, now)
     assert (stands.state, stands.since) == ("starting", now)
-    assert driver_status(orders.deployment.stream("orders"), orders.settings).state == "starting"
+    assert driver_status(assessed.observed, orders.deployment.stream("orders")).state == "starting"
 
 
 def test_a_stream_that_never_ran_is_told_as_such(orders: World) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.catalog import load_catalog
 from jobs.spec.models import Freshness
 from jobs.supervise.launches import KeptRestart, read_launch, write_launch
 from orchestration.reconcile.memory import due
-from orchestration.reconcile.observe import report_seconds
+from orchestration.reconcile.reports import report_seconds
 from tests.unit.orchestration.reconcile.made import NOW
 from tests.unit.orchestration.reconcile.standins import World, events, told, values, work
 

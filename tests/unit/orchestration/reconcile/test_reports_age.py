@@ -9,6 +9,7 @@ import pytest
 
 from jobs.supervise.heartbeat import Work
 from orchestration.reconcile import lookups
+from orchestration.reconcile.decide import decide
 from orchestration.reconcile.memory import StreamMemory
 from orchestration.reconcile.verdicts import DEFAULT_LAG_TIME, Lag, lag_time, verdicts
 from tests.unit.orchestration.reconcile.made import NOW, actual, desired
@@ -105,14 +106,12 @@ def test_how_far_a_table_may_be_behind(orders: World, more: str, minutes: int | 
     spec = orders.deployment.stream("orders")
     longest, said_by = lag_time(spec)
     assert (longest.total_seconds() / 60 if longest else None, said_by) == (minutes, by)
-    facts = actual()
-    from orchestration.reconcile.decide import decide
-
-    decision = decide(desired(), facts, NOW)
+    wanted, there = desired(spec=spec), actual()
+    decision = decide(wanted, there, NOW)
     limit = (minutes or 0) * 60
     for behind, passes in ((limit - 1, True), (limit + 1, minutes is None)):
         lag = Lag(4, NOW, NOW - behind)
-        (check,) = [v for v in verdicts(desired(), facts, decision, spec, lag, NOW) if v.name == "lag_within_slo"]
+        (check,) = [v for v in verdicts(wanted, there, decision, None, lag, NOW) if v.name == "lag_within_slo"]
         assert check.passed is passes
         assert check.warn is (not passes and by == "default")
         assert check.figures.get("allowed_by", "") == by

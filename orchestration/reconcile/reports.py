@@ -10,23 +10,23 @@ from typing import Any
 import dagster as dg
 
 from assets import names
-from assets.letters import letter_metadata, letters_waiting
+from assets.metadata import instant, snapshot_metadata, snapshot_tags
 from assets.stream_checks import DESCRIPTIONS, Verdict, adds_up, evaluation
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
+from jobs.stream.unknown_fields import UnknownFields
+from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Heartbeat, Offsets
-from orchestration.reconcile.facts import Actual
-from orchestration.reconcile.kept import keeper_events, keeper_restarts
-from orchestration.reconcile.letter_facts import replays_mark
+from jobs.supervise.launches import Launch
+from orchestration.reconcile.assessment import Assessment
+from orchestration.reconcile.letter_reports import letter_events
 from orchestration.reconcile.lookups import Lookups, TableFacts
-from orchestration.reconcile.memory import CHANGED_SECONDS, StreamMemory, checksum, due
-from orchestration.reconcile.progress import complete_through
-from orchestration.reconcile.standing import Standing, instant, standing_metadata
+from orchestration.reconcile.memory import CHANGED_SECONDS, LONGEST_SECONDS, StreamMemory, checksum, due, report_seconds
+from orchestration.reconcile.state_metadata import standing_metadata
+from orchestration.reconcile.stream_state import Standing
 from orchestration.reconcile.verdicts import Lag, with_next
 
 Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
 # All checks are told anew, so that none of their figures is older.
 CHECKS_SECONDS = 300
 # The end of its topics was looked up this recently, or a stream does not count as caught up.
@@ -34,14 +34,6 @@ CAUGHT_UP_SECONDS = 120
 SUPERVISOR_SECONDS = 120
 _DAY = 86_400
 _SHOWN_FIELDS = 20
-
-
-def report_seconds(spec: StreamSpec) -> float:
-    """How often a stream's tables and lag are reported at most, and while it is caught up at least."""
-    if spec.freshness is None:
-        return LONGEST_SECONDS
-    # Three reports before the policy warns: one may be late, and one lost.
-    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, spec.freshness.warn.total_seconds() / 3))
 
 
 def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
@@ -62,8 +54,7 @@ def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
 
 def stream_events(
     spec: StreamSpec,
-    settings: Settings,
-    actual: Actual,
+    assessed: Assessment,
     stands: Standing,
     lag: Lag | None,
     found: Sequence[Verdict],
@@ -86,14 +77,14 @@ def stream_events(
         lookups: Where a table's rows are asked for.
         now: Seconds since 1970.
     """
-    beat = actual.beat
-    key = names.table_key(settings, spec.table.name)
-    report, facts = _of_table(spec, key, actual, stands, lag, memory, lookups, now)
+    observed = assessed.observed
+    key = names.table_key(observed.settings, spec.table.name)
+    report, facts = _of_table(spec, key, assessed, stands, lag, memory, lookups, now)
     if report is not None:
         yield report
-    yield from keeper_events(key, actual, memory, now)
-    yield from _of_dead_letters(spec, settings, actual, stands, memory, lookups, now)
-    yield from _lags(spec, beat, lag, memory, now)
+    yield from _keeper_events(key, observed.actual.launch, memory, now)
+    yield from letter_events(spec, observed, stands, memory, lookups, now)
+    yield from _lags(spec, observed.heartbeat, lag, memory, now)
     told = list(_news(found, memory, now))
     if facts is not None:
         told.append(adds_up(spec.stream, facts.totals))
@@ -112,7 +103,7 @@ def _news(found: Sequence[Verdict], memory: StreamMemory, now: float) -> Sequenc
 def _of_table(
     spec: StreamSpec,
     key: dg.AssetKey,
-    actual: Actual,
+    assessed: Assessment,
     stands: Standing,
     lag: Lag | None,
     memory: StreamMemory,
@@ -125,10 +116,11 @@ def _of_table(
     is told as a materialization, unless that would make a table read as fresh that is not. While a stream does not get
     on, how it stands is observed every five minutes.
     """
-    snapshot = actual.beat.work.snapshot_id if actual.beat is not None else None
+    actual = assessed.observed.actual
+    snapshot = actual.heartbeat.work.snapshot_id if actual.heartbeat is not None else None
     is_new = snapshot is not None and snapshot != memory.sink
     is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
-    fresh = _reads_as_fresh(spec, actual, now)
+    fresh = _reads_as_fresh(spec, actual.heartbeat, now)
     at_the_end = fresh and _caught_up(actual)
     news = memory.news_of_state(stands.code, now)
     due_again = due(now, max(memory.sink_at, memory.state_at), LONGEST_SECONDS)
@@ -136,81 +128,79 @@ def _of_table(
         return None, None
     memory.told_state(stands.code, now)
     named = snapshot if is_new else memory.sink
-    told = standing_metadata(stands, actual) | _work(actual, lag)
+    told = standing_metadata(stands, actual.heartbeat) | _work(actual, lag)
     if not (is_new or at_the_end or (news and named is not None)):
-        return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=_version(named)), None
+        return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=snapshot_tags(named)), None
     facts = lookups.table(spec.table.name, spec.stream, named, memory.sink)
     memory.sink, memory.sink_at = named, int(now)
-    told, text = told | _facts(facts) | _unknown_fields(spec, actual), None
+    told, text = told | _unknown_fields(spec, assessed.unknown_fields), None
+    if facts is not None:
+        told = told | facts.metadata
     if not is_new:
         told = told | {"records_added": 0}
         text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
     elif not fresh:
         text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
     event = dg.AssetMaterialization if fresh else dg.AssetObservation
-    return event(key, description=text, metadata=told | _named(named), tags=_version(named)), facts
+    return event(key, description=text, metadata=told | snapshot_metadata(named), tags=snapshot_tags(named)), facts
 
 
 def _stands(stands: Standing) -> str:
     return with_next(f"The stream is {stands.state}" if stands.state != "never ran" else "It never ran", stands.fix)
 
 
-def _reads_as_fresh(spec: StreamSpec, actual: Actual, now: float) -> bool:
+def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, now: float) -> bool:
     """Whether a materialization, which is all that Dagster's freshness policies count, would tell the truth."""
     if spec.freshness is None:
         return True
-    through = complete_through(actual.beat)
+    through = beat.work.complete_through if beat is not None else None
     return through is not None and now - through <= spec.freshness.warn.total_seconds()
 
 
-def _of_dead_letters(
-    spec: StreamSpec,
-    settings: Settings,
-    actual: Actual,
-    stands: Standing,
-    memory: StreamMemory,
-    lookups: Lookups,
-    now: float,
-) -> Iterator[Event]:
-    """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
-    beat = actual.beat
-    snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
-    is_new = snapshot is not None and snapshot != memory.dead
-    life = replays_mark(settings, spec.stream)
-    if not (is_new or life != memory.life or memory.uncounted) or not due(now, memory.dead_at, report_seconds(spec)):
+def _keeper_events(
+    key: dg.AssetKey, launch: Launch | None, memory: StreamMemory, now: float
+) -> Iterator[dg.AssetObservation]:
+    """What was started since this was last told; of a driver that crashes again and again, gathered.
+
+    Args:
+        key: Of the stream's table.
+        now: Seconds since 1970.
+    """
+    if launch is None:
         return
-    table = lookups.table(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
-    counted = lookups.letters(spec)
-    key = names.table_key(settings, spec.dead_letter_table)
-    newest = lookups.loaded(spec.dead_letter_table)
-    told_of = counted.tally.snapshot_id if counted is not None else None
-    memory.uncounted = newest is not None and told_of != newest.metadata.current_snapshot_id
-    memory.life, memory.dead_at = life, int(now)
-    memory.dead = snapshot if snapshot is not None else memory.dead
-    if not is_new and counted is None:
+    since = memory.kept
+    if since is None or launch.kept < since:
+        # Restarts of long ago are no news to a supervisor that has just begun.
+        memory.kept = launch.kept
         return
-    named = counted.tally.snapshot_id if counted is not None else snapshot
-    told = letter_metadata(counted.tally) if counted is not None else {}
-    # A count that took long may tell of an earlier snapshot.
-    earlier = newest.snapshot_by_id(told_of) if memory.uncounted and newest is not None and told_of else None
-    counted_at = now if earlier is None else earlier.timestamp_ms / 1000
-    if counted is not None:
-        told["letters_as_of"] = instant(counted_at)
-    told |= standing_metadata(stands, actual) | _named(named) | _facts(table)
-    if beat is not None:
-        told |= {"records_dead": beat.work.dead}
-        if beat.work.reasons:
-            first = sorted(beat.work.reasons.items(), key=lambda each: -each[1])[:20]
-            told["reasons"] = dg.MetadataValue.json(dict(first))
-    yield dg.AssetMaterialization(key, metadata=told, tags=_version(named))
-    if counted is not None:
-        memory.letters = counted.tally.waiting
-        yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
+    if launch.kept == since or not due(now, memory.kept_at, CHANGED_SECONDS):
+        return
+    memory.kept, memory.kept_at = launch.kept, int(now)
+    count = launch.kept - since
+    newest = "; ".join(each.why for each in launch.kept_newest[-count:])
+    times = "" if count == 1 else f" {count} times"
+    yield dg.AssetObservation(
+        key,
+        description=f"Its keeper started the driver again{times}: {newest}.",
+        metadata=_keeper_restarts(launch) | {"restarts": count, "attempt": launch.attempt},
+    )
 
 
-def _caught_up(actual: Actual) -> bool:
+def _keeper_restarts(launch: Launch | None) -> dict[str, Any]:
+    """How often keepers have started the stream's driver, and the last time; nothing if they never had to."""
+    if launch is None or not launch.kept_newest:
+        return {}
+    newest = launch.kept_newest[-1]
+    return {
+        "keeper_restarts": launch.kept,
+        "keeper_restarted_at": instant(newest.at),
+        "keeper_restarted_why": newest.why,
+    }
+
+
+def _caught_up(actual: ActualState) -> bool:
     """Whether a live driver has just looked, and stands at the end of its topics, all transactions included."""
-    beat = actual.beat
+    beat = actual.heartbeat
     if beat is None:
         return False
     work = beat.work
@@ -221,37 +211,20 @@ def _caught_up(actual: Actual) -> bool:
     return work.lag_at is not None and beat.beat_wall - work.lag_at < CAUGHT_UP_SECONDS
 
 
-def _version(snapshot_id: int | None) -> dict[str, str]:
-    return {} if snapshot_id is None else {"dagster/data_version": str(snapshot_id)}
-
-
-def _named(snapshot_id: int | None) -> dict[str, str]:
-    # As text: a snapshot id is greater than what JavaScript can count to.
-    return {} if snapshot_id is None else {"snapshot_id": str(snapshot_id)}
-
-
-def _facts(facts: TableFacts | None) -> dict[str, Any]:
-    if facts is None:
-        return {}
-    told: dict[str, Any] = {"dagster/row_count": facts.rows}
-    if facts.added is not None:
-        told["records_added"] = facts.added
-    return told
-
-
-def _work(actual: Actual, lag: Lag | None) -> dict[str, Any]:
+def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
     """What the driver did; how far the stream is behind, and when that was looked up."""
-    told = keeper_restarts(actual.launch)
+    told = _keeper_restarts(actual.launch)
     if lag is not None:
         told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}
         if lag.undecided is not None:
             told["undecided_records"] = lag.undecided
-    through = complete_through(actual.beat) if lag is None else lag.valid_through
+    beat = actual.heartbeat
+    through = lag.valid_through if lag is not None else beat.work.complete_through if beat is not None else None
     if through is not None:
         told["complete_through"] = instant(through)
-    if actual.beat is None:
+    if beat is None:
         return told
-    work = actual.beat.work
+    work = beat.work
     if work.last_commit_at is not None:
         told["last_commit"] = instant(work.last_commit_at)
     return told | {
@@ -262,9 +235,8 @@ def _work(actual: Actual, lag: Lag | None) -> dict[str, Any]:
     }
 
 
-def _unknown_fields(spec: StreamSpec, actual: Actual) -> dict[str, Any]:
+def _unknown_fields(spec: StreamSpec, known: UnknownFields | None) -> dict[str, Any]:
     """Keys that the schema does not declare, those of most records first."""
-    known = actual.unknown_fields
     if known is None or known.config != spec.config_hash:
         return {}
     return {"unknown_fields": dg.MetadataValue.json(known.facts(spec.slo)[:_SHOWN_FIELDS])}

@@ -14,7 +14,7 @@ import pytest
 from jobs.deadletter.selection import Selection
 from jobs.replay.state_changes import Change, change_letters
 from jobs.system.boot import boot_clock
-from orchestration.reconcile import letter_facts
+from orchestration.reconcile import letter_reports
 from orchestration.reconcile.memory import Memory
 from orchestration.sensors.reconcile_tick import Tick, run_tick
 from tests.unit.deadletter.letters_world import BROKEN, GOOD, LettersWorld
@@ -128,9 +128,9 @@ def test_a_count_that_takes_long_is_told_by_a_later_report(
     supervised: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    counts = letter_facts.tally
-    monkeypatch.setattr(letter_facts, "tally", lambda *given: go.wait(60) and counts(*given))
-    monkeypatch.setattr("orchestration.reconcile.lookups.LETTERS_SECONDS", 0.05)
+    counts = letter_reports.tally
+    monkeypatch.setattr(letter_reports, "tally", lambda *given: go.wait(60) and counts(*given))
+    monkeypatch.setattr("orchestration.reconcile.letter_reports.COUNT_SECONDS", 0.05)
     supervised.world.add([GOOD] * 2)
     supervised.drive(NOW)
     (first,) = supervised.tick(NOW)

@@ -1,0 +1,267 @@
+"""Actual state of a stream: what its state folder says of its lease, its driver and its keeper. Asks no network.
+
+A driver beats as soon as it can, but not at once. Until then only the launcher's note tells which process it is, so
+that a launcher that is killed while it waits leaves no driver that nobody knows of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from jobs.errors import FrazilError
+from jobs.state.lease import Lease
+from jobs.state.lease_record import LeaseRecord
+from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from jobs.supervise.keeper_note import find_keeper
+from jobs.supervise.launches import Launch, read_launch
+from jobs.supervise.process_note import ProcessNote, read_process_note
+from jobs.system.processes import is_alive
+
+T = TypeVar("T")
+LeaseState = Literal["none", "live", "expired", "released", "dead"]
+
+# So long after its last heartbeat a driver counts as alive only if its lease says so.
+SILENT_SECONDS = 30.0
+# A launch is given so long to say something; and, if no process was noted for it, so long.
+START_SECONDS = 90.0
+UNSTARTED_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """Who holds the stream's lease, or held it last.
+
+    Attributes:
+        state: `live`: held; `expired`: not renewed in time; `dead`: not released, and its process is known to be gone.
+        started, boot: Tell the process apart from a later one with the same pid, as in the lease.
+    """
+
+    state: LeaseState = "none"
+    epoch: int = 0
+    pid: int = 0
+    started: str = ""
+    boot: str = ""
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"process {self.pid} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The process of a driver, alive when it was observed.
+
+    Attributes:
+        local: Whether it runs on this host, so that it can be seen and sent signals.
+        heartbeat: Its newest; None before the first.
+        frozen: Whether it neither beats nor holds the lease any more.
+    """
+
+    attempt: int
+    generation: str
+    pid: int
+    started: str
+    host: str
+    local: bool
+    heartbeat: Heartbeat | None
+    frozen: bool = False
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"process {self.pid} on {self.host}"
+
+    def lives(self) -> bool:
+        """Whether its process runs now; only for one on this host."""
+        return is_alive(self.pid, self.started)
+
+
+@dataclass(frozen=True, slots=True)
+class ActualState:
+    """What there is of one stream.
+
+    Attributes:
+        heartbeat: The newest, of whatever attempt.
+        heartbeat_age: Seconds since then, by the boot clock where it is this host's.
+        process: Whether the heartbeat's process runs; None if that cannot be told from here.
+        launch: The newest launch.
+        process_note: The process of the newest launch, as its launcher noted it.
+        noted_process: Whether that process runs; None if that cannot be told from here.
+        launched_for: Seconds since the newest launch, as far as known.
+        down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
+            kept count, and then the wall clock has to do.
+        unheld_for: Seconds for which a driver has been seen at work without the lease, as far as somebody kept count.
+        keeper: The process of the newest launch's keeper, if it lives on this host.
+        problem: A document of the state folder that cannot be read, in a sentence; `fix` is the next command. What the
+            others say is here all the same.
+    """
+
+    lease: LeaseHolder = field(default_factory=LeaseHolder)
+    heartbeat: Heartbeat | None = None
+    heartbeat_age: float = 0.0
+    process: bool | None = None
+    launch: Launch | None = None
+    process_note: ProcessNote | None = None
+    noted_process: bool | None = None
+    launched_for: float = 0.0
+    down_for: float | None = None
+    unheld_for: float = 0.0
+    keeper: int | None = None
+    problem: str = ""
+    fix: str | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the newest heartbeat is recent."""
+        return self.heartbeat is not None and self.heartbeat_age <= SILENT_SECONDS
+
+    @property
+    def lease_is_the_drivers(self) -> bool:
+        """Whether who beats is who holds, or last held, the lease."""
+        beat, lease = self.heartbeat, self.lease
+        if beat is None or lease.state == "none":
+            return False
+        return (beat.pid, beat.started, beat.boot) == (lease.pid, lease.started, lease.boot)
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether who beats holds the stream's lease now."""
+        return self.lease.state == "live" and self.lease_is_the_drivers
+
+    @property
+    def driver_lives(self) -> bool:
+        """Whether a driver is at work, as far as can be told: its process runs, and it has not said its last word."""
+        if self.heartbeat is None or self.heartbeat.final:
+            return False
+        return self.process if self.process is not None else self.fresh or self.holds_lease
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the process that once beat still exists, but neither beats nor holds the lease any more."""
+        return self.process is True and not self.fresh and not self.holds_lease
+
+    @property
+    def unheld(self) -> bool:
+        """Whether a driver that beats is at work without the lease, as one that waits or starts may be."""
+        at_work = self.heartbeat is not None and self.heartbeat.state in ("running", "stopping")
+        return at_work and self.driver_lives and self.fresh and not self.holds_lease
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a launch has not had its first heartbeat."""
+        return self.launch is not None and (self.heartbeat is None or self.heartbeat.attempt < self.launch.attempt)
+
+    @property
+    def unstarted(self) -> bool:
+        """Whether no process was noted for the newest launch, or it is known to be gone."""
+        if self.launch is None:
+            return False
+        note = self.process_note
+        return note is None or note.attempt < self.launch.attempt or self.noted_process is False
+
+    @property
+    def starting(self) -> bool:
+        """Whether the newest launch may still say something for the first time."""
+        patience = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
+        return self.awaited and self.launched_for < patience
+
+    @property
+    def kept(self) -> bool:
+        """Whether a keeper starts the driver again that is gone: one that has not said its last word."""
+        return self.keeper is not None and (self.awaited or (self.heartbeat is not None and not self.heartbeat.final))
+
+    @property
+    def driver(self) -> Driver | None:
+        """The process that drives the stream, also while it ends or has not had its first heartbeat; None without one.
+
+        Of a driver on another host only its heartbeats and its lease are seen: it counts as alive until both have run
+        out.
+        """
+        beat, note = self.heartbeat, self.process_note
+        if note is not None and (beat is None or beat.attempt <= note.attempt) and self.noted_process:
+            own = beat if beat is not None and (beat.attempt, beat.pid) == (note.attempt, note.pid) else None
+            # It knows best what it runs: its keeper launched it by the file alone, and the settings may have changed.
+            runs = own.generation if own is not None else note.generation
+            frozen = own is not None and self.frozen
+            return Driver(note.attempt, runs, note.pid, note.started, note.host, True, own, frozen)
+        lives = self.process if self.process is not None else self.driver_lives
+        if beat is None or not lives:
+            return None
+        local = self.process is not None
+        return Driver(beat.attempt, beat.generation, beat.pid, beat.started, beat.host, local, beat, self.frozen)
+
+    @property
+    def other_holder(self) -> LeaseHolder | None:
+        """Who holds the lease without being the stream's driver: `frazil run`, or a run of Dagster that drains it."""
+        # A driver that is gone, or was a moment ago, and whose lease runs out by itself, is none.
+        if self.lease.state != "live" or self.lease_is_the_drivers:
+            return None
+        driver = self.driver
+        if driver is not None and (self.lease.pid, self.lease.started) == (driver.pid, driver.started):
+            return None
+        return self.lease
+
+
+def read_actual(folder: Path, stream: str) -> ActualState:
+    """What there is in a stream's state folder now. Never raises for what the folder holds.
+
+    Args:
+        folder: The state folder; need not be there.
+        stream: The stream's id.
+    """
+    problems: list[FrazilError] = []
+
+    def read(document: Callable[[], T]) -> T | None:
+        try:
+            return document()
+        except FrazilError as problem:
+            problems.append(problem)
+        except OSError as problem:
+            sentence = f"the state folder {folder} cannot be read: {problem.strerror}"
+            problems.append(FrazilError(sentence, fix=f"ls -l {folder}"))
+        return None
+
+    # The newest launch first, so that a driver that begins to beat meanwhile is not taken for a former one.
+    launch = read(lambda: read_launch(folder))
+    beat = read(lambda: read_heartbeat(folder))
+    lease = read(lambda: Lease(folder, stream, 0.0).read())
+    process = beat.process_lives() if beat is not None else None
+    if process is False and beat is not None and not beat.final:
+        # It may have said its last word just now.
+        beat = read(lambda: read_heartbeat(folder)) or beat
+        process = beat.process_lives()
+    note = read(lambda: read_process_note(folder))
+    keeper = find_keeper(folder, launch.attempt) if launch is not None else None
+    return ActualState(
+        lease=_holder(lease),
+        heartbeat=beat,
+        heartbeat_age=beat.age() if beat is not None else 0.0,
+        process=process,
+        launch=launch,
+        process_note=note,
+        noted_process=note.process_lives() if note is not None else None,
+        launched_for=max(0.0, time.time() - launch.at) if launch is not None else 0.0,
+        keeper=keeper.pid if keeper is not None else None,
+        problem=problems[0].message if problems else "",
+        fix=problems[0].fix if problems else None,
+    )
+
+
+def _holder(record: LeaseRecord | None) -> LeaseHolder:
+    if record is None:
+        return LeaseHolder()
+    return LeaseHolder(_state(record), record.epoch, record.pid, record.started, record.boot, record.host)
+
+
+def _state(record: LeaseRecord) -> LeaseState:
+    if record.released:
+        return "released"
+    if record.expired():
+        return "expired"
+    return "live" if record.held() else "dead"

@@ -1,0 +1,87 @@
+"""Configuration that a driver is launched with: the file's, or the one launched last where the file is no good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from jobs.errors import FrazilError
+from jobs.spec.generation import generation
+from jobs.spec.loading import find_stream_file, load_stream
+from jobs.spec.models import StreamSpec
+from jobs.spec.problems import SpecError
+from jobs.supervise.launches import SPEC_FILE
+from jobs.supervise.observation import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A configuration that a driver can be launched with.
+
+    Attributes:
+        text: Of the file, as it is kept for the driver.
+        problem: Why this is the configuration that was launched last and not the file's: the file is bad, or its
+            configuration could not run; None if it is the file's.
+    """
+
+    spec: StreamSpec
+    text: str
+    file: Path
+    generation: str
+    problem: SpecError | None = None
+
+
+# Why a configuration could not run; None if nothing is known to be in its way.
+Judgement: TypeAlias = Callable[[Configuration], SpecError | None]
+
+
+def configuration(observed: Observation, streams: Path, judgement: Judgement = lambda config: None) -> Configuration:
+    """What to launch: the file's configuration, or the one launched last while the file is bad or could not run.
+
+    Args:
+        streams: The folder with the streams' files.
+        judgement: Asked about a configuration that is not the one that was launched last.
+
+    Raises:
+        FrazilError: There is no file, or a bad one and the stream never ran.
+    """
+    desired, stream = observed.desired, observed.stream
+    file = find_stream_file(streams, stream) if desired.file == "valid" else None
+    if desired.spec is not None and desired.generation is not None and file is not None:
+        text = file.read_text(encoding="utf-8")
+        config = Configuration(desired.spec, text, file, desired.generation)
+        return _unless_refused(config, observed, judgement)
+    if desired.error is None:
+        raise FrazilError(
+            f"There is no file for stream {stream} in streams/, so it is not started.", fix="frazil validate"
+        )
+    kept = _as_launched(observed, desired.error)
+    if kept is None:
+        raise desired.error
+    return kept
+
+
+def _unless_refused(config: Configuration, observed: Observation, judgement: Judgement) -> Configuration:
+    """The configuration of a file, unless it could not run and the stream has run under another one before."""
+    launch = observed.actual.launch
+    if launch is None or launch.generation == config.generation or not config.spec.continuous:
+        return config
+    problem = judgement(config)
+    if problem is None:
+        return config
+    try:
+        kept = _as_launched(observed, problem)
+    except SpecError:
+        kept = None
+    return kept or config
+
+
+def _as_launched(observed: Observation, problem: SpecError) -> Configuration | None:
+    launch, kept = observed.actual.launch, observed.folder / SPEC_FILE
+    if launch is None or not kept.exists():
+        return None
+    spec = load_stream(kept)
+    text, runs = kept.read_text(encoding="utf-8"), generation(spec, observed.settings)
+    return Configuration(spec, text, Path(launch.file), runs, problem)

@@ -1,0 +1,106 @@
+"""Observation of a stream: what is wanted of it and what there is, read once, and each document once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jobs.errors import FrazilError
+from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
+from jobs.supervise.actual import ActualState, Driver, read_actual
+from jobs.supervise.control import Control, read_control
+from jobs.supervise.desired import DesiredState, StreamFiles, desired_state
+from jobs.supervise.heartbeat import Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A stream as it was observed: by an action, by the supervisor, or by `frazil status`.
+
+    Attributes:
+        folder: Its state folder.
+        settings: Under which it was observed.
+    """
+
+    stream: str
+    folder: Path
+    settings: Settings
+    desired: DesiredState
+    actual: ActualState
+
+    @property
+    def control(self) -> Control:
+        """The operator's newest word."""
+        return self.desired.control
+
+    @property
+    def heartbeat(self) -> Heartbeat | None:
+        """The newest, of whatever attempt."""
+        return self.actual.heartbeat
+
+    @property
+    def driver(self) -> Driver | None:
+        """The driver that lives."""
+        return self.actual.driver
+
+    @property
+    def ending(self) -> bool:
+        """Whether the driver that lives has been asked to end, ends by itself, or is good for nothing else."""
+        driver, control = self.driver, self.control
+        if driver is None:
+            return False
+        if driver.frozen or control.wish == "stopped" or control.end_attempt >= driver.attempt:
+            return True
+        beat = driver.heartbeat
+        return beat is not None and (beat.final or (beat.state == "stopping" and control.wish == "running"))
+
+    @property
+    def last_attempt(self) -> int:
+        """The greatest attempt that was ever made or told to end, as far as any of the documents knows."""
+        actual = self.actual
+        known = (actual.launch, actual.heartbeat, actual.process_note)
+        return max(self.control.end_attempt, *(each.attempt for each in known if each is not None), 0)
+
+    def refuse_stopped(self) -> None:
+        """Raise if the stream is stopped at an operator's wish.
+
+        Raises:
+            FrazilError: Says who stopped it, and why.
+        """
+        if self.control.wish == "stopped":
+            raise FrazilError(self.control.sentence(self.stream), fix=f"frazil start {self.stream}")
+
+    def refuse_other_holder(self) -> None:
+        """Raise if something that is no driver lands the stream's records.
+
+        Raises:
+            FrazilError: Names the process.
+        """
+        holder = self.actual.other_holder
+        if holder is not None:
+            raise FrazilError(
+                f"stream {self.stream} is drained by {holder.name}, which is no driver: a `frazil run`, or a run of "
+                "Dagster.",
+                fix=f"wait for it to end, or stop process {holder.pid}; then run this again",
+            )
+
+
+def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
+    """Observe a stream now. Never raises for what its files or its state folder hold: `actual.problem` says so.
+
+    Args:
+        files: What `streams/` holds.
+        settings: Where its state is.
+    """
+    folder = stream_folder(settings, stream).root
+    actual, control = read_actual(folder, stream), Control()
+    try:
+        control = read_control(folder)
+    except (FrazilError, OSError) as error:
+        if not actual.problem:
+            known = isinstance(error, FrazilError)
+            sentence = error.message if known else f"{folder} cannot be read ({error.strerror})"
+            actual = replace(actual, problem=sentence, fix=error.fix if known else None)
+    desired = desired_state(stream, files, settings, folder, control, actual.launch)
+    return Observation(stream, folder, settings, desired, actual)

@@ -1,0 +1,43 @@
+"""State of a stream as metadata of its assets: the word, how old it is, and where the driver is found."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from assets.metadata import driver_metadata, instant
+from jobs.supervise.heartbeat import Heartbeat
+from orchestration.reconcile.assessment import assess_now
+from orchestration.reconcile.lookups import Lookups
+from orchestration.reconcile.stream_state import Standing, standing
+from resources.deployment import Deployment
+
+
+def standing_metadata(stands: Standing, beat: Heartbeat | None) -> dict[str, Any]:
+    """What every report carries.
+
+    Args:
+        stands: How the stream stands.
+        beat: The newest heartbeat.
+    """
+    told: dict[str, Any] = {"state": stands.state}
+    if stands.since is not None:
+        told["state_since"] = instant(stands.since)
+    if stands.fix:
+        told["next"] = stands.fix
+    if beat is not None and beat.error is not None and stands.code != "running":
+        told["last_error"] = beat.error.message
+    told["as_of"] = instant(stands.at)
+    found = driver_metadata(beat)
+    if not stands.lives:
+        # Nobody answers there any more; the log stays.
+        for page in ("spark_ui", "metrics"):
+            found.pop(page, None)
+    return told | {key: value for key, value in found.items() if key not in told}
+
+
+def told_now(deployment: Deployment, stream: str) -> dict[str, Any]:
+    """What a report made by a run carries of the stream's state, as the supervisor's own reports do."""
+    now = time.time()
+    assessed = assess_now(deployment, stream, Lookups(deployment.settings()), now)
+    return standing_metadata(standing(assessed.observed, assessed.decision, now), assessed.observed.heartbeat)
