@@ -12,6 +12,7 @@ import pytest
 
 from orchestration.cli.dev.children import session_members
 from orchestration.cli.dev.graphql import FINISHED, Dagster
+from orchestration.cli.dev.runs import end_runs, why_failed
 from orchestration.cli.dev.services import DagsterServices
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
@@ -97,14 +98,14 @@ def test_terminating_a_run_ends_its_jvm_and_the_next_one_drains_the_topic(
 
     wait_for(lambda: bool(spark()), "the run's JVM")
     # Whose code server it is not has no say.
-    services.api.terminate_runs(1, {"/tmp/another-s-code-server"}, since=time.time())
+    end_runs(services.home, {"/tmp/another-s-code-server"}, time.time(), 5)
     assert services.api.status(run) not in FINISHED
-    services.api.terminate_runs(30, services._sockets(), since=time.time())
+    end_runs(services.home, services._sockets(), time.time(), 30)
     assert finished(services.api, run) == "CANCELED"
     wait_for(lambda: not spark(), "the end of the run's JVM", 20)
 
     run = launch(services.api, landing)
-    assert finished(services.api, run) == "SUCCESS", services.api.why_failed(run)
+    assert finished(services.api, run) == "SUCCESS", why_failed(services.home, run)
     landing.assert_exactly_once()
 
     told = materializations(services.api, run)
@@ -149,7 +150,7 @@ def test_a_stop_is_told_as_a_sentence(services: DagsterServices, landing: Pipeli
     other = Pipeline(landing.home, landing.address, "no_topic")
     run = launch(services.api, other)
     assert finished(services.api, run) == "FAILURE"
-    assert services.api.why_failed(run) == (
+    assert why_failed(services.home, run) == (
         "stream no_topic: topic no_topic does not exist.\n"
         "  Next: create the topic, or correct source.topics in streams/no_topic.yaml"
     )

@@ -99,7 +99,7 @@ class World:
         if noted is None or noted.pid != dev.process.pid or set(noted.services) != {"webserver", "daemon"}:
             return False
         try:
-            return bool(self.api.ask("query { version }", 5.0))
+            return bool(self.api.ask("query { version }", 5))
         except (OSError, FrazilError):
             return False
 

@@ -23,6 +23,7 @@ from orchestration.cli.demo.report import Demo, print_report
 from orchestration.cli.demo.sums import Standing, some_rows, standing, table_sums
 from orchestration.cli.dev.command import local_services, stay
 from orchestration.cli.dev.graphql import FINISHED, AssetJob
+from orchestration.cli.dev.runs import why_failed
 from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts
 from orchestration.cli.terminal import landing_bar
@@ -201,7 +202,7 @@ class _Landing:
             time.sleep(0.3)
         if status != "SUCCESS":
             raise FrazilError(
-                f"Dagster's run {run_id[:8]} ended as {status}: {self._services.api.why_failed(run_id)}",
+                f"Dagster's run {run_id[:8]} ended as {status}: {why_failed(self._services.home, run_id)}",
                 fix=f"read {self._services.home}/storage/{run_id}/compute_logs, then run the demo again",
             )
 

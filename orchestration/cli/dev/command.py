@@ -108,7 +108,7 @@ def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> N
     while time.monotonic() < deadline:
         services.check()
         with contextlib.suppress(OSError):
-            services.api.ask("query { version }", 5.0)
+            services.api.ask("query { version }", 5)
             break
         time.sleep(0.2)
     services.came_up()

@@ -18,6 +18,7 @@ from orchestration.cli.dagster_instance import WORKSPACE, make_instance
 from orchestration.cli.dev.children import Child, end_all
 from orchestration.cli.dev.graphql import Dagster
 from orchestration.cli.dev.ports import PortClaim
+from orchestration.cli.dev.runs import end_runs
 from orchestration.cli.dev.service_restarts import Restarts
 from orchestration.cli.dev.services_claim import ServicesClaim
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
@@ -136,7 +137,7 @@ class DagsterServices:
     def stop(self) -> None:
         """End the runs of these services that are under way, then both services, and whatever they started."""
         if self._children:
-            self.api.terminate_runs(8.0, self._sockets(), self._since)
+            end_runs(self.home, self._sockets(), self._since, 8.0)
         end_all(self._children)
         self._children.clear()
         self._serving.clear()
