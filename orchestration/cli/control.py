@@ -10,11 +10,19 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.supervise.control import read_control
-from jobs.supervise.stream_control import Done
-from orchestration.cli.asker import asker
-from orchestration.cli.control_run import carry_out, open_ledger
-from orchestration.cli.terminal import print_json, tell
-from orchestration.jobs.control import ControlConfig, StreamAction
+from jobs.supervise.stream_control import Done, StreamControl
+from orchestration.cli.ledger import Ledger, open_ledger
+from orchestration.cli.terminal import asker, print_json, tell
+from orchestration.jobs.control import (
+    MAX_RUNTIME_SECONDS,
+    ControlConfig,
+    StreamAction,
+    control_job,
+    control_run_config,
+    control_tags,
+    outcome,
+)
+from orchestration.jobs.runs import MAX_RUNTIME_TAG
 from resources.deployment import Deployment
 
 
@@ -35,7 +43,7 @@ def _command(action: StreamAction, text: str) -> click.Command:
                 config = ControlConfig(stream=stream, action=action, reason=reason, by=by)
                 done: Done | FrazilError
                 try:
-                    done, problem = carry_out(deployment, ledger, config)
+                    done, problem = carry_out(ledger, config)
                 except FrazilError as error:
                     done, problem = error, ledger.problem
                 if problem:
@@ -51,6 +59,23 @@ def _command(action: StreamAction, text: str) -> click.Command:
             raise SystemExit(1)
 
     return command
+
+
+def carry_out(ledger: Ledger, config: ControlConfig) -> tuple[Done, str | None]:
+    """Do it, as a run if possible.
+
+    Returns:
+        What it came to, and why there is no run of it; None if there is one.
+
+    Raises:
+        FrazilError: It could not be done.
+    """
+    tags = {**control_tags(config), MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS)}
+    done, problem = ledger.run(control_job, control_run_config(config), tags, outcome)
+    if done is None:
+        control = StreamControl(ledger.deployment.home, ledger.deployment.settings_file, config.stream)
+        done = control.perform(config.action.value, config.reason, config.by)
+    return done, problem
 
 
 def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool) -> list[str]:

@@ -1,13 +1,14 @@
-"""`frazil letters`: count dead letters, and what people decide about them: dismiss, restore."""
+"""`frazil letters`: count dead letters, show why they failed, and what people decide about them: dismiss, restore."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from jobs.catalog import connect_catalog
-from jobs.deadletter.letter_page import letter_page
+from jobs.deadletter.letter_page import LetterPage, ShownLetter, letter_page
 from jobs.deadletter.letters import LetterCounts, count_letters
 from jobs.deadletter.table import STATES
 from jobs.deadletter.table_upkeep import check_letters_table
@@ -15,11 +16,12 @@ from jobs.errors import FrazilError
 from jobs.operator.expire_letters import expire_letters_of
 from jobs.replay.state_changes import Change, change_letters, set_by_rows, settle
 from jobs.translate import told_as_sentences
-from orchestration.cli.asker import asker
 from orchestration.cli.letter_options import selecting, selection_of
-from orchestration.cli.letter_output import SHOWN_OF_EACH, page_facts, print_page
-from orchestration.cli.terminal import print_columns, print_json
+from orchestration.cli.terminal import asker, print_columns, print_json
 from resources.deployment import Deployment
+
+_SHOWN_OF_EACH = 3
+_SHOWN_CHARACTERS = 300
 
 
 @click.command()
@@ -91,11 +93,11 @@ def letters(
         counts = count_letters(table, stream, selection)
         looked = None
         if changed is None:
-            looked = letter_page(table, spec, selection, page=page or 1, of_each=selected["limit"] or SHOWN_OF_EACH)
+            looked = letter_page(table, spec, selection, page=page or 1, of_each=selected["limit"] or _SHOWN_OF_EACH)
     if as_json:
         kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
         facts = {"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds}
-        print_json(facts | (page_facts(looked) if looked else {}))
+        print_json(facts | (_page_facts(looked) if looked else {}))
         return
     for sentence in told:
         click.echo(sentence)
@@ -103,7 +105,7 @@ def letters(
         click.echo(f"{stream}: {changed:,} letters changed")
     _print(counts, spec.dead_letter_table)
     if looked:
-        print_page(looked, stream)
+        _print_page(looked, stream)
 
 
 _NOTHING: dict[str, Any] = {
@@ -122,3 +124,63 @@ def _print(counts: LetterCounts, table: str) -> None:
         for reason, total in counts.by(1).items()
     ]
     print_columns(["reason", *states, "all"], rows, text=["reason"])
+
+
+def _page_facts(page: LetterPage) -> dict[str, Any]:
+    """A page, as `--json` prints it."""
+    causes = [
+        {
+            "letters": count,
+            "reason": cause.error_class,
+            "stage": cause.stage,
+            "field": cause.field or None,
+            "needs": cause.needs or None,
+            "shown": [asdict(letter) for letter in page.letters.get(cause, ())],
+        }
+        for cause, count in page.counts.items()
+    ]
+    return {
+        "causes": causes,
+        "letters_of_other_causes": page.others,
+        "page": page.page,
+        "pages": page.pages,
+        "problems": [{"sentence": each.message, "next": each.fix} for each in page.unreadable],
+    }
+
+
+def _print_page(page: LetterPage, stream: str) -> None:
+    """A page, for a person: each cause with its letters, values cut."""
+    for cause, letters in page.letters.items():
+        field = f" at {_visible(cause.field)}" if cause.field else ""
+        needs = f": {_visible(cause.needs)}" if cause.needs else ""
+        click.echo(f"\n{page.counts[cause]:,} × {cause.error_class} in {cause.stage}{field}{needs}")
+        for letter in letters:
+            _print_letter(letter)
+    if page.others:
+        click.echo(f"\n{page.others:,} letters of other causes; select some, such as with --reason or --field")
+    for problem in page.unreadable:
+        click.echo(f"\n{problem.message}")
+    if page.page < page.pages:
+        click.echo(f"\npage {page.page} of {page.pages}\n  Next: frazil letters {stream} … --page {page.page + 1}")
+    elif page.counts and not page.letters:
+        click.echo(f"\nthere are {page.pages} pages")
+
+
+def _print_letter(letter: ShownLetter) -> None:
+    state = "" if letter.state == "new" else f", {letter.state}"
+    field = f"{_visible(letter.field)}: " if letter.field else ""
+    said = f": {field}{_visible(letter.message)}" if letter.message else ""
+    click.echo(f"  topic {letter.topic}, partition {letter.partition}, offset {letter.offset}{state}{said}")
+    if letter.replay_reason:
+        again = f": {_visible(letter.replay_message)}" if letter.replay_message else ""
+        click.echo(f"    last replay: {letter.replay_reason}{again}")
+    if letter.value is not None:
+        click.echo(f"    {_visible(letter.value, f'{letter.value_bytes:,} bytes')}")
+    if letter.masked:
+        click.echo(f"    masked: {_visible(letter.masked)}")
+
+
+def _visible(text: str, size: str = "") -> str:
+    """Text that does nothing to a terminal, on one line; cut when it is long."""
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:_SHOWN_CHARACTERS])
+    return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}… ({size or f'{len(text):,} characters'})"

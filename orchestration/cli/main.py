@@ -33,7 +33,7 @@ _COMMANDS = {
     "accept": ("orchestration.cli.accept", "Answer the question that stopped a stream."),
     "maintain": ("orchestration.cli.maintain.command", "Keep tables healthy: compact, expire, clean up."),
     "certify": ("orchestration.cli.certify", "Kill drivers at every step, and prove that nothing is lost."),
-    "audit": ("orchestration.cli.audit", "Prove that every record read stands in its tables, exactly once."),
+    "audit": ("orchestration.cli.audit.command", "Prove that every record read stands in its tables, exactly once."),
     "dev": ("orchestration.cli.dev.command", "Start the local broker and Dagster's web UI and daemon."),
     "demo": ("orchestration.cli.demo.command", "Show it all: produce payments, land them, add them up."),
 }  # fmt: skip

@@ -23,9 +23,8 @@ from jobs.replay.return_to_topic import ReturnResult, return_letters
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
 from jobs.translate import told_as_sentences
-from orchestration.cli.asker import asker
 from orchestration.cli.letter_options import selecting, selection_of
-from orchestration.cli.terminal import messages, print_json
+from orchestration.cli.terminal import asker, messages, print_json
 from resources.deployment import Deployment
 
 

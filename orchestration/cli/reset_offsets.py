@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import click
-import dagster as dg
 
-from jobs.errors import FrazilError, first_line
+from jobs.errors import FrazilError
 from jobs.operator.reset import plan_reset, reset
 from jobs.operator.reset_plan import Counting, ResetPlan
 from jobs.operator.reset_request import reset_request
-from orchestration.cli.asker import asker
-from orchestration.cli.control_run import open_ledger
-from orchestration.cli.terminal import messages, print_columns, print_json
+from orchestration.cli.ledger import open_ledger
+from orchestration.cli.terminal import asker, messages, print_columns, print_json
 from orchestration.jobs.reset import ResetConfig, counting, outcome, reset_offsets_job, reset_run_config, reset_tags
 from orchestration.jobs.reset_report import reset_facts, reset_rows, reset_sentences
 from resources.deployment import Deployment
-from resources.deployment_resource import DeploymentResource
 
 _TEXT = {"partition", "what", "kept by Kafka"}
 
@@ -77,39 +74,17 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
     Returns:
         What was done, and why there is no run of it; None if there is one.
     """
-    with open_ledger(deployment) as ledger:
-        problem = ledger.problem
-        if ledger.instance is not None:
-            told: list[ResetPlan | FrazilError] = []
-            tokens = outcome.set(told), counting.set(_progress())
-            try:
-                reset_offsets_job.execute_in_process(
-                    run_config={
-                        **reset_run_config(config),
-                        # Its log lines are for Dagster's UI.
-                        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-                    },
-                    instance=ledger.instance,
-                    tags=reset_tags(config),
-                    resources={"deployment": DeploymentResource.of(deployment)},
-                    raise_on_error=False,
-                )
-            except dg.DagsterExecutionInterruptedError:
-                raise KeyboardInterrupt from None
-            except Exception as failure:
-                # Dagster's storage went away, or is busy; what was done is done.
-                problem = f"Dagster's storage cannot be used: {first_line(failure)}"
-            finally:
-                outcome.reset(tokens[0])
-                counting.reset(tokens[1])
-            if told:
-                if isinstance(told[0], FrazilError):
-                    raise told[0]
-                return told[0], problem
-            problem = problem or "the run in Dagster did not come to its step"
-    request = reset_request(config.to, tuple(config.topics))
-    spec, settings = deployment.stream(config.stream), deployment.prepared_settings()
-    return reset(spec, settings, request, config.by, config.reason, on_count=_progress()), problem
+    token = counting.set(_progress())
+    try:
+        with open_ledger(deployment) as ledger:
+            plan, problem = ledger.run(reset_offsets_job, reset_run_config(config), reset_tags(config), outcome)
+    finally:
+        counting.reset(token)
+    if plan is None:
+        request = reset_request(config.to, tuple(config.topics))
+        spec, settings = deployment.stream(config.stream), deployment.prepared_settings()
+        plan = reset(spec, settings, request, config.by, config.reason, on_count=_progress())
+    return plan, problem
 
 
 def _progress() -> Counting:

@@ -1,8 +1,10 @@
-"""What the commands print with: consoles, progress bars, and keeping the JVM's own words out of them."""
+"""What the commands print with: consoles, columns, progress bars; and who gives a command."""
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 from collections.abc import Collection, Iterable, Sequence
 
 import click
@@ -67,3 +69,12 @@ def tell(problem: FrazilError) -> None:
     if problem.fix:
         click.secho("  Next: ", bold=True, nl=False, err=True)
         click.echo(problem.fix, err=True)
+
+
+def asker() -> str:
+    """Who asks: user and host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"

@@ -1,7 +1,6 @@
 """Bringing dead letters back as a Dagster run: what would come back, or, when asked for, the replay itself."""
 
 import time
-from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,6 @@ OP = "replay"
 ACTION = "replay"
 CONFIG_TAG = "frazil/config_hash"
 _PROGRESS_SECONDS = 5.0
-
-# What it came to, for whoever runs the job in its own process and wants more than metadata.
-outcome: "ContextVar[list[ReplayResult | FrazilError] | None]" = ContextVar("replay_outcome", default=None)
 
 
 class ReplayConfig(dg.Config):
@@ -76,16 +72,11 @@ def replay_op(context: dg.OpExecutionContext, config: ReplayConfig, deployment: 
     from orchestration.jobs.replay_report import replay_metadata, replay_sentences
 
     tag_run(context, replay_tags(config))
-    told = outcome.get()
     try:
         spec, settings = deployment.stream(config.stream), deployment.settings()
         result = _replayed(context, config, deployment, spec, settings)
     except FrazilError as problem:
-        if told is not None:
-            told.append(problem)
         raise failure(problem) from None
-    if told is not None:
-        told.append(result)
     for sentence in replay_sentences(result):
         context.log.info(sentence)
     metadata = replay_metadata(result)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.errors import FrazilError
-from orchestration.jobs.runs import action_tags, run_config
+from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ OP = "reset_offsets"
 ACTION = "reset_offsets"
 
 # What it came to, for whoever runs the job in its own process and wants more than metadata.
-outcome: "ContextVar[list[ResetPlan | FrazilError] | None]" = ContextVar("reset_outcome", default=None)
+outcome: "ContextVar[list[ResetPlan | BaseException] | None]" = ContextVar("reset_outcome", default=None)
 # Told how far the counting of rows is.
 counting: "ContextVar[Counting | None]" = ContextVar("reset_counting", default=None)
 
@@ -62,9 +62,7 @@ def reset_offsets_op(context: dg.OpExecutionContext, config: ResetConfig, deploy
     from jobs.operator.reset_request import reset_request
     from orchestration.jobs.reset_report import reset_sentences
 
-    missing = {key: value for key, value in reset_tags(config).items() if key not in context.run.tags}
-    if missing:
-        context.instance.add_run_tags(context.run_id, missing)
+    tag_run(context, reset_tags(config))
     told = outcome.get()
     try:
         spec, settings = deployment.stream(config.stream), deployment.settings()

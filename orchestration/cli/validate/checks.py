@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
@@ -11,13 +11,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
-from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import PROPERTY_PREFIX
-from jobs.commit.topic_ids import without_id
 from jobs.deadletter.table import ARROW_SCHEMA
 from jobs.deadletter.table_upkeep import AlteredTableError, check_letters_table
 from jobs.errors import FrazilError
-from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka
+from jobs.kafka.metadata import KafkaLog
+from jobs.maintain.existing_tables import ExistingTables, mending, missing_namespace, own_tables
 from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
@@ -26,10 +25,8 @@ from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import differs, is_as_made
 from jobs.write.trial import try_new_table, try_table
 from orchestration.cli.validate.finding import Finding
-from orchestration.cli.validate.letter_topic_check import check_letter_topic
-from orchestration.cli.validate.name_checks import check_names, names_unchecked
+from orchestration.cli.validate.topics import check_letter_topic, check_topics, connected_kafka
 
-_NEWER_BROKERS = "read it from brokers that speak the protocol of Kafka 2.1 at least, 2.8 for ids"
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
 
 
@@ -41,7 +38,7 @@ def validate(specs: list[StreamSpec], settings: Settings, *, names: bool = False
         names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
     """
     yield from _check_state(settings)
-    kafka = _connected_kafka(specs, settings)
+    kafka = connected_kafka(specs, settings)
     catalog = _connected_catalog(settings)
     for finding in (kafka, catalog):
         if isinstance(finding, Finding):
@@ -49,28 +46,14 @@ def validate(specs: list[StreamSpec], settings: Settings, *, names: bool = False
     for spec in specs:
         yield from _check_new_table(spec)
         if isinstance(kafka, KafkaLog):
-            yield _check_topics(spec, kafka)
+            yield check_topics(spec, kafka)
         if letters := check_letter_topic(spec, settings):
-            yield Finding(spec.stream, "topic", letters.verdict, letters.sentence, letters.fix)
+            yield letters
         if not isinstance(catalog, Finding):
             yield from _check_table(spec, settings, catalog)
     if names and settings.maintenance.tables:
         away = isinstance(catalog, (NoCatalogYet, Finding))
-        yield from [names_unchecked(settings)] if away else check_names(specs, settings, catalog)
-
-
-def _connected_kafka(specs: list[StreamSpec], settings: Settings) -> KafkaLog | Finding:
-    not_checked = "so the topics were not checked"
-    try:
-        kafka = quick_kafka(settings.kafka)
-        for spec in specs[:1]:
-            kafka.topics(spec.source)
-        return kafka
-    except KafkaUnavailableError as problem:
-        verdict = "wrong" if problem.refused else "unchecked"
-        return Finding(None, "kafka", verdict, f"{problem.message}; {not_checked}", problem.fix)
-    except FrazilError as problem:
-        return Finding(None, "kafka", "unchecked", f"{problem.message.rstrip('.')}, {not_checked}", problem.fix)
+        yield from [_names_unchecked(settings)] if away else check_names(specs, settings, catalog)
 
 
 def _connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
@@ -119,45 +102,6 @@ def _check_new_table(spec: StreamSpec) -> Iterator[Finding]:
 
 def _declared_schema(spec: StreamSpec) -> Schema:
     return iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
-
-
-def _check_topics(spec: StreamSpec, kafka: KafkaLog) -> Finding:
-    try:
-        topics = kafka.topics(spec.source)
-        doubt = _check_identities(spec, kafka, topics)
-    except FrazilError as problem:
-        return Finding(spec.stream, "topic", "unchecked", problem.message, problem.fix)
-    found = ", ".join(f"{name} ({len(partitions)} partitions)" for name, partitions in topics.items())
-    missing = [topic for topic in spec.source.topics or () if topic not in topics]
-    if missing:
-        return Finding(
-            spec.stream,
-            "topic",
-            "wrong",
-            f"topic {', '.join(missing)} does not exist",
-            f"create it, or correct source.topics of stream {spec.stream}",
-        )
-    if doubt is not None:
-        return doubt
-    if spec.source.topics_pattern is None:
-        return Finding(spec.stream, "topic", "ok", f"topic {found} exists")
-    if not topics:
-        return Finding(spec.stream, "topic", "unchecked", f"no topic matches {spec.source.topics_pattern} as yet")
-    return Finding(spec.stream, "topic", "ok", f"{len(topics)} topics match: {found}")
-
-
-def _check_identities(spec: StreamSpec, kafka: KafkaLog, topics: Mapping[str, list[int]]) -> Finding | None:
-    """Whether a topic that is deleted and created again would be noticed; None where nothing is to be said of it."""
-    nameless = without_id(kafka.identities(topics))
-    if not nameless:
-        return None
-    ends = kafka.ends(TopicPartition(topic, number) for topic in nameless for number in topics[topic])
-    untold = sorted(set(nameless) - {partition.topic for partition in ends.leader_epochs})
-    if untold:
-        sentence = f"the brokers give topic {', '.join(untold)} neither an id nor leader epochs"
-        return Finding(spec.stream, "topic", "wrong", sentence, _NEWER_BROKERS)
-    sentence = f"topic {', '.join(nameless)} has no id: if it is created anew, leader epochs alone can tell"
-    return Finding(spec.stream, "topic", "ok", sentence, _NEWER_BROKERS)
 
 
 def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
@@ -266,3 +210,31 @@ def partition_fields(spec: PartitionSpec, schema: Schema) -> list[str]:
 
 def _named(fields: list[str]) -> str:
     return ", ".join(fields) if fields else "nothing"
+
+
+def check_names(specs: Sequence[StreamSpec], settings: Settings, catalog: Catalog) -> Iterator[Finding]:
+    """What `maintenance.tables` names in vain, each with what is likely meant: its table would have no policy.
+
+    Args:
+        specs: All streams of the deployment, whose tables may be named before they are made.
+    """
+    existing, theirs = ExistingTables(catalog, settings), own_tables(settings, specs)
+    told: set[str] = set()
+    for name in (table.name for table in settings.maintenance.tables):
+        namespace = name.rpartition(".")[0]
+        if problem := existing.unlisted(namespace):
+            if namespace not in told:
+                told.add(namespace)
+                yield Finding(None, "settings", "unchecked", f"maintenance.tables: {problem.message}", problem.fix)
+        elif name.endswith(".*"):
+            if missing := missing_namespace(settings, specs, existing, namespace):
+                yield Finding(None, "settings", "wrong", missing.message, missing.fix)
+        elif name not in existing and name not in theirs:
+            sentence = f"maintenance.tables names {name}, and there is no such table in catalog {settings.catalog.name}"
+            yield Finding(None, "settings", "wrong", sentence, mending(existing.nearest_table(name, theirs)))
+
+
+def _names_unchecked(settings: Settings) -> Finding:
+    """Where no catalog can be asked."""
+    named = ", ".join(table.name for table in settings.maintenance.tables)
+    return Finding(None, "settings", "unchecked", f"maintenance.tables: whether there are {named} was not checked")

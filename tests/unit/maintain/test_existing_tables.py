@@ -16,7 +16,7 @@ from jobs.maintain import existing_tables
 from jobs.maintain.tables import Outcome, chosen_tables, maintained
 from jobs.spec.loading import load_stream
 from orchestration.cli.main import main
-from orchestration.cli.validate.name_checks import check_names
+from orchestration.cli.validate.checks import check_names
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables
 
 

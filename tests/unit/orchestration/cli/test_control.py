@@ -19,8 +19,9 @@ from jobs.errors import FrazilError
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from jobs.supervise.process_note import read_process_note
 from jobs.system.processes import session_members
-from orchestration.cli.control_run import carry_out, open_ledger
+from orchestration.cli.control import carry_out
 from orchestration.cli.dagster_instance import dagster_instance, make_instance
+from orchestration.cli.ledger import open_ledger
 from orchestration.cli.main import main
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
@@ -185,7 +186,7 @@ def test_a_storage_that_fails_in_the_middle_does_not_do_it_twice(world: World) -
         database.write_text("no folder")
         config = ControlConfig(stream="payments", action=StreamAction.restart)
         try:
-            done, problem = carry_out(deployment, ledger, config)
+            done, problem = carry_out(ledger, config)
             assert problem is None or "cannot be used" in problem
             assert done.heartbeat is not None
             assert done.heartbeat.attempt == 2
@@ -226,7 +227,7 @@ def test_ctrl_c_before_the_first_beat_leaves_no_driver(
 def test_an_unknown_stream_is_an_error_that_leaves_no_state(world: World) -> None:
     deployment = Deployment.at(world.home)
     with open_ledger(deployment) as ledger, pytest.raises(FrazilError, match="There is no stream 'paymets'"):
-        carry_out(deployment, ledger, ControlConfig(stream="paymets", action=StreamAction.stop))
+        carry_out(ledger, ControlConfig(stream="paymets", action=StreamAction.stop))
     assert not world.folder("paymets").exists()
 
 

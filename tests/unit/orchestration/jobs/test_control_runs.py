@@ -9,7 +9,8 @@ import dagster as dg
 import pytest
 
 from jobs.supervise.launcher import COMMAND_VARIABLE
-from orchestration.cli.control_run import carry_out, open_ledger
+from orchestration.cli.control import carry_out
+from orchestration.cli.ledger import open_ledger
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
@@ -43,7 +44,7 @@ def test_a_command_that_is_killed_before_its_step_holds_nothing_up(
 
         real = instance.run_storage.add_run
         monkeypatch.setattr(instance.run_storage, "add_run", add_run)
-        carry_out(deployment, ledger, ControlConfig(stream="payments", action=StreamAction.pause))
+        carry_out(ledger, ControlConfig(stream="payments", action=StreamAction.pause))
     assert {"frazil/stream": "payments", "dagster/max_runtime": "300"}.items() <= created.items()
 
 

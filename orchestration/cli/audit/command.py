@@ -14,7 +14,7 @@ from jobs.spec.durations import parse_duration
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_questions import asking_briefly
 from jobs.verify.audit_run import audit as audit_stream
-from orchestration.cli.audit_output import audit_facts, print_audit
+from orchestration.cli.audit.output import audit_facts, print_audit
 from orchestration.cli.terminal import messages, print_json
 from resources.deployment import Deployment
 
