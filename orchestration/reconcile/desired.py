@@ -55,8 +55,8 @@ def as_launched(
     taken = {table for spec in specs for table in spec.target_names}
     shown: list[StreamSpec] = []
     for stream in stream_ids(files, settings):
-        desired = observe(stream, files, settings).desired
-        if desired.file != "invalid" or desired.spec is None:
+        desired = observe(stream, files, settings).desired if stream not in files.specs else None
+        if desired is None or desired.file != "invalid" or desired.spec is None:
             continue
         tables = {*desired.spec.target_names}
         if desired.spec.stream == stream and not tables & taken:
