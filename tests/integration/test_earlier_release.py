@@ -35,6 +35,7 @@ from tests.integration.earlier_release.contents import (
     EXPECTED,
     HOME,
     LETTERS,
+    LOCK,
     QUEUE,
     RETURNS,
     STREAMS,
@@ -64,22 +65,23 @@ Coordinates = tuple[str, int, int]
 @pytest.fixture
 def home() -> Iterator[Path]:
     """The deployment where it was made, with its broker up. Its tables name their files by absolute paths."""
-    lock = HOME.with_name(f"{HOME.name}.lock")
     broker = LocalBroker(HOME / ".frazil/broker", detached=True)
     try:
-        with exclusive(lock, deadline_seconds=200):
+        with exclusive(LOCK, deadline_seconds=200):
             # Of a run that was killed.
             _remove(broker)
             HOME.mkdir(mode=0o700)
             try:
                 with tarfile.open(MADE / ARCHIVE) as archive:
-                    archive.extractall(HOME, filter="tar")
+                    # Python 3.11.3 and earlier know no filters.
+                    archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+                    archive.extractall(HOME)
                 with broker:
                     yield HOME
             finally:
                 _remove(broker)
     except (PermissionError, FileExistsError, TimeoutError) as problem:
-        pytest.fail(f"the deployment can be nowhere but in {HOME}, with {lock} beside it: {problem}")
+        pytest.fail(f"the deployment can be nowhere but in {HOME}, with {LOCK} beside it: {problem}")
 
 
 def _remove(broker: LocalBroker) -> None:
@@ -169,9 +171,9 @@ def test_a_deployment_of_an_earlier_release_goes_on(home: Path, expected: dict[s
     finish_the_killed_import(address, numbers, spark)
 
     for stream, topics in (("orders", ["orders"]), ("refunds", ["refunds"]), ("clicks", [*DAYS[1:], NEW_DAY])):
-        audit = facts("audit", stream)
+        audit = facts("audit", stream, "--full")
         assert audit["verdict"] == "complete"
-        assert keys(before["audit refunds"]) - keys(audit) == set() or stream != "refunds"
+        assert keys(before.get(f"audit {stream} --full")) - keys(audit) == set()
         values = [coordinates(topic, offsets_of(address, topic)["values"]) for topic in topics]
         if stream == "clicks":
             values.append(coordinates(DAYS[0], expected["gone"][DAYS[0]]["values"]))

@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 from tests.integration.topics import idempotent_producer, read_topic
 
 HOME = Path("/tmp/frazil-earlier-release")
+# Held by whoever has something in `HOME`.
+LOCK = HOME.with_name(f"{HOME.name}.lock")
 ARCHIVE, EXPECTED = "deployment.tar.xz", "expected.json"
 DAYS = ("clicks.20261101", "clicks.20261102", "clicks.20261103")
 QUEUE, CONNECT_SOURCE = "clicks.queue", "clicks.of.connect"
