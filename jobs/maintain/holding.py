@@ -16,8 +16,7 @@ from jobs.maintain.pending_notes import pending_notes
 from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease
-from jobs.state.paths import stream_folder
+from jobs.state.lease import stream_lease
 from jobs.verify import ledger
 from jobs.verify.ledger_marks import known_of
 from jobs.verify.ledger_table import existing
@@ -130,11 +129,8 @@ def _at_work(settings: Settings, specs: Sequence[StreamSpec], name: str, table: 
 
 
 def _is_held(settings: Settings, stream: str, part: str) -> bool:
-    folder = stream_folder(settings, stream).root / part
-    if not folder.is_dir():
-        return False
     try:
-        record = Lease(folder, stream, settings.lease_ttl.total_seconds()).read()
+        record = stream_lease(settings, f"{stream}~{part}").read()
     except FrazilError:
         # What cannot be read may be held.
         return True

@@ -13,6 +13,7 @@ from jobs.commit.decide import of_known_topics
 from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.history import History
 from jobs.commit.rollback import rollback
+from jobs.commit.session import CommitSession
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
@@ -21,7 +22,7 @@ from jobs.schema.table_schema import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.files import remove_durably
-from jobs.state.lease import Lease
+from jobs.state.lease import stream_lease
 from jobs.state.paths import stream_folder
 from jobs.stream.continuity import departed
 from jobs.write.table_remaking import is_as_made
@@ -67,7 +68,7 @@ def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> d
 def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> dict[str, Decision]:
     targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names if catalog.table_exists(name)}
     folder = stream_folder(settings, spec.stream)
-    lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
+    lease = stream_lease(settings, spec.stream)
     # Before the lease is taken: a stream that waits for no answer is left as it is.
     histories = {name: target.past() for name, target in targets.items()}
     new = _decision(spec, settings, answer, targets, histories)
@@ -76,21 +77,18 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
         held = lease.read()
         identities = {**(held.targets if held else {}), **(anchored.targets if anchored else {})}
         _refuse_unchanged(spec, targets[answer.recreated_table], identities, waits=bool(new))
-    epoch = lease.acquire(above=max((target.greatest_epoch() for target in targets.values()), default=0))
-    try:
+    session = CommitSession(spec.stream, spec.config_hash, lease, targets)
+    with session.held():
         if answer.rollback == "reland" or answer.recreated_table or answer.recreated_topic:
             # What was about to be committed belongs to positions that this answer takes back.
             for pending in folder.pending_records():
                 remove_durably(pending)
         histories = {name: target.past() for name, target in targets.items()}
         new = _decision(spec, settings, answer, targets, histories)
-        for name, stamp in new.items():
-            targets[name].restamp(accept.signed(stamp, epoch, note))
+        session.answer(new, note)
         if answer.recreated_table:
             lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
         return {name: stamp.decision for name, stamp in new.items() if stamp.decision}
-    finally:
-        lease.release()
 
 
 def _decision(

@@ -29,7 +29,7 @@ from jobs.operator.reset_plan import Counting, ResetPlan, described
 from jobs.operator.reset_request import ResetRequest
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease
+from jobs.state.lease import stream_lease
 from jobs.state.paths import stream_folder
 from jobs.steps import step
 from jobs.stream.session import OpenStream
@@ -99,7 +99,7 @@ def reset(
             if obstacle:
                 raise obstacle
             kafka = KafkaLog(settings.kafka)
-            lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
+            lease = stream_lease(settings, spec.stream)
             held = lease.read()
             targets = existing_targets(spec, catalog, held.targets if held else {})
             newest = targets[spec.coordinator].newest
@@ -111,12 +111,10 @@ def reset(
             moves(spec.stream, {}, log, wanted)
             unfinished = bool(folder.pending_records())
             older = _stamps_of(targets[spec.coordinator])
-            epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
-            try:
-                stream = OpenStream(spec, settings, folder, lease, epoch, targets, log)
+            given = (spec.stream, spec.config_hash, lease, targets)
+            stream = OpenStream(*given, spec=spec, settings=settings, folder=folder, log=log)
+            with stream.held():
                 made, note = move_positions(stream, catalog, wanted, f"{who}: {reason}", older)
-            finally:
-                lease.release()
         # Counting may take a while, and the tables are looked at as they were left.
         return described(
             spec, request, targets, made, newest, older, on_count=on_count, unfinished=unfinished, note=note
@@ -173,12 +171,10 @@ def move_positions(
 
 def _claimed(stream: OpenStream, newest: Stamp | None, name: str) -> Stamp:
     """As a driver's claim, but under the configuration that ran last: nothing is run here."""
-    if newest is None:
-        if name == stream.anchor.name:
-            complete_positions(stream.spec.stream, {}, name)
-        return Stamp(stream.spec.stream, "claim", -1, stream.epoch, stream.spec.config_hash, start={}, position={})
-    claimed = newest.claimed(stream.epoch, newest.generation)
-    return claimed if name == stream.anchor.name else claimed.known_to(stream.anchor.newest)
+    if newest is None and name == stream.anchor.name:
+        complete_positions(stream.spec.stream, {}, name)
+    claimed = stream.claim_of(newest)
+    return claimed if newest is None or name == stream.anchor.name else claimed.known_to(stream.anchor.newest)
 
 
 def _as_claimed(targets: Mapping[str, Target], anchor: str) -> dict[str, Stamp | None]:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.reset import ResetRefusedError, complete_positions
-from jobs.commit.table_identity import gone, refuse_recreated
+from jobs.commit.table_identity import gone
 from jobs.commit.target import Target
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease
+from jobs.state.lease import stream_lease
 from jobs.state.paths import StreamFolder, stream_folder
+from jobs.stream.session import known_targets
 from jobs.supervise.control import LOCK, read_control
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.system.locks import exclusive
@@ -44,7 +45,7 @@ def refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
     """Why the stream's offsets must not be moved now: it runs, or is wanted to; None if it is stopped."""
     folder = stream_folder(settings, spec.stream).root
     stop = f"frazil stop {spec.stream} --reason 'reset offsets'"
-    lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds()).read() if folder.is_dir() else None
+    lease = stream_lease(settings, spec.stream).read()
     if lease and lease.held():
         how = stop if spec.continuous else f"wait for process {lease.pid} to end, then run this again"
         return ResetRefusedError(
@@ -86,10 +87,4 @@ def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str
         complete_positions(spec.stream, {}, spec.coordinator)
     for name in missing:
         raise gone(spec.stream, name)
-    targets = {name: Target(catalog, name, spec.stream) for name in names}
-    for target in targets.values():
-        target.read()
-    anchored = targets[spec.coordinator].newest
-    identities = {**remembered, **(anchored.targets if anchored else {})}
-    refuse_recreated(spec.stream, identities, {name: target.uuid for name, target in targets.items()})
-    return targets
+    return known_targets(spec, catalog, remembered)

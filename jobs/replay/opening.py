@@ -11,7 +11,6 @@ from pyiceberg.table import Table
 
 from jobs.commit.errors import RolledBackError
 from jobs.commit.history import history
-from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table_upkeep import ensure_life_columns
 from jobs.errors import FrazilError
@@ -19,7 +18,7 @@ from jobs.replay.return_note import ReturnNote, return_notes
 from jobs.replay.session import BATCHES, ReplaySession, landed_batches, replay_folder, replay_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease, LeaseHeldError
+from jobs.state.lease import Lease, LeaseHeldError, stream_lease
 from jobs.state.paths import StreamFolder
 from jobs.steps import step
 
@@ -39,24 +38,21 @@ def replay_session(
         StreamStopped: A table is not the one that was there, or was rolled back.
     """
     folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
-    lease = Lease(folder.root, name, settings.lease_ttl.total_seconds())
+    lease = stream_lease(settings, name)
     refuse_if_replayed(lease, spec.stream)
     if not returning:
         refuse_unfinished_return(folder, spec.stream)
     ensure_life_columns(catalog, spec.dead_letter_table)
-    sink, letters = (Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table))
-    epoch = lease.acquire(above=max(sink.greatest_epoch(), letters.greatest_epoch()))
-    try:
-        session = ReplaySession(spec, folder, lease, epoch, sink, letters)
+    targets = {table: Target(catalog, table, name) for table in spec.target_names}
+    session = ReplaySession(name, spec.config_hash, lease, targets, spec=spec, folder=folder)
+    with session.held():
         step("replay_before_claim")
-        for target in (sink, letters):
+        for target in targets.values():
             _claim(session, target)
         step("replay_after_claims")
         if recover:
             session.recover()
         yield session
-    finally:
-        lease.release()
 
 
 def is_at_rest(spec: StreamSpec, settings: Settings, sink: Table, letters: Table) -> bool:
@@ -67,7 +63,7 @@ def is_at_rest(spec: StreamSpec, settings: Settings, sink: Table, letters: Table
         letters: Its dead letters.
     """
     folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
-    held = Lease(folder.root, name, settings.lease_ttl.total_seconds()).read()
+    held = stream_lease(settings, name).read()
     if (held and held.held()) or folder.pending_records():
         return False
     if any(history(table.metadata, name).rolled_back for table in (sink, letters)):
@@ -92,14 +88,8 @@ def refuse_if_replayed(lease: Lease, stream: str) -> None:
 def _claim(session: ReplaySession, target: Target) -> None:
     """Take a table over for this replay, also after a rollback: what it took out is found by the rows themselves."""
 
-    def make(newest: Stamp | None) -> Stamp:
-        if newest is not None:
-            return newest.claimed(session.epoch)
-        at = {BATCHES: 0}
-        return Stamp(target.stream, "claim", -1, session.epoch, session.spec.config_hash, start=at, position=at)
-
     try:
-        target.claim(session.epoch, make)
+        target.claim(session.epoch, lambda newest: session.claim_of(newest, {BATCHES: 0}))
     except RolledBackError:
         what = "landed" if target is session.sink else "said of letters"
         raise RolledBackError(

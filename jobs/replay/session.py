@@ -17,6 +17,7 @@ from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.pending import Pending, PendingTarget
 from jobs.commit.proposals import Outcome, Seen
+from jobs.commit.session import CommitSession
 from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -27,7 +28,6 @@ from jobs.replay.lifecycle import CHANGE_ARROW, change_life
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.files import remove_durably, write_durably
-from jobs.state.lease import Lease
 from jobs.state.paths import StreamFolder, stream_folder
 from jobs.steps import step
 
@@ -48,7 +48,7 @@ def replay_id(stream: str) -> str:
 
 def replay_folder(settings: Settings, stream: str) -> StreamFolder:
     """Where the lease and the pending record of a stream's replays are."""
-    return StreamFolder(stream_folder(settings, stream).root / "replay")
+    return stream_folder(settings, replay_id(stream))
 
 
 def landed_batches(table: Table, stream: str) -> int:
@@ -57,21 +57,29 @@ def landed_batches(table: Table, stream: str) -> int:
     return newest.position.get(BATCHES, 0) if newest else 0
 
 
-@dataclass(slots=True)
-class ReplaySession:
+@dataclass(slots=True, kw_only=True)
+class ReplaySession(CommitSession):
     """A replay that may commit: the lease is held, both tables are claimed, nothing is left half done.
 
     Attributes:
+        spec: The stream.
+        folder: Of its replays.
         snapshot: Of the stream's table, with the rows of the batch that was landed last.
     """
 
     spec: StreamSpec
     folder: StreamFolder
-    lease: Lease
-    epoch: int
-    sink: Target
-    letters: Target
     snapshot: int | None = None
+
+    @property
+    def sink(self) -> Target:
+        """The stream's table."""
+        return self.targets[self.spec.table.name]
+
+    @property
+    def letters(self) -> Target:
+        """Its dead letters."""
+        return self.targets[self.spec.dead_letter_table]
 
     @property
     def next_batch(self) -> int:
@@ -107,8 +115,7 @@ class ReplaySession:
         write_durably(note, Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()}))
         step("replay_before_commit")
         self.lease.verify()
-        outcome = self.sink.land(stamp, files, seen=seen, batch=batch, position=planned.position)
-        if outcome is Outcome.RUN_AGAIN:
+        if self.commit(self.sink, planned, batch) is Outcome.RUN_AGAIN:
             self._give_up(note, beside, planned)
             return False
         step("replay_after_commit")

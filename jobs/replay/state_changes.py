@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import pointwise_max
+from jobs.commit.session import CommitSession
 from jobs.commit.target import Target
 from jobs.deadletter.letters import UnreadableLettersError, letters_of
 from jobs.deadletter.selection import Selection
@@ -23,10 +24,10 @@ from jobs.replay.landed import has_coordinates, standing
 from jobs.replay.lifecycle import CHANGE_ARROW, change_life
 from jobs.replay.opening import replay_session
 from jobs.replay.return_note import is_returned
-from jobs.replay.session import BATCHES, replay_folder, replay_id
+from jobs.replay.session import BATCHES, replay_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease
+from jobs.state.lease import stream_lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +112,16 @@ def set_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str,
 
 def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]) -> None:
     """Stamp the tables with where they stood before they were rolled back, so that no batch number comes twice."""
-    folder, name = replay_folder(settings, spec.stream), replay_id(spec.stream)
-    lease = Lease(folder.root, name, settings.lease_ttl.total_seconds())
-    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets))
-    try:
+    name = replay_id(spec.stream)
+    by_name = {target.name: target for target in targets}
+    session = CommitSession(name, spec.config_hash, stream_lease(settings, name), by_name)
+    with session.held():
         pasts = [target.past() for target in targets]
         stands = pointwise_max(past.newest.position for past in pasts if past.newest)
+        at = {BATCHES: stands.get(BATCHES, 0)}
         for target, past in zip(targets, pasts, strict=True):
-            if not past.rolled_back or past.newest is None:
-                continue
-            at = {BATCHES: stands.get(BATCHES, 0)}
-            target.restamp(replace(past.newest.claimed(epoch), start=at, position=at))
-    finally:
-        lease.release()
+            if past.rolled_back and past.newest is not None:
+                target.restamp(replace(session.claim_of(past.newest), start=at, position=at))
 
 
 def _letters(target: Target, stream: str, selection: Selection) -> Iterator[pa.RecordBatch]:

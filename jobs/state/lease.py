@@ -19,8 +19,10 @@ import msgspec
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
+from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.lease_store import LeaseFolder, LeaseStore
+from jobs.state.paths import stream_folder
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 
@@ -292,3 +294,8 @@ class Lease:
                 if not failing:
                     log.warning("stream %s: the lease could not be renewed: %s", self._stream, problem)
                 failing = True
+
+
+def stream_lease(settings: Settings, stream: str) -> Lease:
+    """The lease of a stream, or of what works beside it under an id of its own; see `stream_folder`."""
+    return Lease(stream_folder(settings, stream).root, stream, settings.lease_ttl.total_seconds())

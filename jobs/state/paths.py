@@ -48,5 +48,10 @@ class StreamFolder:
 
 
 def stream_folder(settings: Settings, stream: str) -> StreamFolder:
-    """The state folder of a stream."""
-    return StreamFolder(settings.state / "streams" / stream)
+    """The state folder of a stream.
+
+    Args:
+        settings: Where things are.
+        stream: Its id. What works beside it has a folder in its own: `payments/replay` for `payments~replay`.
+    """
+    return StreamFolder(settings.state.joinpath("streams", *stream.split("~")))

@@ -253,13 +253,8 @@ class BatchRunner:
         committed: set[str] = set()
         for name, planned in pending.targets.items():
             target = stream.targets[name]
-            # Suspended since it was verified, perhaps; it costs a look at the clock.
-            if lost := stream.lease.lost:
-                raise lost
             with self.waiting.on(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
-                outcome = target.land(
-                    planned.stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position
-                )
+                outcome = stream.commit(target, planned, pending.batch)
             if outcome is Outcome.RUN_AGAIN:
                 log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
                 reached = target.newest.position if target.newest else {}

@@ -30,7 +30,7 @@ from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
-from jobs.state.lease import Lease, LeaseHeldError
+from jobs.state.lease import LeaseHeldError, stream_lease
 from jobs.state.paths import stream_folder
 from jobs.steps import step
 from jobs.stream.control_reader import Wishes
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         spark = SessionStart(lambda: _session(spec, settings), lambda: prepare_environment(settings))
 
         def runner() -> StreamRunner:
-            if wishes.now() == "run" and not _is_held(folder, spec, settings):
+            if wishes.now() == "run" and not _is_held(spec, settings):
                 spark.begin()
             # Imported here: while the JVM starts, this process imports PyIceberg and opens the tables.
             from jobs.stream.runner import StreamRunner
@@ -117,10 +117,10 @@ def _arguments(given: argparse.Namespace) -> list[str]:
     return ["--home", str(given.home), *settings, "--stream", given.stream]
 
 
-def _is_held(folder: Path, spec: StreamSpec, settings: Settings) -> bool:
+def _is_held(spec: StreamSpec, settings: Settings) -> bool:
     """Whether another driver seems to have the stream; a start of Spark would be in vain."""
     with contextlib.suppress(FrazilError, OSError):
-        lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds()).read()
+        lease = stream_lease(settings, spec.stream).read()
         return lease is not None and lease.held()
     return False
 

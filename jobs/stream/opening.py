@@ -15,7 +15,7 @@ from jobs.commit.history import history
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.retired import returned
 from jobs.commit.start import LogState, refuse_untellable, starting_point
-from jobs.commit.table_identity import gone, refuse_recreated
+from jobs.commit.table_identity import gone
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.deadletter.table_upkeep import ensure_life_columns
@@ -25,12 +25,12 @@ from jobs.schema.table_schema import disagreements, iceberg_schema
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
-from jobs.state.lease import Lease
+from jobs.state.lease import stream_lease
 from jobs.state.paths import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import departed
 from jobs.stream.previous_targets import refuse_passing_over
-from jobs.stream.session import OpenStream
+from jobs.stream.session import OpenStream, known_targets
 from jobs.stream.takeover import claim, forget_retired, former_stamps, recover
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
@@ -67,7 +67,7 @@ def _held(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState
 ) -> Iterator[OpenStream]:
     folder = stream_folder(settings, spec.stream)
-    lease = Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds())
+    lease = stream_lease(settings, spec.stream)
     known = lease.read()
     lease.refuse_if_held()
     remembered = known.targets if known else {}
@@ -76,22 +76,31 @@ def _held(
     read = targets[spec.coordinator].newest
     refuse_untellable(spec.stream, state, read.topics if read else ())
     step("before_lease")
-    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
-    try:
-        stream = OpenStream(spec, settings, folder, lease, epoch, targets, state, generation(spec, settings))
-        claim(stream, kafka)
-        lease.remember({name: target.uuid for name, target in targets.items()})
-        recover(stream, catalog)
-        stream.former = former_stamps(stream, catalog)
-        decide_start(stream, kafka)
-        yield stream
-        step("before_release")
-    except LeaseExpiredError:
-        # It cannot be renewed where there is no room, and is taken again when there is.
-        refuse_if_full(spec.stream, folder.root)
-        raise
-    finally:
-        lease.release()
+    stream = OpenStream(
+        *(spec.stream, spec.config_hash, lease, targets, generation(spec, settings)),
+        spec=spec,
+        settings=settings,
+        folder=folder,
+        log=state,
+    )
+    with stream.held():
+        try:
+            claim(stream, kafka)
+            lease.remember({name: target.uuid for name, target in targets.items()})
+            resume(stream, catalog, kafka)
+            yield stream
+            step("before_release")
+        except LeaseExpiredError:
+            # It cannot be renewed where there is no room, and is taken again when there is.
+            refuse_if_full(spec.stream, folder.root)
+            raise
+
+
+def resume(stream: OpenStream, catalog: Catalog, kafka: KafkaLog) -> None:
+    """Finish what a crash left of a stream whose targets are claimed, and set where reading begins."""
+    recover(stream, catalog)
+    stream.former = former_stamps(stream, catalog)
+    decide_start(stream, kafka)
 
 
 def _written_to(settings: Settings, catalog: Catalog, spec: StreamSpec) -> Iterator[Path]:
@@ -211,15 +220,12 @@ def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered:
         if name in remembered and not catalog.table_exists(name):
             raise gone(spec.stream, name)
     ensure_tables(spec, catalog)
-    targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names}
+    targets = known_targets(spec, catalog, remembered)
     for target in targets.values():
-        target.read()
         if state_under(target.table.location(), settings.state):
             problem = state_in_the_way(settings.state, f"table {target.name}")
             raise FrazilError(f"stream {spec.stream}: {problem.message}.", fix=problem.fix)
     anchor = targets[spec.coordinator].newest
-    identities = remembered | (dict(anchor.targets) if anchor else {})
-    refuse_recreated(spec.stream, identities, {name: target.uuid for name, target in targets.items()})
     others = [name for name, target in targets.items() if target.newest and target.newest.start]
     if anchor is None and others:
         raise TargetRecreatedError(

@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
 
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
+from jobs.commit.table_identity import refuse_recreated
+from jobs.commit.target import Target
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease
 from jobs.state.paths import StreamFolder
 
-if TYPE_CHECKING:
-    # Who only asks for a stream's folder does not wait for PyIceberg.
-    from jobs.commit.target import Target
 
-
-@dataclass(slots=True)
-class OpenStream:
+@dataclass(slots=True, kw_only=True)
+class OpenStream(CommitSession):
     """A stream that this process may commit to.
 
     Attributes:
-        targets: By table name, the anchor first.
-        positions: Where each target stands; follows every commit.
-        begin: Where reading begins.
-        generation: The configuration that this process runs under, see `jobs.spec.generation`.
+        folder: What it keeps outside its tables.
+        log: Its topics as they were looked at last.
         former: The newest stamps of tables that the stream wrote under an earlier configuration.
         recovered: How many batches of earlier drivers were committed from their pending records.
+        positions: Where each target stands; follows every commit.
+        begin: Where reading begins.
     """
 
     spec: StreamSpec
     settings: Settings
     folder: StreamFolder
-    lease: Lease
-    epoch: int
-    targets: dict[str, Target]
     log: LogState
-    generation: str = ""
     former: dict[str, Stamp | None] = field(default_factory=dict)
     recovered: int = 0
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
@@ -53,3 +49,21 @@ class OpenStream:
     def dead_letters(self) -> Target:
         """The table of the records that failed."""
         return self.targets[self.spec.dead_letter_table]
+
+
+def known_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, str]) -> dict[str, Target]:
+    """The stream's tables, the coordinator first, read and seen to be the ones that it wrote before.
+
+    Args:
+        spec: The stream, whose tables are there.
+        catalog: Where they are.
+        remembered: Uuids by name, from the lease.
+
+    Raises:
+        StreamStopped: A table was rolled back, dropped or recreated; the message names the answer.
+    """
+    targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names}
+    newest = {name: target.read() for name, target in targets.items()}[spec.coordinator]
+    before = {**remembered, **(newest.targets if newest else {})}
+    refuse_recreated(spec.stream, before, {name: target.uuid for name, target in targets.items()})
+    return targets

@@ -39,36 +39,15 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
         fresh_start = kafka.first_start(spec.source, stream.log)
 
     def claim_anchor(newest: Stamp | None) -> Stamp:
+        claimed = stream.claim_of(newest, fresh_start)
         if newest is not None:
-            claimed = newest.claimed(stream.epoch, stream.generation)
             return replace(claimed, ends={**claimed.ends, **_ends(stream, claimed.position, newest.topics)})
-        return Stamp(
-            spec.stream,
-            "claim",
-            -1,
-            stream.epoch,
-            spec.config_hash,
-            start=fresh_start,
-            position=fresh_start,
-            ends=_ends(stream, fresh_start, {}),
-            targets={name: target.uuid for name, target in stream.targets.items()},
-            topics=stream.log.topics,
-            generation=stream.generation,
-        )
+        targets = {name: target.uuid for name, target in stream.targets.items()}
+        return replace(claimed, ends=_ends(stream, fresh_start, {}), targets=targets, topics=stream.log.topics)
 
     def claim_other(newest: Stamp | None) -> Stamp:
-        if newest is not None:
-            return newest.claimed(stream.epoch, stream.generation).known_to(stream.anchor.newest)
-        return Stamp(
-            spec.stream,
-            "claim",
-            -1,
-            stream.epoch,
-            spec.config_hash,
-            start={},
-            position={},
-            generation=stream.generation,
-        )
+        claimed = stream.claim_of(newest)
+        return claimed.known_to(stream.anchor.newest) if newest is not None else claimed
 
     for target in stream.targets.values():
         target.claim(stream.epoch, claim_anchor if target is stream.anchor else claim_other)
@@ -90,9 +69,7 @@ def forget_retired(stream: OpenStream) -> None:
     for target in stream.targets.values():
         newest = target.newest
         if target is not stream.anchor and newest and newest.known_to(anchored) != newest:
-            target.claim_again(
-                stream.epoch, lambda before: before.claimed(stream.epoch, stream.generation).known_to(anchored)
-            )
+            target.claim_again(stream.epoch, lambda before: stream.claim_of(before).known_to(anchored))
 
 
 def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:
@@ -180,9 +157,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
             log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
             return False
         stream.lease.verify()
-        stamp = planned.stamp.under(stream.epoch)
-        outcome = target.land(stamp, planned.files, seen=planned.seen, batch=pending.batch, position=planned.position)
-        if outcome is Outcome.RUN_AGAIN:
+        if stream.commit(target, planned, pending.batch) is Outcome.RUN_AGAIN:
             log.warning(_NO_LONGER_FIT, stream_id, name)
             return False
         log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit import accept
 from jobs.commit.errors import HalfCommittedError, OffsetsLostError, RolledBackError
 from jobs.commit.offsets import describe
+from jobs.commit.session import CommitSession
 from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.errors import FrazilError, StreamStopped
@@ -21,11 +22,11 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
 from jobs.state.files import remove_durably
-from jobs.state.lease import Lease
-from jobs.state.paths import StreamFolder, stream_folder
-from jobs.stream.opening import decide_start
+from jobs.state.lease import stream_lease
+from jobs.state.paths import stream_folder
+from jobs.stream.opening import resume
 from jobs.stream.session import OpenStream
-from jobs.stream.takeover import claim, former_stamps, recover
+from jobs.stream.takeover import claim
 
 
 def queue_id(stream: str) -> str:
@@ -72,19 +73,21 @@ def opened_queue(
     kafka = KafkaLog(settings.kafka)
     log = kafka.state(taken.source)
     refuse_missing(log, topic, settings)
-    folder = _folder(settings, spec)
-    lease = Lease(folder.root, taken.stream, settings.lease_ttl.total_seconds())
-    targets = _targets(spec, catalog)
-    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
+    lease, targets = stream_lease(settings, taken.stream), _targets(spec, catalog)
+    stream = OpenStream(
+        *(taken.stream, taken.config_hash, lease, targets, generation(spec, settings)),
+        spec=taken,
+        settings=settings,
+        folder=stream_folder(settings, taken.stream),
+        log=log,
+    )
     try:
-        for target in targets.values():
-            target.read()
-        stream = OpenStream(taken, settings, folder, lease, epoch, targets, log, generation(spec, settings))
-        claim(stream, kafka)
-        recover(stream, catalog)
-        stream.former = former_stamps(stream, catalog)
-        decide_start(stream, kafka)
-        yield stream, kafka
+        with stream.held():
+            for target in targets.values():
+                target.read()
+            claim(stream, kafka)
+            resume(stream, catalog, kafka)
+            yield stream, kafka
     except OffsetsLostError as lost:
         raise _told(lost, spec.stream, "its retention removed letters before they were taken") from None
     except RolledBackError as rolled:
@@ -94,8 +97,6 @@ def opened_queue(
         raise _half_taken(problem, spec) from None
     except StreamStopped as stopped:
         raise _told(stopped, spec.stream, "") from None
-    finally:
-        lease.release()
 
 
 def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> None:
@@ -104,14 +105,13 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
     Args:
         note: Who decides, and why.
     """
-    targets, folder = _targets(spec, catalog), _folder(settings, spec)
+    name, targets = queue_id(spec.stream), _targets(spec, catalog)
     if not any(target.past().rolled_back for target in targets.values()):
         return
-    lease = Lease(folder.root, queue_id(spec.stream), settings.lease_ttl.total_seconds())
-    epoch = lease.acquire(above=max(target.greatest_epoch() for target in targets.values()))
-    try:
+    session = CommitSession(name, spec.config_hash, stream_lease(settings, name), targets)
+    with session.held():
         # What was about to be committed belongs to positions that are taken back.
-        for pending in folder.pending_records():
+        for pending in stream_folder(settings, name).pending_records():
             remove_durably(pending)
         histories = {name: target.past() for name, target in targets.items()}
         kept = [
@@ -119,26 +119,21 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
             for past in histories.values()
             if past.rolled_back
         ]
+        new: dict[str, Stamp] = {}
         # The one that was rolled back comes last, so that the stop stands until both are stamped.
-        for name, past in sorted(histories.items(), key=lambda each: each[1].rolled_back):
+        for table, past in sorted(histories.items(), key=lambda each: each[1].rolled_back):
             if past.newest is None:
                 continue
             # Both go back: what stands in one of them still is known by its coordinates, and is not taken twice.
             back = {p: min(at, *(each.get(p, 0) for each in kept)) for p, at in past.newest.position.items()}
             decided = past.newest.decided(Decision("rollback_reland", removed=past.removed))
-            stamp = replace(decided, start=back, position=back, rows={})
-            targets[name].restamp(accept.signed(stamp, epoch, note))
-    finally:
-        lease.release()
+            new[table] = replace(decided, start=back, position=back, rows={})
+        session.answer(new, note)
 
 
 def _targets(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
     name = queue_id(spec.stream)
     return {table: Target(catalog, table, name) for table in spec.target_names}
-
-
-def _folder(settings: Settings, spec: StreamSpec) -> StreamFolder:
-    return StreamFolder(stream_folder(settings, spec.stream).root / "connect")
 
 
 def _half_taken(problem: HalfCommittedError, spec: StreamSpec) -> HalfCommittedError:

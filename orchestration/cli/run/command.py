@@ -18,7 +18,7 @@ from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import Lease
+from jobs.state.lease import stream_lease
 from jobs.state.paths import stream_folder
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control import read_control
@@ -96,7 +96,7 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter) 
 def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
     """Whether Spark is worth starting before the tables are asked where the stream stands; a guess, from last time."""
     folder = stream_folder(settings, spec.stream)
-    Lease(folder.root, spec.stream, settings.lease_ttl.total_seconds()).refuse_if_held()
+    stream_lease(settings, spec.stream).refuse_if_held()
     log = KafkaLog(settings.kafka).state(spec.source)
     planned = {**log.earliest, **folder.last_planned()}
     return any(end > planned.get(partition, 0) for partition, end in log.latest.items())

@@ -38,6 +38,7 @@ from tests.unit.commit.protocol_world import (
     TABLE,
     TOPIC,
     Driver,
+    EveryonesLease,
     World,
     assert_ledger_says_so,
     noted,
@@ -161,14 +162,13 @@ class Resetter(Driver):
             target.read()
         if targets[TABLE].newest is None:
             return
-        epoch = world.lease_epoch = 1 + max(world.lease_epoch, *(each.greatest_epoch() for each in targets.values()))
-        pause("has the lease")
-        lease: Any = SimpleNamespace(verify=lambda: pause("verifies the lease"), targets={}, lost=None)
         folder = StreamFolder(world.folder)
         settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
-        stream = OpenStream(spec, settings, folder, lease, epoch, targets, world.state(None))  # type: ignore[arg-type]
+        given = ("payments", "one", EveryonesLease(world), targets)
+        stream = OpenStream(*given, spec=spec, settings=settings, folder=folder, log=world.state(None))
         older = [stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, "payments")]
-        operator_reset.move_positions(stream, world, self.wanted, "tester: why", older)
+        with stream.held():
+            operator_reset.move_positions(stream, world, self.wanted, "tester: why", older)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,9 @@ def opened(world: LettersWorld, positions: dict[str, int]) -> OpenStream:
     for name, target in targets.items():
         at = {P: positions[name]}
         target.claim(1, lambda newest, at=at: Stamp("payments", "claim", -1, 1, "c", start=at, position=at))
-    stream = OpenStream(world.spec, world.settings, StreamFolder(world.home / "state"), lease, 1, targets, log)
+    given = ("payments", world.spec.config_hash, lease, targets, "", 1)
+    folder = StreamFolder(world.home / "state")
+    stream = OpenStream(*given, spec=world.spec, settings=world.settings, folder=folder, log=log)
     stream.folder.root.mkdir()
     stream.positions = {name: {P: at} for name, at in positions.items()}
     stream.begin = StartingPoint({P: min(positions.values())})

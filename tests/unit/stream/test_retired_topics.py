@@ -72,7 +72,8 @@ def stream(tmp_path: Path) -> Iterator[OpenStream]:
     spec = spec_with("payments", pair(SINK, DEAD), config_hash="c", source=Source(topics=("gone", "stays")))
     lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
     nothing: Any = SimpleNamespace()
-    yield OpenStream(spec, nothing, StreamFolder(tmp_path / "state"), lease, 1, targets, WITHOUT, "g")
+    given = ("payments", "c", lease, targets, "g", 1)
+    yield OpenStream(*given, spec=spec, settings=nothing, folder=StreamFolder(tmp_path / "state"), log=WITHOUT)
     catalog.close()
 
 

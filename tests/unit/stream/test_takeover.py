@@ -66,7 +66,8 @@ def opened(catalog: Catalog, folder: Path, epoch: int) -> OpenStream:
 
     for target in targets.values():
         target.claim(epoch, claim)
-    return OpenStream(spec, nothing, StreamFolder(folder), lease, epoch, targets, nothing)
+    given = ("s", "c", lease, targets, "", epoch)
+    return OpenStream(*given, spec=spec, settings=nothing, folder=StreamFolder(folder), log=nothing)
 
 
 def note(stream: OpenStream, *names: str) -> None:

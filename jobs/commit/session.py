@@ -1,0 +1,107 @@
+"""A session that commits to tables under one id: it holds the lease, and what it commits has its epoch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from jobs.commit.accept import signed
+from jobs.commit.decide import Ranges
+from jobs.commit.errors import FencedError
+from jobs.commit.offsets import Positions
+from jobs.commit.pending import PendingTarget
+from jobs.commit.proposals import Outcome
+from jobs.commit.stamps import Stamp
+from jobs.commit.start import NOWHERE
+from jobs.commit.target import Target
+
+
+class Hold(Protocol):
+    """What a session asks of its lease."""
+
+    @property
+    def lost(self) -> FencedError | None:
+        """Why it is this process's no more; it asks the clock alone."""
+        ...
+
+    def acquire(self, above: int) -> int:
+        """Take it with an epoch greater than `above` and than every earlier one."""
+        ...
+
+    def verify(self) -> None:
+        """Raise unless it is still this process's."""
+        ...
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
+
+
+@dataclass(slots=True)
+class CommitSession:
+    """Tables that this process commits to under one id.
+
+    Attributes:
+        id: Under which they are stamped: a stream's, or of its replays or queues.
+        config: The hash of the configuration that makes the rows.
+        lease: One for each id.
+        targets: By table name, the coordinator first.
+        generation: The configuration that this process runs under, see `jobs.spec.generation`.
+        epoch: Of this session; 0 until the lease is held.
+    """
+
+    id: str
+    config: str
+    lease: Hold
+    targets: dict[str, Target]
+    generation: str = ""
+    epoch: int = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lease for the length of the block, with an epoch above every one that a table knows.
+
+        Raises:
+            LeaseHeldError: Another process holds it.
+        """
+        self.epoch = self.lease.acquire(above=max((each.greatest_epoch() for each in self.targets.values()), default=0))
+        try:
+            yield
+        finally:
+            self.lease.release()
+
+    def claim_of(self, newest: Stamp | None, first: Positions = NOWHERE) -> Stamp:
+        """What this session claims a table with.
+
+        Args:
+            newest: The table's newest stamp.
+            first: Where the table stands without one.
+        """
+        if newest is not None:
+            return newest.claimed(self.epoch, self.generation)
+        nothing = Stamp(self.id, "claim", -1, self.epoch, self.config, start=first, position=first)
+        return replace(nothing, generation=self.generation)
+
+    def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> Outcome:
+        """Commit to a target what a pending record says it is about to receive, under this session's epoch.
+
+        Raises:
+            FencedError: A later session has been here, or the lease is lost.
+        """
+        # Suspended since it was verified, perhaps; it costs a look at the clock.
+        if lost := self.lease.lost:
+            raise lost
+        stamp = planned.stamp.under(self.epoch)
+        return target.land(stamp, planned.files, seen=planned.seen, batch=batch, position=planned.position)
+
+    def answer(self, stamps: Mapping[str, Stamp], note: str) -> None:
+        """Commit an operator's decisions, each on exactly the table that was read, in this order.
+
+        Args:
+            stamps: By table.
+            note: Who decided, and why.
+        """
+        for name, stamp in stamps.items():
+            self.targets[name].restamp(signed(stamp, self.epoch, note))
