@@ -22,7 +22,6 @@ from assets.stream_checks import ADDS_UP, adds_up, check_result, totals_of
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.deadletter.tally import tally
 from jobs.errors import FrazilError
-from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
@@ -168,7 +167,6 @@ def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey
 
 
 def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
-    schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
     freshness = spec.freshness
     return dg.AssetSpec(
         key,
@@ -177,7 +175,7 @@ def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
         group_name=names.group_name(spec),
         owners=names.owners(spec),
         kinds={"spark", "iceberg", "table"},
-        metadata={"dagster/column_schema": column_schema(schema), "dagster/table_name": spec.table.name},
+        metadata={"dagster/column_schema": column_schema(spec.table_schema), "dagster/table_name": spec.table.name},
         freshness_policy=(
             dg.FreshnessPolicy.time_window(fail_window=freshness.fail, warn_window=freshness.warn)
             if freshness

@@ -37,14 +37,13 @@ from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.load import loaded
 from bench.versus.records import Size, schema_text
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.known_formats import FORMATS
 from jobs.kafka.client import reader_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import MOST_RECORDS, read_slice
 from jobs.kafka.records import FetchedBlock
 from jobs.local_broker.broker import LocalBroker
 from jobs.pipeline.pipeline import stream_pipeline
-from jobs.schema.declared import parse_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings
 from jobs.stream.opening import ensure_tables
@@ -123,7 +122,7 @@ class Task:
                 "table": {"name": "bench.stages", "partition_by": ["day(created_at)"]},
             }
         )
-        self._declared = parse_schema(spec.decode.schema_text)
+        self._decoder = spec.resolved.decoder
         catalog = SqlCatalog("stages", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
         ensure_tables(spec, catalog)
         tables = {name: catalog.load_table(name).metadata for name in spec.target_names}
@@ -134,8 +133,7 @@ class Task:
             batch=0,
             epoch=1,
             first_seen=datetime.now(UTC),
-            schema_text=spec.decode.schema_text,
-            unknown_fields=spec.decode.unknown_fields,
+            resolved=spec.resolved,
             kafka_columns=True,
             targets=tuple(TargetPlan(target, task_metadata(tables[target.name])) for target in spec.targets),
             file_prefix="stages",
@@ -155,7 +153,7 @@ class Task:
 
     def hardware(self) -> dict[str, Callable[[], float]]:
         """Native code on the same bytes, without Kafka."""
-        decoder = JsonBlockDecoder(self._declared)
+        decoder = FORMATS["json"].block(self._decoder)
         values = [block.records.column("value") for block in self._blocks()]
         rows = [decoder.decode(each).rows for each in values]
         schema = pa.schema([field.with_type(_as_json(field.type)) for field in rows[0].schema])
@@ -185,14 +183,12 @@ class Task:
         consumer.close()
 
     def _decode(self) -> None:
-        decoder = JsonBlockDecoder(self._declared)
+        decoder = FORMATS["json"].block(self._decoder)
         for block in self._blocks():
             decoder.decode(block.records.column("value"))
 
     def _fit(self) -> None:
-        pipeline = stream_pipeline(
-            self._declared, "stages", self._projection.apply, unknown_fields="ignore", kafka_columns=True
-        )
+        pipeline = stream_pipeline(self._decoder, "stages", self._projection.apply, kafka_columns=True)
         for block in self._blocks():
             pipeline.run(block.records)
 

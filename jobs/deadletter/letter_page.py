@@ -189,7 +189,7 @@ def _masked(batch: pa.RecordBatch, spec: StreamSpec) -> list[tuple[bytes | None,
         return list(zip(values, messages, parts, strict=True))
     fields = batch.column("field").to_pylist()
     failures = [Failure(row, "", "", messages[row] or "", fields[row]) for row in range(batch.num_rows)]
-    again = masked(batch.select(["key", "value", "headers"]), failures, spec.errors.mask, spec.declared)
+    again = masked(batch.select(["key", "value", "headers"]), failures, spec.errors.mask, spec.resolved.schema)
     told: list[tuple[bytes | None, str | None, str | None]] = []
     for row, value in enumerate(again.records.column("value").to_pylist()):
         message: str | None = again.failures[row].message

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, StructType
 
 from jobs.formats.decoder import Failure
 from jobs.formats.json.keys import without_repeated
-from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.spec.mask import Mask, path_parts
 
 MARK = "[masked]"
@@ -51,18 +52,18 @@ class Masked:
     parts: list[str | None]
 
 
-def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, declared: StructType) -> Masked:
+def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, rows: Schema) -> Masked:
     """Masks failed records.
 
     Args:
         records: One per failure, in their order, with headers as a list of key and value.
         failures: Why they failed.
         mask: What is not kept.
-        declared: The columns that the stream decodes.
+        rows: The schema of the rows that the stream decodes.
     """
     parts: list[list[str]] = [[] for _ in failures]
     changed = {name: records.column(name) for name in ("key", "value", "headers") if name in records.schema.names}
-    told = list(failures)
+    told, record = list(failures), rows.as_struct()
     if mask.key and "key" in changed:
         for row, key in enumerate(changed["key"].is_valid().to_pylist()):
             if key:
@@ -76,7 +77,7 @@ def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, dec
             kept, gone = _masked_value(value, mask.paths)
             values.append(kept)
             withheld = value is not None and kept is None
-            if withheld or any(_declares(declared, path) for path in gone):
+            if withheld or any(_declares(record, path) for path in gone):
                 parts[row].append(VALUE)
             else:
                 parts[row].extend(FIELD + _text(path) for path in gone)
@@ -89,15 +90,16 @@ def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, dec
     return Masked(records, told, [",".join(each) or None for each in parts])
 
 
-def can_return(parts: str | None, declared: StructType) -> bool:
+def can_return(parts: str | None, rows: Schema) -> bool:
     """Whether a letter's value is fit to be decoded again: nothing that the schema declares is masked in it.
 
     Args:
         parts: What the letter does not keep, see `Masked.parts`.
-        declared: The columns that it would be decoded to, a correction's included.
+        rows: The schema of the rows that it would be decoded to, a correction's included.
     """
+    record = rows.as_struct()
     for part in _PARTS.findall(parts or ""):
-        if part == VALUE or (part.startswith(FIELD) and _declares(declared, path_parts(part.removeprefix(FIELD)))):
+        if part == VALUE or (part.startswith(FIELD) and _declares(record, path_parts(part.removeprefix(FIELD)))):
             return False
     return True
 
@@ -162,15 +164,13 @@ def _without(raw: msgspec.Raw, path: tuple[str, ...]) -> tuple[msgspec.Raw, bool
     return (msgspec.Raw(msgspec.json.encode(keys)) if found else raw), found
 
 
-def _declares(declared: DeclaredType, path: tuple[str, ...]) -> bool:
+def _declares(kind: IcebergType, path: tuple[str, ...]) -> bool:
     """Whether decoding looks at what stands at the path, or within it."""
-    while isinstance(declared, (ListType, MapType)):
-        if isinstance(declared, MapType):
-            return True
-        declared = declared.element
-    if not path or not isinstance(declared, StructType):
+    while isinstance(kind, ListType):
+        kind = kind.element_type
+    if not path or not isinstance(kind, StructType):
         return True
-    inner = next((field.type for field in declared.fields if field.name.casefold() == path[0].casefold()), None)
+    inner = next((field.field_type for field in kind.fields if field.name.casefold() == path[0].casefold()), None)
     return inner is not None and _declares(inner, path[1:])
 
 

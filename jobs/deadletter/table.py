@@ -20,7 +20,6 @@ from pyiceberg.types import (
 
 from jobs.deadletter.masking import masked
 from jobs.formats.decoder import Failure
-from jobs.schema.declared import StructType as DeclaredStruct
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.partitioning import PartitionExpr
 
@@ -104,7 +103,7 @@ LIFE_ARROW = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
-_NOTHING = DeclaredStruct(())
+_NO_COLUMNS = Schema()
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -118,7 +117,7 @@ def dead_letter_rows(
     epoch: int | None,
     first_seen: datetime,
     mask: Mask = NO_MASK,
-    declared: DeclaredStruct = _NOTHING,
+    rows: Schema = _NO_COLUMNS,
 ) -> pa.RecordBatch:
     """Failed records as rows of the dead-letter table.
 
@@ -132,7 +131,7 @@ def dead_letter_rows(
         epoch: The driver's epoch; likewise.
         first_seen: An instant that is the same in each attempt at the batch, so that a replay makes the same rows.
         mask: What is not kept of the records.
-        declared: The columns that the stream decodes.
+        rows: The schema of the rows that the stream decodes.
 
     Returns:
         A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept.
@@ -144,7 +143,7 @@ def dead_letter_rows(
         raise ValueError("first_seen must have a zone")
     parts: list[str | None] = []
     if mask != NO_MASK:
-        hidden = masked(records, failures, mask, declared)
+        hidden = masked(records, failures, mask, rows)
         records, failures, parts = hidden.records, hidden.failures, hidden.parts
     count = records.num_rows
 
@@ -175,8 +174,8 @@ def dead_letter_rows(
         "epoch": constant(epoch, pa.int64()),
         "first_seen": constant(first_seen.astimezone(UTC), _INSTANT),
     }
-    rows = pa.RecordBatch.from_arrays(list(arrays.values()), schema=ARROW_SCHEMA)
-    return rows.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string())) if any(parts) else rows
+    made = pa.RecordBatch.from_arrays(list(arrays.values()), schema=ARROW_SCHEMA)
+    return made.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string())) if any(parts) else made
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:

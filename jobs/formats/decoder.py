@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,10 @@ import pyarrow as pa
 
 DECODE_VALUE = "decode_value"
 """The stage that refuses a value, as dead letters call it."""
+
+MOST_UNKNOWN_PATHS = 100
+OTHER_UNKNOWN_PATHS = "…"
+"""What is counted in place of further paths in `Decoded.unknown_fields`, so that these have an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,20 @@ class Decoded:
     failures: list[Failure]
     tombstones: npt.NDArray[np.int64]
     unknown_fields: dict[str, int]
+
+
+class UnknownField(NamedTuple):
+    """A field that the schema does not name, in a record that has it.
+
+    Attributes:
+        row: Index of the record.
+        within: JSON path of the struct that has the field.
+        column: What would take it, as a guess; None if its name cannot be declared.
+    """
+
+    row: int
+    within: str
+    column: str | None
 
 
 class ValueDecoder(Protocol):

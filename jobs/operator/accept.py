@@ -18,7 +18,7 @@ from jobs.commit.stamp_parts import Decision
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.schema.table_schema import disagreements
+from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.files import remove_durably
@@ -138,7 +138,7 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
         return
     run = f"frazil run {spec.stream}"
     kafka = spec.table.kafka_columns
-    differences = disagreements(spec.declared, target.table.schema(), kafka_columns=kafka)
+    differences = disagreements(spec.resolved.schema, target.table.schema(), kafka_columns=kafka)
     if name != spec.table.name or not differences:
         raise NothingToAcceptError(
             f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run

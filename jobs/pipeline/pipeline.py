@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import pyarrow as pa
 
-from jobs.formats.decoder import ValueDecoder
-from jobs.formats.json.block import JsonBlockDecoder
-from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.known_formats import FORMATS
 from jobs.pipeline.block import Block
 from jobs.pipeline.decode import DecodeValue
 from jobs.pipeline.fit import Fit, FitToTable
 from jobs.pipeline.stage import Stage, applied
-from jobs.schema.declared import StructType
 
 
 class Pipeline:
@@ -48,11 +45,10 @@ class Pipeline:
 
 
 def stream_pipeline(
-    declared: StructType,
+    decoder: DecoderSpec,
     destination: str,
     fit: Fit,
     *,
-    unknown_fields: Literal["ignore", "fail"],
     kafka_columns: bool,
     first: Sequence[Stage] = (),
     reference: bool = False,
@@ -60,15 +56,13 @@ def stream_pipeline(
     """The pipeline of a stream: in a task of its driver, in a replay, and for a dead-letter topic of Kafka Connect.
 
     Args:
-        declared: What values are decoded to.
+        decoder: Of the values.
         destination: Name of the target that the rows are for.
         fit: Gives rows as that target's table holds them; raises as `TableFit.apply` does.
-        unknown_fields: What to do with keys that are not declared.
         kafka_columns: Whether rows say where they came from.
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
     """
-    made = JsonReferenceDecoder if reference else JsonBlockDecoder
-    decoder: ValueDecoder = made(declared, unknown_fields=unknown_fields)
-    decode, to_table = DecodeValue(decoder, b"{}"), FitToTable({destination: fit}, kafka_columns=kafka_columns)
-    return Pipeline([*first, decode, to_table], destination)
+    format_ = FORMATS[decoder.kind]
+    decode = DecodeValue((format_.reference if reference else format_.block)(decoder), format_.probe)
+    return Pipeline([*first, decode, FitToTable({destination: fit}, kafka_columns=kafka_columns)], destination)

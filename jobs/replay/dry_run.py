@@ -28,7 +28,7 @@ from jobs.replay.changes import Outcome
 from jobs.replay.landed import LETTER_COLUMNS, first_of, has_coordinates, standing
 from jobs.replay.pipeline import letter_pipeline
 from jobs.replay.result import Progress, ReplayResult, Sums
-from jobs.schema.table_schema import disagreements
+from jobs.schema.compatibility import disagreements
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
 
@@ -158,7 +158,7 @@ def tables_for(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tu
     check_letters_table(letters)
     request.selection.filter(spec.stream, letters.schema())
     wanted = request.correction.spec if request.correction else spec
-    differences = disagreements(wanted.declared, sink.schema(), kafka_columns=wanted.table.kafka_columns)
+    differences = disagreements(wanted.resolved.schema, sink.schema(), kafka_columns=wanted.table.kafka_columns)
     if differences:
         what = "the correction declares" if request.correction else "the spec declares"
         raise FrazilError(

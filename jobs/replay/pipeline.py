@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.deadletter.masking import can_return
@@ -12,7 +13,6 @@ from jobs.formats.decoder import Failure
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stage import Stage
-from jobs.schema.declared import StructType
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
@@ -28,7 +28,7 @@ def letter_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
         spec: The stream, corrected or not.
         table: The stream's table.
     """
-    return record_pipeline(spec, table, first=[WholeLetters(spec.declared)])
+    return record_pipeline(spec, table, first=[WholeLetters(spec.resolved.schema)])
 
 
 def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = ()) -> Pipeline:
@@ -40,10 +40,9 @@ def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = 
         first: Stages before all others.
     """
     return stream_pipeline(
-        spec.declared,
+        spec.resolved.decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
-        unknown_fields=spec.decode.unknown_fields,
         kafka_columns=spec.table.kafka_columns,
         first=first,
         reference=True,
@@ -54,20 +53,20 @@ class WholeLetters:
     """The stage that passes dead letters which hold all of their record that a row needs.
 
     Args:
-        declared: What values are decoded to.
+        rows: The schema of the rows that values are decoded to.
     """
 
     name: str = REPLAY_STAGE
 
-    def __init__(self, declared: StructType) -> None:
-        self._declared: StructType = declared
+    def __init__(self, rows: Schema) -> None:
+        self._rows: Schema = rows
 
     def apply(self, block: Block) -> Block:
         """The block without the letters that have no value, or not the whole of it."""
         letters = block.rows
         index = letters.schema.get_field_index("masked")
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
-        withheld = [bool(parts) and not can_return(parts, self._declared) for parts in masked]
+        withheld = [bool(parts) and not can_return(parts, self._rows) for parts in masked]
         whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False) & ~np.array(withheld, dtype=bool)
         failures = [_gone(row, withheld[row]) for row in np.flatnonzero(~whole).tolist()]
         kept = np.flatnonzero(whole)

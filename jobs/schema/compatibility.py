@@ -1,16 +1,41 @@
-"""May files written under one schema be committed to a table that has another by now?
+"""Whether a table of one schema takes rows or files of another: the rules of widening, and what follows from them.
 
-By Iceberg's type promotion, which is for files that are there; rows yet to be written fit more (`schema/widening`).
+There are two rules, and one is the other with an exception. A column keeps every value of rows that are still to be
+written if it `holds` their type. Files that are written already are read by Iceberg's type promotion (`promotes`),
+which knows no other scale of a decimal.
 """
 
 from __future__ import annotations
 
+from pyiceberg import types as ice
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType, NestedField
+
+from jobs.schema.table_schema import KAFKA_COLUMNS, schema_text
+
+
+def holds(value: ice.IcebergType, column: ice.IcebergType) -> bool:
+    """Whether a column of the one type keeps every value of the other exactly; both without parts."""
+    match value, column:
+        case ice.DecimalType(), ice.DecimalType():
+            whole, column_whole = value.precision - value.scale, column.precision - column.scale
+            return column.scale >= value.scale and column_whole >= whole
+        case (ice.IntegerType(), ice.LongType()) | (ice.FloatType(), ice.DoubleType()):
+            return True
+        case _:
+            return value == column
+
+
+def promotes(written: ice.IcebergType, column: ice.IcebergType) -> bool:
+    """Whether Iceberg reads what was written as one type as the other; both without parts."""
+    if isinstance(written, ice.DecimalType) and isinstance(column, ice.DecimalType) and written.scale != column.scale:
+        return False
+    return holds(written, column)
 
 
 def still_fits(written: Schema, current: Schema) -> bool:
-    """True if every written field is still there, with the same or a promoted type, and nothing new is required.
+    """Whether files that were written under one schema may be committed to a table that has another by now.
+
+    True if every written field is still there, with the same or a promoted type, and nothing new is required.
 
     Args:
         written: The schema whose field ids the data files carry.
@@ -18,29 +43,85 @@ def still_fits(written: Schema, current: Schema) -> bool:
     """
     before = index_by_id(written)
     now = index_by_id(current)
-    return all(field_id in now and _holds(field, now[field_id]) for field_id, field in before.items()) and all(
+    return all(field_id in now and _reads(field, now[field_id]) for field_id, field in before.items()) and all(
         not field.required for field_id, field in now.items() if field_id not in before
     )
 
 
-def _holds(written: NestedField, current: NestedField) -> bool:
+def _reads(written: ice.NestedField, current: ice.NestedField) -> bool:
     if current.required and not written.required:
         return False
-    return _promotes(written.field_type, current.field_type)
-
-
-def _promotes(old: IcebergType, new: IcebergType) -> bool:
-    if old.is_primitive and new.is_primitive:
-        return (
-            old == new
-            or (isinstance(old, IntegerType) and isinstance(new, LongType))
-            or (isinstance(old, FloatType) and isinstance(new, DoubleType))
-            or (
-                isinstance(old, DecimalType)
-                and isinstance(new, DecimalType)
-                and old.scale == new.scale
-                and old.precision <= new.precision
-            )
-        )
+    old, new = written.field_type, current.field_type
     # Children have ids of their own and are compared by them.
-    return type(old) is type(new)
+    return promotes(old, new) if old.is_primitive and new.is_primitive else type(old) is type(new)
+
+
+def disagreements(rows: Schema, table: Schema, *, kafka_columns: bool) -> list[str]:
+    """Why rows cannot be written to this table as it is.
+
+    A table column may be wider (int → long, float → double, a decimal with more digits before and after the point)
+    and may accept null where the rows do not; optional columns that the rows lack stay null.
+
+    Args:
+        rows: Their schema, without the columns that say where they came from.
+        table: The table's.
+        kafka_columns: Whether the rows have those columns, too.
+
+    Returns:
+        One sentence for each reason; empty if every row fits.
+    """
+    found = _struct_disagreements(rows.as_struct(), table.as_struct(), "", kafka_columns=kafka_columns)
+    if kafka_columns:
+        columns = {field.name: field for field in table.fields}
+        for name, kind in KAFKA_COLUMNS:
+            if name not in columns:
+                found.append(f"The table has no column {name}; add it, or set kafka_columns: false.")
+            elif not holds(kind, columns[name].field_type):
+                found.append(f"Column {name} is {columns[name].field_type} in the table, where {kind} is needed.")
+    return found
+
+
+def _struct_disagreements(
+    rows: ice.StructType, table: ice.StructType, prefix: str, *, kafka_columns: bool
+) -> list[str]:
+    found: list[str] = []
+    columns = {field.name: field for field in table.fields}
+    by_case = {field.name.casefold(): field.name for field in table.fields}
+    for field in rows.fields:
+        path = prefix + field.name
+        column = columns.get(field.name)
+        if column is None:
+            if other := by_case.get(field.name.casefold()):
+                found.append(
+                    f"Column {path} is declared, but the table calls it {prefix}{other}: names differ by case."
+                )
+            else:
+                found.append(f"Column {path} is declared, but the table has no such column.")
+            continue
+        found += _field_disagreements(field, column, path)
+    given = {field.name for field in rows.fields}
+    if kafka_columns and not prefix:
+        given |= {name for name, _ in KAFKA_COLUMNS}
+    for column in table.fields:
+        if column.required and column.name not in given:
+            found.append(f"Column {prefix}{column.name} is required by the table, but it is not declared.")
+    return found
+
+
+def _field_disagreements(field: ice.NestedField, column_field: ice.NestedField, path: str) -> list[str]:
+    found: list[str] = []
+    if column_field.required and not field.required:
+        found.append(f"Column {path} is required in the table, but declared without 'not null'.")
+    value, column = field.field_type, column_field.field_type
+    match value, column:
+        case ice.StructType(), ice.StructType():
+            return found + _struct_disagreements(value, column, path + ".", kafka_columns=False)
+        case ice.ListType(), ice.ListType():
+            return found + _field_disagreements(value.element_field, column.element_field, path + ".element")
+        case ice.MapType(), ice.MapType():
+            found += _field_disagreements(value.key_field, column.key_field, path + ".key")
+            return found + _field_disagreements(value.value_field, column.value_field, path + ".value")
+        case ice.PrimitiveType(), ice.PrimitiveType() if holds(value, column):
+            return found
+        case _:
+            return [*found, f"Column {path} is declared as {schema_text(value)}, but it is {column} in the table."]

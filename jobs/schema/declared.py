@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from jobs.schema.vocabulary import ENCODINGS, KNOWN_TYPES, PRIMITIVE_NAMES, TYPE_ALIASES, unknown_type
 from jobs.schema.words import SchemaTextError, Word, end_of_field, words
@@ -112,6 +113,7 @@ def _not_null(required: bool) -> str:
     return " not null" if required else ""
 
 
+@lru_cache(maxsize=256)
 def parse_schema(text: str) -> StructType:
     """Reads schema text such as `id string not null, at timestamptz as epoch_ms, items list<struct<sku string>>`.
 

@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.spec.base import Flag, SpecModel
 
 _PART = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
@@ -65,17 +66,17 @@ class Mask(SpecModel):
 NO_MASK = Mask()
 
 
-def case_problem(path: tuple[str, ...], declared: StructType) -> str | None:
-    """A declared column that differs from the path only by case: then the path masks nothing, by mistake."""
-    level: DeclaredType = declared
+def case_problem(path: tuple[str, ...], rows: Schema) -> str | None:
+    """A column of the rows that differs from the path only by case: then the path masks nothing, by mistake."""
+    level: IcebergType = rows.as_struct()
     for part in path:
         while isinstance(level, (ListType, MapType)):
-            level = level.element if isinstance(level, ListType) else level.value
+            level = level.element_type if isinstance(level, ListType) else level.value_type
         if not isinstance(level, StructType):
             return None
         by_name = {field.name: field for field in level.fields}
         if part in by_name:
-            level = by_name[part].type
+            level = by_name[part].field_type
             continue
         alike = next((name for name in by_name if name.casefold() == part.casefold()), None)
         return f"'{part}' is not in the schema, which has '{alike}'; keys are exact" if alike else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
+from pyiceberg.schema import Schema
 
-from jobs.schema.declared import StructType, parse_schema
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved
+from jobs.schema.declared import parse_schema
+from jobs.schema.table_schema import with_kafka_columns
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.durations import Duration
@@ -22,23 +24,21 @@ from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
 
-# Beside the models, for a value cached in a frozen model would go along with `model_copy(update=…)`.
-_declared = lru_cache(maxsize=256)(parse_schema)
-
 
 class Decode(SpecModel):
     """How bytes become typed columns. The schema's language is that of ``jobs.schema.declared``."""
 
     value: Annotated[Literal["json"], ChangesRows()]
     schema_text: Annotated[
-        SchemaText, Field(alias="schema"), ChangesRows(("decode", "schema"), lambda spec, _: spec.declared.text)
+        SchemaText, Field(alias="schema"), ChangesRows(("decode", "schema"), lambda _, text: parse_schema(text).text)
     ]
     unknown_fields: Annotated[Literal["ignore", "fail"], ChangesRows()] = "ignore"
 
     @property
-    def declared(self) -> StructType:
-        """The schema, parsed."""
-        return _declared(self.schema_text)
+    def resolved(self) -> ResolvedSchema:
+        """The rows that values become, and their decoder."""
+        options = {"unknown_fields": self.unknown_fields}
+        return resolved(DecoderSpec(self.value, DeclaredSchema(self.schema_text), options))
 
 
 class Table(SpecModel):
@@ -163,9 +163,15 @@ class StreamSpec(SpecModel):
         return self
 
     @property
-    def declared(self) -> StructType:
-        """The columns that are decoded."""
-        return self.decode.declared
+    def resolved(self) -> ResolvedSchema:
+        """The rows that values become, and their decoder."""
+        return self.decode.resolved
+
+    @property
+    def table_schema(self) -> Schema:
+        """The schema with which the stream's table is created."""
+        rows = self.resolved.schema
+        return with_kafka_columns(rows) if self.table.kafka_columns else rows
 
     @property
     def dead_letter_table(self) -> str:
@@ -208,7 +214,7 @@ class StreamSpec(SpecModel):
 
 def partition_problems_of(decode: Decode, table: Table) -> list[tuple[Location, str]]:
     """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
-    problems = partition_problems(table.partition_by, decode.declared, kafka_columns=table.kafka_columns)
+    problems = partition_problems(table.partition_by, decode.resolved.schema, kafka_columns=table.kafka_columns)
     return [(("table", "partition_by", index), problem) for index, problem in problems]
 
 
@@ -225,7 +231,7 @@ def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, st
 
 def mask_problems_of(errors: Errors, decode: Decode) -> list[tuple[Location, str]]:
     """Returns the masked columns that are misspelt."""
-    problems = [case_problem(path, decode.declared) for path in errors.mask.paths]
+    problems = [case_problem(path, decode.resolved.schema) for path in errors.mask.paths]
     place = ("errors", "dead_letters", "mask", "columns")
     return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
 
@@ -233,5 +239,5 @@ def mask_problems_of(errors: Errors, decode: Decode) -> list[tuple[Location, str
 def sort_problems_of(maintenance: StreamMaintenance, decode: Decode, table: Table) -> list[tuple[Location, str]]:
     """Returns the columns that compaction is to sort by and that the table does not have as single values."""
     columns = [PartitionExpr("identity", column.column) for column in maintenance.compact.sort_by]
-    problems = partition_problems(columns, decode.declared, kafka_columns=table.kafka_columns)
+    problems = partition_problems(columns, decode.resolved.schema, kafka_columns=table.kafka_columns)
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobs.schema.declared import DeclaredType, Primitive, StructType
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, IcebergType, StructType
+
+from jobs.schema.table_schema import KAFKA_COLUMNS
 from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.problems import suggestion
 
@@ -19,21 +22,15 @@ _SOURCES = {
     "truncate": {"int", "long", "decimal", "string", "binary"},
 }
 _TIME_TRANSFORMS = ("year", "month", "day", "hour")
-_KAFKA_COLUMNS = {
-    "_kafka_topic": Primitive("string"),
-    "_kafka_partition": Primitive("int"),
-    "_kafka_offset": Primitive("long"),
-    "_kafka_timestamp": Primitive("timestamptz"),
-}
 
 
 def partition_problems(
-    expressions: Sequence[PartitionExpr], declared: StructType, *, kafka_columns: bool
+    expressions: Sequence[PartitionExpr], rows: Schema, *, kafka_columns: bool
 ) -> Iterator[tuple[int, str]]:
-    """Yields the index of each expression that cannot partition a table of these columns, with a sentence."""
-    columns = dict(_leaves(declared))
+    """Yields the index of each expression that cannot partition a table of these rows, with a sentence."""
+    columns = dict(_leaves(rows.as_struct()))
     if kafka_columns:
-        columns |= _KAFKA_COLUMNS
+        columns |= dict[str, IcebergType](KAFKA_COLUMNS)
     seen: dict[tuple[str, str], PartitionExpr] = {}
     for index, expression in enumerate(expressions):
         if problem := _problem(expression, columns, kafka_columns=kafka_columns):
@@ -46,29 +43,29 @@ def partition_problems(
             yield index, f"'{expression}' repeats '{earlier}'; leave one of them out"
 
 
-def _problem(expression: PartitionExpr, columns: dict[str, DeclaredType], *, kafka_columns: bool) -> str | None:
-    declared = columns.get(expression.column)
-    if declared is None:
-        if expression.column in _KAFKA_COLUMNS and not kafka_columns:
+def _problem(expression: PartitionExpr, columns: dict[str, IcebergType], *, kafka_columns: bool) -> str | None:
+    kind = columns.get(expression.column)
+    if kind is None:
+        if expression.column in dict(KAFKA_COLUMNS) and not kafka_columns:
             return (
                 f"'{expression}': the column '{expression.column}' is not written, because table.kafka_columns is false"
             )
         near = suggestion(expression.column, columns)
         hint = f"did you mean '{near}'?" if near else f"known: {', '.join(columns)}"
         return f"'{expression}': no column '{expression.column}' in decode.schema; {hint}"
-    if not isinstance(declared, Primitive):
+    if not kind.is_primitive:
         return f"'{expression}': the column '{expression.column}' is not a single value"
-    sources = _SOURCES.get(expression.transform)
-    if sources is not None and declared.name not in sources:
+    sources, name = _SOURCES.get(expression.transform), "decimal" if isinstance(kind, DecimalType) else str(kind)
+    if sources is not None and name not in sources:
         return (
             f"'{expression}': {expression.transform} cannot take the column '{expression.column}' of type "
-            f"{declared.name}; it takes {', '.join(sorted(sources))}"
+            f"{name}; it takes {', '.join(sorted(sources))}"
         )
     return None
 
 
-def _leaves(declared: StructType, prefix: str = "") -> Iterator[tuple[str, DeclaredType]]:
-    for field in declared.fields:
-        yield f"{prefix}{field.name}", field.type
-        if isinstance(field.type, StructType):
-            yield from _leaves(field.type, f"{prefix}{field.name}.")
+def _leaves(struct: StructType, prefix: str = "") -> Iterator[tuple[str, IcebergType]]:
+    for field in struct.fields:
+        yield f"{prefix}{field.name}", field.field_type
+        if isinstance(field.field_type, StructType):
+            yield from _leaves(field.field_type, f"{prefix}{field.name}.")

@@ -21,7 +21,7 @@ from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.deadletter.table_upkeep import ensure_life_columns
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.schema.table_schema import disagreements, iceberg_schema
+from jobs.schema.compatibility import disagreements
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
@@ -192,7 +192,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
         FrazilError: They cannot; the message names each column.
     """
     properties = create_table_properties(spec.table.properties) | as_made(spec.stream)
-    schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
+    schema = spec.table_schema
     partitions = partition_spec(spec.table.partition_by, schema)
     table = ensure_table(catalog, spec.table.name, schema, partitions, properties)
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
@@ -205,7 +205,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
         create_table_properties({}),
     )
     ensure_life_columns(catalog, spec.dead_letter_table)
-    differences = disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns)
+    differences = disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns)
     if differences:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "

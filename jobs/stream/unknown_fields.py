@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobs.formats.json.reference import OTHER_UNKNOWN_PATHS
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS
 from jobs.state.files import replace_whole
 
 if TYPE_CHECKING:

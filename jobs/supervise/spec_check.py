@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.errors import FrazilError
-from jobs.schema.table_schema import disagreements, iceberg_schema
+from jobs.schema.compatibility import disagreements
 from jobs.spec.base import LineInText, Location
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError, located, shown_path
@@ -66,19 +66,17 @@ _SCHEMA: Location = ("decode", "schema")
 
 
 def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, str]]:
-    schema = iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
     try:
         if table is None or is_as_made(table.metadata, spec.stream):
             # One without rows, as frazil made it, is made anew by a start.
-            try_new_table(
-                spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
-            )
+            partitions = partition_spec(spec.table.partition_by, spec.table_schema)
+            try_new_table(spec.table.name, spec.table_schema, partitions, spec.table.properties)
             return
         try_table(spec.table.name, table.metadata)
     except FrazilError as problem:
         yield ("table",), problem.message
         return
-    for sentence in disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns):
+    for sentence in disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 
 

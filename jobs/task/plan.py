@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import TopicPartition
+from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.targets import TargetSpec
 
@@ -50,6 +51,7 @@ class SlicePlan:
         reader: Options of the consumer that reads the slice. Never logged, and left out of the repr.
         patience: Seconds without a record after which Kafka counts as away.
         targets: The coordinator first.
+        resolved: What values become, and how.
         first_seen: When the batch was planned, UTC.
         mask: What of a failed record its letter does not keep.
     """
@@ -59,8 +61,7 @@ class SlicePlan:
     batch: int
     epoch: int
     first_seen: datetime
-    schema_text: str
-    unknown_fields: Literal["ignore", "fail"]
+    resolved: ResolvedSchema
     kafka_columns: bool
     targets: tuple[TargetPlan, ...]
     file_prefix: str

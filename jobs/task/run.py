@@ -22,15 +22,14 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.table import dead_letter_rows
-from jobs.formats.decoder import Failure
-from jobs.formats.json.reference import OTHER_UNKNOWN_PATHS
-from jobs.formats.json.undeclared import column_for, examples, shortened
-from jobs.formats.problems import without_value
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.problems import shortened, without_value
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stage import UNEXPECTED
-from jobs.schema.declared import StructType, parse_schema
 from jobs.spec.targets import Role, TargetSpec
 from jobs.task.plan import (
     MOST_CAUSES,
@@ -111,12 +110,10 @@ class _Slice:
         self._coordinator: _Sink = next(sink for sink in self._sinks.values() if sink.target.coordinator)
         self._rows: _Sink = self._sink_of("rows")
         self._dead: _Sink = self._sink_of("dead_letters")
-        self._declared: StructType = parse_schema(plan.schema_text)
         self._pipeline: Pipeline = stream_pipeline(
-            self._declared,
+            plan.resolved.decoder,
             self._rows.target.name,
             lambda rows: self._rows.writer.fit(rows),
-            unknown_fields=plan.unknown_fields,
             kafka_columns=plan.kafka_columns,
         )
 
@@ -147,7 +144,7 @@ class _Slice:
             epoch=self._plan.epoch,
             first_seen=self._plan.first_seen,
             mask=self._plan.mask,
-            declared=self._declared,
+            rows=self._plan.resolved.schema,
         )
         self._dead.writer.write(letters)
 
@@ -176,7 +173,7 @@ class _Slice:
                 if failure.error_class == UNEXPECTED and tally.unexpected is None:
                     tally.unexpected = tally.examples[UNEXPECTED]
         if block.unknown_fields:
-            _count_unknown(tally, block, self._declared)
+            _count_unknown(tally, block, self._plan.resolved.decoder)
 
     def finish(self) -> list[Result]:
         files = [Result("file", name, payload) for name, sink in self._sinks.items() for payload in sink.close()]
@@ -230,7 +227,7 @@ class _Sink:
             self._writer.abort()
 
 
-def _count_unknown(tally: Tally, block: Block, declared: StructType) -> None:
+def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
     """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
     counts = tally.unknown_fields
     for path, count in block.unknown_fields.items():
@@ -242,10 +239,10 @@ def _count_unknown(tally: Tally, block: Block, declared: StructType) -> None:
     new = [path for path in block.unknown_fields if (name := shortened(path)) in counts and name not in known]
     if not new:
         return
-    for path, found in examples(declared, block.records.column("value"), block.positions, new).items():
-        offset = block.records.column("offset")[found.row].as_py()
-        example = UnknownExample(offset, shortened(found.within), column_for(found.name, found.values))
-        known.setdefault(shortened(path), example)
+    values, offsets = block.records.column("value"), block.records.column("offset")
+    found = FORMATS[decoder.kind].unknown_fields(decoder, values, block.positions, new)
+    for path, field in found.items():
+        known.setdefault(shortened(path), UnknownExample(offsets[field.row].as_py(), field.within, field.column))
 
 
 def _count_cause(tally: Tally, records: pa.RecordBatch, failure: Failure) -> None:

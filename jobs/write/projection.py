@@ -26,7 +26,7 @@ from pyiceberg.types import (
 
 from jobs.errors import FrazilError
 from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
-from jobs.schema.widening import holds
+from jobs.schema.compatibility import holds
 from jobs.write.pyiceberg_files import arrow_schema_in_files, schema_in_files
 
 # bool, True where the row is null because something around it is

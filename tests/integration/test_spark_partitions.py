@@ -69,7 +69,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> It
 
 def made_of(catalog: SqlCatalog, name: str, kind: str, partition_by: list[str], values: list[Any]) -> Table:
     """A table with one row and one commit for each value, each of which merges the manifests."""
-    schema = iceberg_schema(parse_schema(f"n int, c {kind}"), kafka_columns=False)
+    schema = iceberg_schema(parse_schema(f"n int, c {kind}"))
     properties = create_table_properties({"commit.manifest.min-count-to-merge": "2"})
     spec = partition_spec([parse_partition_expr(text) for text in partition_by], schema)
     table = ensure_table(catalog, name, schema, spec, properties)

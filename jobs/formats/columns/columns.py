@@ -15,8 +15,8 @@ from jobs.formats.columns.leaves import convert_leaf
 from jobs.formats.json.keys import MAX_DEPTH
 from jobs.formats.json.struct import ExtraKeys, extra_getter, getter
 from jobs.formats.problems import ValueProblem, shown_key
+from jobs.schema.arrow_schema import arrow_field, arrow_schema, arrow_type
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
-from jobs.schema.table_schema import arrow_field, arrow_schema, arrow_type
 
 Indices = npt.NDArray[np.int64]
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from jobs.formats.columns import exact, floats
 from jobs.formats.columns.text_leaves import Leaf, decimals, iso_dates, iso_timestamps, true_at, without
 from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE, BadValue, ValueProblem
+from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
-from jobs.schema.table_schema import arrow_type
 
 _MICROS_PER = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from jobs.formats.columns import exact
 from jobs.formats.columns.iso_layouts import LAYOUTS, looks_like
 from jobs.formats.problems import OUT_OF_RANGE, BadValue, ValueProblem
+from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
-from jobs.schema.table_schema import arrow_type
 
 Leaf = tuple[pa.Array, list[BadValue]]
 """The array, null where a value was refused, and the refused values in ascending order."""

@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.formats.decoder import Decoded
+from jobs.formats.decoder import MOST_UNKNOWN_PATHS, Decoded
 from jobs.formats.json.block_learn import RecordPlan
 from jobs.formats.json.block_nodes import Refused
 from jobs.formats.json.block_plan import plannable
 from jobs.formats.json.block_text import BlockText, Indices, Mask
 from jobs.formats.json.block_walk import Walk
-from jobs.formats.json.reference import MOST_UNKNOWN_PATHS, JsonReferenceDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType
-from jobs.schema.table_schema import arrow_schema
 
 SMALLEST_BLOCK = 256
 """Records; the reference is faster for fewer."""

@@ -13,8 +13,8 @@ from jobs.formats.columns.columns import spread_struct
 from jobs.formats.columns.leaves import convert_leaf
 from jobs.formats.json.block_plan import TextPlan
 from jobs.formats.json.block_text import Indices
+from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import ListType, Primitive, StructType
-from jobs.schema.table_schema import arrow_type
 
 _QUOTE = ord('"')
 _NONE: Indices = np.zeros(0, np.int64)

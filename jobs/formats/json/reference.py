@@ -13,16 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.formats.columns.columns import build_columns
-from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure
+from jobs.formats.decoder import DECODE_VALUE, MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure
 from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import KeyWalker, UnknownKey, check_depth, last_wins
 from jobs.formats.json.struct import can_be_extra, struct_class
 from jobs.formats.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, UNKNOWN_FIELD, ValueProblem, shown_key
+from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType
-from jobs.schema.table_schema import arrow_schema
-
-MOST_UNKNOWN_PATHS = 100
-OTHER_UNKNOWN_PATHS = "…"
 
 _OFTEN = 100
 """A key comes often if at least one in so many records of a block has it."""

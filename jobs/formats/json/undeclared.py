@@ -11,10 +11,10 @@ import msgspec
 import pyarrow as pa
 
 from jobs.errors import FrazilError
-from jobs.formats.json.reference import OTHER_UNKNOWN_PATHS
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField
+from jobs.formats.problems import shortened
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType, parse_schema
 
-LONGEST_PATH = 200
 MOST_VALUES = 10
 """So many values of a key are looked at before its type is guessed."""
 _LONGEST_TYPE = 200
@@ -50,12 +50,14 @@ class Examples:
     values: list[Any] = field(default_factory=list)
 
 
-def shortened(path: str) -> str:
-    """A path as it is counted and told: a key may be as long as a record, and hold what does things to a terminal."""
-    if path.isprintable() and len(path) <= LONGEST_PATH:
-        return path
-    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in path[:LONGEST_PATH])
-    return shown if len(path) <= LONGEST_PATH else f"{shown}…"
+def unknown_fields(
+    declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
+) -> dict[str, UnknownField]:
+    """As `examples`, each with the first record that was found and the column that could take the key."""
+    return {
+        path: UnknownField(found.row, shortened(found.within), column_for(found.name, found.values))
+        for path, found in examples(declared, values, rows, paths).items()
+    }
 
 
 def examples(

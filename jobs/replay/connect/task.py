@@ -172,7 +172,7 @@ class QueueTask:
             epoch=None,
             first_seen=first_seen,
             mask=self._spec.errors.mask,
-            declared=self._spec.declared,
+            rows=self._spec.resolved.schema,
         )
 
 

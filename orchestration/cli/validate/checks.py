@@ -17,7 +17,7 @@ from jobs.deadletter.table_upkeep import AlteredTableError, check_letters_table
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.maintain.existing_tables import ExistingTables, mending, missing_namespace, own_tables
-from jobs.schema.table_schema import disagreements, iceberg_schema
+from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.locations import state_in_the_way, state_under
@@ -93,15 +93,11 @@ def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str
 
 def _check_new_table(spec: StreamSpec) -> Iterator[Finding]:
     """Whether the table could be created as declared, and then written."""
-    schema = _declared_schema(spec)
+    schema = spec.table_schema
     try:
         try_new_table(spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties)
     except FrazilError as problem:
         yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
-
-
-def _declared_schema(spec: StreamSpec) -> Schema:
-    return iceberg_schema(spec.declared, kafka_columns=spec.table.kafka_columns)
 
 
 def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
@@ -153,18 +149,18 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
             f"give table.name of stream {spec.stream} another name",
         )
         return
-    new = _declared_schema(spec)
+    new = spec.table_schema
     partitions = partition_spec(spec.table.partition_by, new)
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
         sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
-    wrong = disagreements(spec.declared, table.schema(), kafka_columns=spec.table.kafka_columns)
+    wrong = disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns)
     fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:
         return
-    declared = partition_fields(partition_spec(spec.table.partition_by, _declared_schema(spec)), _declared_schema(spec))
+    declared = partition_fields(partition_spec(spec.table.partition_by, spec.table_schema), spec.table_schema)
     actual = partition_fields(table.spec(), table.schema())
     if declared != actual:
         yield Finding(

@@ -60,7 +60,7 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
             "spec",
             "ok",
             f"{', '.join(spec.source.topics or (spec.source.topics_pattern or '',))} to {spec.table.name}, "
-            f"{len(spec.declared.fields)} columns; configuration {spec.config_hash}",
+            f"{len(spec.resolved.schema.fields)} columns; configuration {spec.config_hash}",
         )
         for spec in specs
     ]

@@ -15,7 +15,6 @@ from assets.streams import stream_assets, topic_specs
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp, property_key
-from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.drain import Drained
@@ -143,7 +142,7 @@ class FakeTable:
         return FakeSnapshot()
 
     def schema(self) -> Any:
-        return iceberg_schema(spec().declared, kafka_columns=False)
+        return spec().resolved.schema
 
     def location(self) -> str:
         return "file:///warehouse/orders/payments"
@@ -190,7 +189,7 @@ def test_dead_letters_are_told_by_reason_the_most_frequent_first() -> None:
 def test_types_are_told_without_the_ids_of_their_fields() -> None:
     text = "id string not null, items array<struct<sku: string, n: int not null>>, tags map<string, array<double>>"
     nested = spec(decode={"value": "json", "schema": text}, table={"name": "a.b"})
-    told = {each.name: each for each in column_schema(iceberg_schema(nested.declared, kafka_columns=True)).columns}
+    told = {each.name: each for each in column_schema(nested.table_schema).columns}
     assert told["items"].type == "list<struct<sku: string, n: int not null>>"
     assert told["tags"].type == "map<string, list<double>>"
     assert not any(char.isdigit() for each in told.values() for char in each.type)
@@ -198,7 +197,7 @@ def test_types_are_told_without_the_ids_of_their_fields() -> None:
 
 
 def test_required_columns_are_not_nullable() -> None:
-    key, amount = column_schema(iceberg_schema(spec().declared, kafka_columns=False)).columns
+    key, amount = column_schema(spec().resolved.schema).columns
     assert (key.type, key.constraints.nullable) == ("string", False)
     assert (amount.type, amount.constraints.nullable) == ("decimal(12, 2)", True)
 

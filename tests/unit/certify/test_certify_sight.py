@@ -18,7 +18,6 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.settings import Settings
 
 
@@ -31,7 +30,7 @@ def workspace(tmp_path: Path) -> Workspace:
 def catalog(tmp_path: Path, workspace: Workspace) -> Iterator[Catalog]:
     with connect_catalog(Settings.embedded(tmp_path)) as catalog:
         catalog.create_namespace(workspace.name)
-        catalog.create_table(workspace.table, iceberg_schema(workspace.spec().declared, kafka_columns=True))
+        catalog.create_table(workspace.table, workspace.spec().table_schema)
         catalog.create_table(workspace.dead_letters, DEAD_LETTER_SCHEMA)
         yield catalog
 

@@ -6,17 +6,21 @@ A stage that is added adds its case to `CASES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import TimestampType
 
 from jobs.commit.stamp_parts import Counts
-from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.decoder import Decoded
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.format import Format
+from jobs.formats.json.format import JSON
+from jobs.formats.known_formats import FORMATS
 from jobs.write.projection import Projection
 from tests.helpers.slices import TIMESTAMP, SliceWorld, records, stream_spec
 
@@ -88,21 +92,32 @@ CASES = {
 }
 
 
-def break_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = JsonReferenceDecoder.decode
+class BreakingDecoder:
+    """A decoder that raises for values with the text BREAK, or always."""
 
-    def breaking(self: JsonReferenceDecoder, values: pa.BinaryArray) -> Any:
+    def __init__(self, spec: DecoderSpec, problem: Exception | None = None) -> None:
+        self._decoder = JSON.block(spec)
+        self._problem = problem
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        if self._problem is not None:
+            raise self._problem
         if any(b"BREAK" in (value or b"") for value in values.to_pylist()):
             raise KeyError("a secret that the exception quotes")
-        return decode(self, values)
-
-    monkeypatch.setattr(JsonReferenceDecoder, "decode", breaking)
+        return self._decoder.decode(values)
 
 
-def break_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+def break_decoding(monkeypatch: pytest.MonkeyPatch, problem: Exception | None = None) -> None:
+    formats = cast("dict[str, Format]", FORMATS)
+    monkeypatch.setitem(formats, "json", replace(JSON, block=lambda spec: BreakingDecoder(spec, problem)))
+
+
+def break_writing(monkeypatch: pytest.MonkeyPatch, problem: Exception | None = None) -> None:
     apply = Projection.apply
 
     def breaking(self: Projection, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if problem is not None:
+            raise problem
         if "id" in batch.schema.names and "BREAK" in batch.column("id").to_pylist():
             raise pa.ArrowInvalid("a secret that the exception quotes")
         return apply(self, batch)
@@ -152,29 +167,23 @@ def test_many_that_fail_to_be_written(world: SliceWorld, case: Case) -> None:
 
 
 @pytest.mark.parametrize("problem", [OSError("disk away"), MemoryError()])
-@pytest.mark.parametrize("broken", [JsonReferenceDecoder, Projection])
+@pytest.mark.parametrize("break_", [break_decoding, break_writing])
 def test_what_is_no_fault_of_a_record_fails_the_slice(
-    broken: type, problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    break_: Callable[..., None], problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def raising(*_: Any) -> Any:
-        raise problem
-
     world = SliceWorld(tmp_path, stream_spec(SCHEMA))
-    monkeypatch.setattr(broken, "decode" if broken is JsonReferenceDecoder else "apply", raising)
+    break_(monkeypatch, problem)
     with pytest.raises(type(problem)):
         world.run(records([GOOD, b"no"]))
     world.close()
 
 
-@pytest.mark.parametrize("broken", [JsonReferenceDecoder, Projection])
+@pytest.mark.parametrize("break_", [break_decoding, break_writing])
 def test_a_stage_that_never_works_is_no_fault_of_a_record(
-    broken: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    break_: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def raising(*_: Any) -> Any:
-        raise ImportError("a package is missing")
-
     world = SliceWorld(tmp_path, stream_spec(SCHEMA))
-    monkeypatch.setattr(broken, "decode" if broken is JsonReferenceDecoder else "apply", raising)
+    break_(monkeypatch, ImportError("a package is missing"))
     with pytest.raises(ImportError):
         world.run(records([GOOD, GOOD]))
     world.close()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.problems import ValueProblem
 from jobs.pipeline.block import Block
 from jobs.pipeline.decode import DecodeValue
 from jobs.pipeline.fit import FitToTable
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stage import UNEXPECTED, applied
-from jobs.schema.declared import parse_schema
 from jobs.write.projection import ProjectionError, UnfitValueError
 from tests.unit.pipeline.blocks import AT, TABLE, TellingDecoder, records_of
 
@@ -116,10 +116,9 @@ def test_a_table_that_holds_no_row_is_no_records_fault() -> None:
 @pytest.mark.parametrize("reference", [False, True])
 def test_the_pipeline_of_a_stream(reference: bool) -> None:
     pipeline = stream_pipeline(
-        parse_schema("n int not null"),
+        DecoderSpec("json", DeclaredSchema("n int not null"), {"unknown_fields": "ignore"}),
         TABLE,
         Fitting(unfit={7}),
-        unknown_fields="ignore",
         kafka_columns=True,
         reference=reference,
     )

@@ -1,21 +1,33 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
-from pyiceberg.schema import Schema
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.schema import Schema, promote
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
     ListType,
     LongType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
-from jobs.schema.compatibility import still_fits
+from jobs.schema.compatibility import holds, promotes, still_fits
 
 ID = NestedField(1, "id", StringType(), required=True)
 
@@ -70,3 +82,39 @@ def test_files_still_fit(change: str) -> None:
 @pytest.mark.parametrize("change", DOES_NOT)
 def test_files_no_longer_fit(change: str) -> None:
     assert not still_fits(*DOES_NOT[change])
+
+
+PRIMITIVES: list[PrimitiveType] = [
+    *(BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DateType(), TimeType(), TimestampType()),
+    *(TimestamptzType(), StringType(), BinaryType(), UUIDType(), FixedType(16), FixedType(3)),
+    *(DecimalType(precision, scale) for precision in (1, 2, 9, 18, 38) for scale in (0, 1, 2, 9) if scale <= precision),
+]
+# Layouts that PyIceberg's reader lets stand for each other, which are no promotions of Iceberg's.
+EXCHANGED = {("string", "binary"), ("binary", "string"), ("fixed[16]", "uuid")}
+
+
+def promoted(written: PrimitiveType, column: PrimitiveType) -> bool:
+    if written == column:
+        return True
+    if isinstance(written, DecimalType) and isinstance(column, DecimalType) and written.scale != column.scale:
+        # Iceberg has none of these; PyIceberg 0.12 compares the one scale with itself.
+        return False
+    try:
+        promote(written, column)
+    except ResolveError:
+        return False
+    return (str(written), str(column)) not in EXCHANGED
+
+
+def test_what_is_promoted_is_what_pyiceberg_promotes() -> None:
+    for written, column in itertools.product(PRIMITIVES, PRIMITIVES):
+        assert promotes(written, column) == promoted(written, column), (written, column)
+
+
+def test_a_column_that_reads_what_was_written_holds_what_is_to_be_written() -> None:
+    for written, column in itertools.product(PRIMITIVES, PRIMITIVES):
+        other_scale = isinstance(written, DecimalType) and isinstance(column, DecimalType)
+        if promotes(written, column):
+            assert holds(written, column)
+        elif holds(written, column):
+            assert other_scale, (written, column)

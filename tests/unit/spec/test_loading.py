@@ -60,7 +60,7 @@ def test_defaults() -> None:
     assert spec.source.start == "earliest"
     assert spec.source.max_records_per_batch == 1_000_000
     assert spec.decode.unknown_fields == "ignore"
-    assert [field.name for field in spec.declared.fields] == ["id", "amount", "at"]
+    assert [field.name for field in spec.resolved.schema.fields] == ["id", "amount", "at"]
     assert spec.table.kafka_columns is True
     assert spec.errors.tolerance == "data"
     assert spec.errors.stop_above == DEFAULT_STOP
@@ -122,7 +122,7 @@ freshness: {warn: 5m, fail: 1d}
     assert spec.source.start == StartOffsets(offsets={"payments.20260131": {0: 17, 1: 0}})
     assert spec.source.reads("payments.20260131")
     assert not spec.source.reads("payments.20260131x")
-    assert [field.name for field in spec.declared.fields] == ["id", "m"]
+    assert [field.name for field in spec.resolved.schema.fields] == ["id", "m"]
     assert spec.table.properties == {"write.parquet.compression-level": "3", "x.y": "true", "z": "text"}
     assert [str(expression) for expression in spec.table.partition_by] == ["bucket(16, id)", "_kafka_topic"]
     assert spec.dead_letter_table == "a.dead"
@@ -153,7 +153,7 @@ def test_the_stream_in_the_repository_is_in_order() -> None:
     assert spec.table.name == "orders.payments"
     assert spec.dead_letter_table == "orders.payments_dead"
     assert [str(expression) for expression in spec.table.partition_by] == ["day(created_at)"]
-    assert {field.name: field.required for field in spec.declared.fields} == {
+    assert {field.name: field.required for field in spec.resolved.schema.fields} == {
         "id": True, "payer": True, "amount": True, "created_at": True, "document": False, "type": False,
     }  # fmt: skip
 

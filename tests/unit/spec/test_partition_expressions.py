@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.schema.declared import parse_schema
+from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.partition_check import partition_problems
 from jobs.spec.partitioning import PartitionError, PartitionExpr, parse_partition_expr
 
@@ -97,7 +98,9 @@ SCHEMA = "id string not null, amount decimal(12,2), at timestamptz, d date, f do
 )
 def test_checks_against_the_columns(expressions: list[str], told: list[str]) -> None:
     parsed = [parse_partition_expr(text) for text in expressions]
-    problems = [problem for _, problem in partition_problems(parsed, parse_schema(SCHEMA), kafka_columns=True)]
+    problems = [
+        problem for _, problem in partition_problems(parsed, iceberg_schema(parse_schema(SCHEMA)), kafka_columns=True)
+    ]
     assert len(problems) == len(told)
     for problem, part in zip(problems, told, strict=True):
         assert part in problem
@@ -105,6 +108,8 @@ def test_checks_against_the_columns(expressions: list[str], told: list[str]) -> 
 
 def test_kafka_columns_that_are_off_are_told() -> None:
     expressions = [parse_partition_expr("_kafka_topic")]
-    ((index, problem),) = partition_problems(expressions, parse_schema("id string"), kafka_columns=False)
+    ((index, problem),) = partition_problems(
+        expressions, iceberg_schema(parse_schema("id string")), kafka_columns=False
+    )
     assert index == 0
     assert "is not written, because table.kafka_columns is false" in problem

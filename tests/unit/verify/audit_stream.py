@@ -25,7 +25,6 @@ from jobs.commit.stamp_parts import Counts, Decision, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -54,7 +53,7 @@ class RealStream:
         catalog = self.catalog()
         catalog.create_namespace("orders")
         properties = {"format-version": "2"}
-        sink = iceberg_schema(self.spec.declared, kafka_columns=self.kafka_columns)
+        sink = self.spec.table_schema
         catalog.create_table(SINK, sink, properties=properties)
         catalog.create_table(DEAD, Schema(*DEAD_LETTER_SCHEMA.fields[:4]), properties=properties)
 
@@ -151,7 +150,7 @@ class RealStream:
 
     def sink_rows(self, at: TopicPartition, offsets: Sequence[int]) -> pa.Table:
         """Rows of the sink as records at these offsets make them."""
-        schema = iceberg_schema(self.spec.declared, kafka_columns=self.kafka_columns).as_arrow()
+        schema = self.spec.table_schema.as_arrow()
         made = {
             "id": [f"p-{at.partition}-{offset}" for offset in offsets],
             "_kafka_topic": [at.topic] * len(offsets),

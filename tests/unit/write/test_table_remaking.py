@@ -15,7 +15,7 @@ from pyiceberg.types import StringType
 from jobs.commit.operations import Append
 from jobs.commit.producer import commit_once
 from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import iceberg_schema
+from jobs.schema.table_schema import iceberg_schema, with_kafka_columns
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -27,7 +27,7 @@ FIRST = ("id string, amount string, at timestamptz, who struct<a int>", ["day(at
 
 
 def declared(text: str, partition_by: list[str]) -> tuple[Schema, PartitionSpec]:
-    schema = iceberg_schema(parse_schema(text), kafka_columns=True)
+    schema = with_kafka_columns(iceberg_schema(parse_schema(text)))
     return schema, partition_spec([parse_partition_expr(each) for each in partition_by], schema)
 
 

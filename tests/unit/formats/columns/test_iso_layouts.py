@@ -14,8 +14,8 @@ from jobs.formats.columns import exact
 from jobs.formats.columns.iso_layouts import LAYOUTS, looks_like
 from jobs.formats.columns.leaves import convert_leaf
 from jobs.formats.problems import OUT_OF_RANGE, ValueProblem
+from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
-from jobs.schema.table_schema import arrow_type
 
 DATES = [
     f"{year}-{month:02d}-{day:02d}"

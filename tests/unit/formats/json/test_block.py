@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from jobs.formats.decoder import Decoded
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType, parse_schema
-from jobs.schema.table_schema import arrow_schema
 from tests.helpers.alike_records import alike_blocks
 from tests.helpers.json_records import blocks
 

@@ -17,8 +17,8 @@ from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import MAX_DEPTH
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import arrow_schema
 
 
 def decode(schema: str, *values: bytes | None, unknown: Any = "ignore") -> Decoded:

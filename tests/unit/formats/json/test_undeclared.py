@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.undeclared import LONGEST_PATH, MOST_VALUES, column_for, examples, guessed_type, shortened
+from jobs.formats.json.undeclared import MOST_VALUES, column_for, examples, guessed_type
+from jobs.formats.problems import LONGEST_PATH, shortened
 from jobs.schema.declared import parse_schema
 
 SCHEMA = "id string, payer struct<name: string>, items list<struct<sku: string>>, limits map<string, struct<n: int>>"

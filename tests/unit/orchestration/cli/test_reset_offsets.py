@@ -27,7 +27,6 @@ from jobs.errors import FrazilError
 from jobs.operator.reset_guard import existing_targets, refusal
 from jobs.operator.reset_plan import described
 from jobs.operator.reset_request import explicit, reset_request
-from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease
@@ -182,9 +181,7 @@ def test_a_stream_that_is_drained_on_request_needs_no_wish(
 def tables(catalog: Catalog, spec: StreamSpec) -> dict[str, Target]:
     """The stream's tables: rows and dead letters of partition 0 up to offset 50, every tenth of them dead."""
     none = UNPARTITIONED_PARTITION_SPEC
-    sink = ensure_table(
-        catalog, spec.table.name, iceberg_schema(spec.declared, kafka_columns=True), none, create_table_properties({})
-    )
+    sink = ensure_table(catalog, spec.table.name, spec.table_schema, none, create_table_properties({}))
     dead = ensure_table(catalog, spec.dead_letter_table, DEAD_LETTER_SCHEMA, none, create_table_properties({}))
     stamp = Stamp("payments", "claim", -1, 1, "c", {P0: 0}, {P0: 0}, topics={"t.v1": "a"}, valid_through_ms=1000)
     targets = {name: Target(catalog, name, "payments") for name in (spec.table.name, spec.dead_letter_table)}

@@ -20,7 +20,6 @@ from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
 from jobs.operator.accept import Answer, record
-from jobs.schema.table_schema import iceberg_schema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
@@ -59,7 +58,7 @@ def spec(deployment: Deployment) -> StreamSpec:
 
 
 def create(catalog: Catalog, spec: StreamSpec) -> None:
-    schema = iceberg_schema(spec.declared, kafka_columns=True)
+    schema = spec.table_schema
     by = partition_spec(spec.table.partition_by, schema)
     ensure_table(catalog, spec.table.name, schema, by, create_table_properties({}))
 
@@ -134,7 +133,7 @@ def test_a_table_of_dead_letters_takes_no_rows(tmp_path: Path) -> None:
 def test_dead_letters_go_to_no_other_table(settings: Settings, spec: StreamSpec) -> None:
     with connect_catalog(settings) as catalog:
         create(catalog, spec)
-        schema = iceberg_schema(spec.declared, kafka_columns=True)
+        schema = spec.table_schema
         by = partition_spec(spec.table.partition_by, schema)
         ensure_table(catalog, spec.dead_letter_table, schema, by, create_table_properties({}))
     wrong, fine = of_tables(spec, settings)
@@ -156,7 +155,7 @@ def test_state_within_a_table_is_wrong_for_that_stream_only(tmp_path: Path) -> N
     settings = deployment.prepared_settings()
     with connect_catalog(settings) as catalog:
         create(catalog, deployment.stream("refunds"))
-        schema = iceberg_schema(deployment.stream("payments").declared, kafka_columns=True)
+        schema = deployment.stream("payments").table_schema
         location = f"file://{settings.state.parent}"
         catalog.create_table("orders.payments", schema, location=location)
     ((stream, sentence, _),) = [each for each in wrong_of(deployment, settings) if "state folder" in each[1]]

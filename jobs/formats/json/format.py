@@ -1,0 +1,32 @@
+"""JSON as a format: objects with the keys that a stream declares, each in the way that it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from jobs.formats.decoder import UnknownField, ValueDecoder
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.format import Format
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.undeclared import unknown_fields
+from jobs.schema.declared import parse_schema
+
+
+def _reference(spec: DecoderSpec) -> ValueDecoder:
+    return JsonReferenceDecoder(parse_schema(spec.schema.text), **spec.options)
+
+
+def _block(spec: DecoderSpec) -> ValueDecoder:
+    return JsonBlockDecoder(parse_schema(spec.schema.text), **spec.options)
+
+
+def _unknown_fields(
+    spec: DecoderSpec, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
+) -> dict[str, UnknownField]:
+    return unknown_fields(parse_schema(spec.schema.text), values, rows, paths)
+
+
+JSON = Format("json", _reference, _block, probe=b"{}", unknown_fields=_unknown_fields)
