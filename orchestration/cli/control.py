@@ -10,17 +10,17 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.supervise.control import read_control
-from jobs.supervise.stream_control import Done, StreamControl
+from jobs.supervise.stream_control import Done
 from orchestration.cli.ledger import Ledger, open_ledger
 from orchestration.cli.terminal import asker, print_json, tell
 from orchestration.jobs.control import (
     MAX_RUNTIME_SECONDS,
     ControlConfig,
     StreamAction,
-    control_job,
+    control_job_of,
     control_run_config,
     control_tags,
-    outcome,
+    perform,
 )
 from orchestration.jobs.runs import MAX_RUNTIME_TAG
 from resources.deployment import Deployment
@@ -71,11 +71,7 @@ def carry_out(ledger: Ledger, config: ControlConfig) -> tuple[Done, str | None]:
         FrazilError: It could not be done.
     """
     tags = {**control_tags(config), MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS)}
-    done, problem = ledger.run(control_job, control_run_config(config), tags, outcome)
-    if done is None:
-        control = StreamControl(ledger.deployment.home, ledger.deployment.settings_file, config.stream)
-        done = control.perform(config.action.value, config.reason, config.by)
-    return done, problem
+    return ledger.run(control_job_of, perform, config, control_run_config(config), tags)
 
 
 def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool) -> list[str]:

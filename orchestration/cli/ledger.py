@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from resources.deployment_resource import DeploymentResource
 
 OPENING_SECONDS = 20.0
 T = TypeVar("T")
+ConfigT = TypeVar("ConfigT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +38,45 @@ class Ledger:
 
     def run(
         self,
-        job: dg.JobDefinition,
-        config: Mapping[str, Any],
+        job_of: Callable[[Callable[[Deployment, ConfigT], T]], dg.JobDefinition],
+        act: Callable[[Deployment, ConfigT], T],
+        config: ConfigT,
+        run_config: Mapping[str, Any],
         tags: Mapping[str, str],
-        outcome: ContextVar[list[T | BaseException] | None],
-    ) -> tuple[T | None, str | None]:
-        """Carry a job out here, and keep it as a run if possible.
+    ) -> tuple[T, str | None]:
+        """Carry an action out here, and keep it as a run if possible.
 
         Args:
-            job: Which.
-            config: Of the run.
-            tags: Of the run.
-            outcome: In which its op leaves what it came to.
+            job_of: The job whose op carries out what it is given.
+            act: The action.
+            config: What is asked of it; `run_config` and `tags` are those of the run.
 
         Returns:
-            What it came to, None if it did not come to its op; and why there is no run of it, None if there is one.
+            What it came to, and why there is no run of it; None if there is one.
 
         Raises:
             FrazilError: It could not be done.
             KeyboardInterrupt: It was interrupted.
         """
         if self.instance is None:
-            return None, self.problem
-        problem, interrupted, home = None, False, dagster_home(self.deployment)
-        told: list[T | BaseException] = []
-        token, run_id = outcome.set(told), str(uuid.uuid4())
+            return act(self.deployment, config), self.problem
+        came: list[T | BaseException] = []
+
+        def recorded(deployment: Deployment, given: ConfigT) -> T:
+            try:
+                done = act(deployment, given)
+            except BaseException as problem:
+                # An interrupt is among it, since Dagster keeps that to itself.
+                came.append(problem)
+                raise
+            came.append(done)
+            return done
+
+        problem, interrupted, run_id = None, False, str(uuid.uuid4())
         try:
-            result = job.execute_in_process(
+            result = job_of(recorded).execute_in_process(
                 # Its log lines are for Dagster's UI.
-                run_config={**config, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+                run_config={**run_config, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
                 instance=self.instance,
                 run_id=run_id,
                 # From the first moment on: a run that is killed before its step must not hold its stream up.
@@ -80,14 +90,16 @@ class Ledger:
         except Exception as failure:
             # Dagster's storage went away, or is busy; what was done is done.
             problem = _unusable(failure, self.deployment)
-        finally:
-            outcome.reset(token)
-        came = told[0] if told else None
-        if isinstance(came, dg.DagsterExecutionInterruptedError) or (came is None and interrupted):
+        if not came:
+            if interrupted:
+                raise KeyboardInterrupt
+            home = dagster_home(self.deployment)
+            return act(self.deployment, config), problem or f"the run in {home} did not come to its step"
+        if isinstance(came[0], dg.DagsterExecutionInterruptedError):
             raise KeyboardInterrupt
-        if isinstance(came, BaseException):
-            raise came
-        return came, problem if came is not None else problem or f"the run in {home} did not come to its step"
+        if isinstance(came[0], BaseException):
+            raise came[0]
+        return came[0], problem
 
 
 @contextmanager

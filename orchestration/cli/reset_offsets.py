@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from jobs.errors import FrazilError
-from jobs.operator.reset import plan_reset, reset
+from jobs.operator.reset import plan_reset
 from jobs.operator.reset_plan import Counting, ResetPlan
 from jobs.operator.reset_request import reset_request
 from orchestration.cli.ledger import open_ledger
 from orchestration.cli.terminal import asker, messages, print_columns, print_json
-from orchestration.jobs.reset import ResetConfig, counting, outcome, reset_offsets_job, reset_run_config, reset_tags
+from orchestration.jobs.reset import ResetConfig, perform, reset_job_of, reset_run_config, reset_tags
 from orchestration.jobs.reset_report import reset_facts, reset_rows, reset_sentences
 from resources.deployment import Deployment
 
@@ -74,17 +74,15 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
     Returns:
         What was done, and why there is no run of it; None if there is one.
     """
-    token = counting.set(_progress())
-    try:
-        with open_ledger(deployment) as ledger:
-            plan, problem = ledger.run(reset_offsets_job, reset_run_config(config), reset_tags(config), outcome)
-    finally:
-        counting.reset(token)
-    if plan is None:
-        request = reset_request(config.to, tuple(config.topics))
-        spec, settings = deployment.stream(config.stream), deployment.prepared_settings()
-        plan = reset(spec, settings, request, config.by, config.reason, on_count=_progress())
-    return plan, problem
+    on_count = _progress()
+    with open_ledger(deployment) as ledger:
+        return ledger.run(
+            reset_job_of,
+            lambda there, asked: perform(there, asked, on_count),
+            config,
+            reset_run_config(config),
+            reset_tags(config),
+        )
 
 
 def _progress() -> Counting:

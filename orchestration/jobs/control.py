@@ -1,7 +1,7 @@
 """Every action on a stream as a short Dagster run, with who asked for it and why."""
 
 import enum
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
@@ -12,16 +12,13 @@ from assets.metadata import driver_metadata
 from jobs.errors import FrazilError
 from jobs.supervise.stream_control import Done, StreamControl
 from orchestration.jobs.runs import MAX_RUNTIME_TAG, action_tags, run_config, tag_run
+from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
 JOB = "frazil_control"
 OP = "control"
 # Longer than the longest action takes: after it Dagster gives up a run whose worker is gone.
 MAX_RUNTIME_SECONDS = 300
-
-# What the action came to, for whoever runs the job in its own process and wants more than metadata.
-# An interrupt is among it, since Dagster keeps that to itself.
-outcome: ContextVar[list[Done | BaseException] | None] = ContextVar("outcome", default=None)
 
 
 class StreamAction(enum.Enum):
@@ -61,44 +58,53 @@ def control_run_config(config: ControlConfig) -> dict[str, Any]:
     return run_config(OP, config)
 
 
-@dg.op(name=OP)
-def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment: DeploymentResource) -> None:
-    """Start, stop, pause, resume or restart a stream's driver, or roll a changed file out to it.
+def perform(deployment: Deployment, config: ControlConfig) -> Done:
+    """Carry the action out.
 
-    It ends once the driver drives, or has ended. The driver is a process of its own: neither this run's end nor its
-    termination touches it, unless it has not given a first heartbeat.
+    Raises:
+        FrazilError: It cannot be done.
     """
-    tag_run(context, control_tags(config))
-    paths = deployment.deployment()
-    told = outcome.get()
-    try:
-        control = StreamControl(paths.home, paths.settings_file, config.stream)
-        done = control.perform(config.action.value, config.reason, config.by)
-    except FrazilError as problem:
-        if told is not None:
-            told.append(problem)
-        raise failure(problem) from None
-    except BaseException as interrupt:
-        if told is not None:
-            told.append(interrupt)
-        raise
-    if told is not None:
-        told.append(done)
-    context.log.info(done.sentence)
-    context.add_output_metadata({"result": done.sentence, **driver_metadata(done.heartbeat)})
+    control = StreamControl(deployment.home, deployment.settings_file, config.stream)
+    return control.perform(config.action.value, config.reason, config.by)
 
 
-@dg.job(
-    name=JOB,
-    executor_def=dg.in_process_executor,
-    tags={
-        # A retry would do again what an operator may have undone meanwhile; the supervisor asks again if it has to.
-        "dagster/max_retries": "0",
-        MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
-    },
-    description="One action on one stream, as the supervisor and the command line ask for it. By hand, frazil_start, "
-    "frazil_pause, frazil_resume, frazil_restart and frazil_stop do the same, and know the streams.",
-)
-def control_job() -> None:
-    """One action on one stream."""
-    control_op()
+def control_job_of(act: Callable[[Deployment, ControlConfig], Done]) -> dg.JobDefinition:
+    """The job `frazil_control`.
+
+    Args:
+        act: Carries an action out; who runs the job in its own process learns here what it came to.
+    """
+
+    @dg.op(name=OP)
+    def control_op(context: dg.OpExecutionContext, config: ControlConfig, deployment: DeploymentResource) -> None:
+        """Start, stop, pause, resume or restart a stream's driver, or roll a changed file out to it.
+
+        It ends once the driver drives, or has ended. The driver is a process of its own: neither this run's end nor its
+        termination touches it, unless it has not given a first heartbeat.
+        """
+        tag_run(context, control_tags(config))
+        try:
+            done = act(deployment.deployment(), config)
+        except FrazilError as problem:
+            raise failure(problem) from None
+        context.log.info(done.sentence)
+        context.add_output_metadata({"result": done.sentence, **driver_metadata(done.heartbeat)})
+
+    @dg.job(
+        name=JOB,
+        executor_def=dg.in_process_executor,
+        tags={
+            # A retry would do again what an operator may have undone meanwhile; the supervisor asks again if it has to.
+            "dagster/max_retries": "0",
+            MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS),
+        },
+        description="One action on one stream, as the supervisor and the command line ask for it. By hand, "
+        "frazil_start, frazil_pause, frazil_resume, frazil_restart and frazil_stop do the same, and know the streams.",
+    )
+    def job() -> None:
+        control_op()
+
+    return job
+
+
+control_job = control_job_of(perform)

@@ -1,6 +1,6 @@
 """Resetting a stream's offsets as a Dagster run: what it would do, or, when asked for, doing it."""
 
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -9,6 +9,7 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.jobs.runs import action_tags, run_config, tag_run
+from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
 JOB = "frazil_reset_offsets"
 OP = "reset_offsets"
 ACTION = "reset_offsets"
-
-# What it came to, for whoever runs the job in its own process and wants more than metadata.
-outcome: "ContextVar[list[ResetPlan | BaseException] | None]" = ContextVar("reset_outcome", default=None)
-# Told how far the counting of rows is.
-counting: "ContextVar[Counting | None]" = ContextVar("reset_counting", default=None)
 
 
 class ResetConfig(dg.Config):
@@ -50,37 +46,24 @@ def reset_run_config(config: ResetConfig) -> dict[str, Any]:
     return run_config(OP, config)
 
 
-@dg.op(name=OP)
-def reset_offsets_op(context: dg.OpExecutionContext, config: ResetConfig, deployment: DeploymentResource) -> None:
-    """Move a stopped stream to other offsets, or show first what that would do.
+def perform(deployment: Deployment, config: ResetConfig, on_count: "Counting | None" = None) -> "ResetPlan":
+    """Move a stopped stream to other offsets, or find out what that would do.
 
-    The plan is a table in the metadata: per partition from where to where, what is skipped or read again, and how many
-    rows of that range the tables hold now.
+    Args:
+        on_count: Told how far the counting of rows is.
+
+    Raises:
+        FrazilError: It cannot be done.
     """
     # Imported here and below: a code location that only loads should not wait for what Kafka and the catalog need.
     from jobs.operator.reset import plan_reset, reset
     from jobs.operator.reset_request import reset_request
-    from orchestration.jobs.reset_report import reset_sentences
 
-    tag_run(context, reset_tags(config))
-    told = outcome.get()
-    try:
-        spec, settings = deployment.stream(config.stream), deployment.settings()
-        request = reset_request(config.to, tuple(config.topics))
-        count = counting.get() or _ignored
-        if config.dry_run:
-            plan = plan_reset(spec, settings, request, on_count=count)
-        else:
-            plan = reset(spec, settings, request, config.by, config.reason, on_count=count)
-    except FrazilError as problem:
-        if told is not None:
-            told.append(problem)
-        raise failure(problem) from None
-    if told is not None:
-        told.append(plan)
-    for sentence in reset_sentences(plan, settings.catalog.name):
-        context.log.info(sentence)
-    context.add_output_metadata(reset_metadata(plan, settings.catalog.name, done=not config.dry_run))
+    spec, settings = deployment.stream(config.stream), deployment.prepared_settings()
+    request, count = reset_request(config.to, tuple(config.topics)), on_count or _ignored
+    if config.dry_run:
+        return plan_reset(spec, settings, request, on_count=count)
+    return reset(spec, settings, request, config.by, config.reason, on_count=count)
 
 
 def reset_metadata(plan: "ResetPlan", catalog: str, *, done: bool) -> dict[str, Any]:
@@ -110,13 +93,43 @@ def _ignored(table: str, read: int, total: int) -> None:
     pass
 
 
-@dg.job(
-    name=JOB,
-    executor_def=dg.in_process_executor,
-    # A retry would do again what an operator may have undone meanwhile.
-    tags={"dagster/max_retries": "0"},
-    description="Move a stopped stream to other offsets. It only shows what that would do until dry_run is false.",
-)
-def reset_offsets_job() -> None:
-    """Move a stopped stream to other offsets."""
-    reset_offsets_op()
+def reset_job_of(act: "Callable[[Deployment, ResetConfig], ResetPlan]") -> dg.JobDefinition:
+    """The job `frazil_reset_offsets`.
+
+    Args:
+        act: Does it; who runs the job in its own process learns here what it came to.
+    """
+
+    @dg.op(name=OP)
+    def reset_offsets_op(context: dg.OpExecutionContext, config: ResetConfig, deployment: DeploymentResource) -> None:
+        """Move a stopped stream to other offsets, or show first what that would do.
+
+        The plan is a table in the metadata: per partition from where to where, what is skipped or read again, and how
+        many rows of that range the tables hold now.
+        """
+        from orchestration.jobs.reset_report import reset_sentences
+
+        tag_run(context, reset_tags(config))
+        try:
+            plan = act(deployment.deployment(), config)
+        except FrazilError as problem:
+            raise failure(problem) from None
+        catalog = deployment.settings().catalog.name
+        for sentence in reset_sentences(plan, catalog):
+            context.log.info(sentence)
+        context.add_output_metadata(reset_metadata(plan, catalog, done=not config.dry_run))
+
+    @dg.job(
+        name=JOB,
+        executor_def=dg.in_process_executor,
+        # A retry would do again what an operator may have undone meanwhile.
+        tags={"dagster/max_retries": "0"},
+        description="Move a stopped stream to other offsets. It only shows what that would do until dry_run is false.",
+    )
+    def job() -> None:
+        reset_offsets_op()
+
+    return job
+
+
+reset_offsets_job = reset_job_of(perform)

@@ -37,8 +37,9 @@ from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, rows_in_ranges
 from jobs.write.table_creation import create_table_properties, ensure_table
+from orchestration.cli.ledger import Ledger
 from orchestration.cli.main import main
-from orchestration.jobs.reset import ResetConfig, outcome, reset_offsets_job, reset_run_config, reset_tags
+from orchestration.jobs.reset import ResetConfig, perform, reset_job_of, reset_offsets_job, reset_run_config, reset_tags
 from orchestration.jobs.reset_report import reset_facts, reset_sentences
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -297,26 +298,20 @@ def test_tables_that_are_not_the_streams_own_are_refused(settings: Settings, spe
 def test_the_job_is_tagged_and_tells_why_not(deployment: Deployment) -> None:
     config = ResetConfig(stream="payments", to="earliest", reason="a wrong column", by="me")
     assert config.dry_run, "a run without more only looks"
-    told: list[object] = []
-    token = outcome.set(told)  # type: ignore[arg-type]
-    try:
-        with dg.DagsterInstance.ephemeral() as instance:
-            result = reset_offsets_job.execute_in_process(
-                run_config=reset_run_config(config),
-                instance=instance,
-                resources={"deployment": DeploymentResource.of(deployment)},
-                raise_on_error=False,
-            )
-            run = instance.get_run_by_id(result.run_id)
-    finally:
-        outcome.reset(token)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = reset_offsets_job.execute_in_process(
+            run_config=reset_run_config(config),
+            instance=instance,
+            resources={"deployment": DeploymentResource.of(deployment)},
+            raise_on_error=False,
+        )
+        run = instance.get_run_by_id(result.run_id)
     assert not result.success
     assert run is not None
     assert reset_tags(config).items() <= run.tags.items()
     assert {"frazil/stream": "payments", "frazil/action": "reset_offsets"}.items() <= run.tags.items()
-    (problem,) = told
-    assert isinstance(problem, ResetRefusedError)
-    assert "has never run" in problem.message
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(ResetRefusedError, match="has never run"):
+        Ledger(deployment, instance).run(reset_job_of, perform, config, reset_run_config(config), reset_tags(config))
 
 
 def test_the_command_needs_a_reason_to_do_it(deployment: Deployment) -> None:
