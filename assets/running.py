@@ -24,7 +24,7 @@ def refuse_unless_running(stream: str, settings: Settings) -> None:
     Raises:
         FrazilError: With who did so, why, and the command to resume it.
     """
-    control = read_control(stream_folder(settings, stream).root)
+    control = read_control(stream_folder(settings, stream).store)
     if control.wish != "running":
         raise FrazilError(control.sentence(stream), fix=f"frazil resume {stream}")
 

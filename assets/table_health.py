@@ -4,7 +4,6 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -15,11 +14,12 @@ from assets.health_tables import histogram_markdown, left_markdown, partitions_m
 from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
 from jobs.errors import FrazilError
 from jobs.maintain.facts import TableFacts
-from jobs.maintain.history import read_maintained, table_folder
+from jobs.maintain.history import read_maintained, table_store
 from jobs.maintain.score import WEIGHTS, Score, score
 from jobs.spec.maintenance import maintained_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.policy import Policy
+from jobs.spec.settings import Settings
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
@@ -165,14 +165,16 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
                 for name, key in keys.items():
                     if key in selected:
                         policy = maintained_table(settings, specs, name).require()
-                        yield _checked(connected, name, policy, settings.state, key)
+                        yield _checked(connected, name, policy, settings, key)
         except FrazilError as problem:
             raise failure(problem) from None
 
     return measure_tables
 
 
-def _checked(catalog: "Catalog", name: str, policy: Policy, state: Path, key: dg.AssetKey) -> dg.AssetCheckResult:
+def _checked(
+    catalog: "Catalog", name: str, policy: Policy, settings: Settings, key: dg.AssetKey
+) -> dg.AssetCheckResult:
     from pyiceberg.exceptions import NoSuchTableError
 
     from jobs.maintain.measure import measure
@@ -186,5 +188,5 @@ def _checked(catalog: "Catalog", name: str, policy: Policy, state: Path, key: dg
         )
     now = datetime.now(UTC)
     facts = measure(table, policy, now)
-    maintained = read_maintained(table_folder(state, facts.uuid))
+    maintained = read_maintained(table_store(settings, facts.uuid))
     return health_result(facts, score(facts, policy, maintained), key, plan(facts, policy, maintained, now))

@@ -138,10 +138,10 @@ def producing(home: Path, rate: float) -> Iterator[None]:
 
 def kill(settings: Settings, after: float) -> Kill:
     """Kill the driver so many seconds after it has settled, and wait for the next commit."""
-    folder = stream_folder(settings, STREAM).root
+    store = stream_folder(settings, STREAM).store
 
     def beat() -> Heartbeat | None:
-        return read_heartbeat(folder)
+        return read_heartbeat(store)
 
     def settled() -> bool:
         newest = beat()
@@ -159,7 +159,7 @@ def kill(settings: Settings, after: float) -> Kill:
         return newest is not None and newest.attempt > killed.attempt and newest.work.batches > 0
 
     wait(back, "the next driver's commit", _BACK_SECONDS)
-    launch = read_launch(folder)
+    launch = read_launch(store)
     by = "keeper" if launch is not None and launch.reason.startswith("its keeper") else "supervisor"
     with connect_catalog(settings) as catalog:
         metadata = catalog.load_table(TABLE).metadata

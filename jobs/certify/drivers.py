@@ -19,7 +19,8 @@ from pathlib import Path
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
 from jobs.spec.models import Restart
-from jobs.state.paths import stream_folder
+from jobs.state.paths import StreamFolder, stream_folder
+from jobs.state.store import StateStore
 from jobs.supervise.ending import MARK, mark_of
 from jobs.supervise.keeper import SWITCH, keeper_command, policy_of
 from jobs.supervise.launcher import COMMAND_VARIABLE, OUTPUT, driver_command
@@ -52,7 +53,7 @@ class Watch(threading.Thread):
     """Sees the next driver come and die; the time is right within some hundredths of a second.
 
     Args:
-        folder: The stream's state folder.
+        folder: What the stream keeps outside its tables.
         after: The attempt of the driver before.
         kill_after: Kill it so many seconds after it was started.
 
@@ -62,23 +63,23 @@ class Watch(threading.Thread):
         killed: Whether it was this that killed it.
     """
 
-    def __init__(self, folder: Path, after: int, kill_after: float | None = None) -> None:
+    def __init__(self, folder: StreamFolder, after: int, kill_after: float | None = None) -> None:
         super().__init__(name="watch", daemon=True)
         self.note: ProcessNote | None = None
         self.died_at: float | None = None
         self.killed: bool = False
-        self._folder: Path = folder
+        self._store: StateStore = folder.store
         self._after: int = after
         self._kill_after: float | None = kill_after
         self._enough: threading.Event = threading.Event()
-        self._output: Path = folder / OUTPUT
+        self._output: Path = folder.root / OUTPUT
         self._said_before: int = self._output.stat().st_size if self._output.exists() else 0
 
     def run(self) -> None:
         """Watch until it is dead, or nobody wants to know any more."""
         while not self._enough.wait(_POLL_SECONDS):
             if self.note is None:
-                note = read_process_note(self._folder)
+                note = read_process_note(self._store)
                 self.note = note if note is not None and note.attempt > self._after else None
                 continue
             if not is_alive(self.note.pid, self.note.started):
@@ -144,7 +145,7 @@ class Drivers:
     """
 
     def __init__(self, workspace: Workspace) -> None:
-        self.folder: Path = stream_folder(workspace.settings, STREAM).root
+        self.folder: StreamFolder = stream_folder(workspace.settings, STREAM)
         self.notes: dict[int, ProcessNote] = {}
         self._workspace: Workspace = workspace
         self._watch: Watch | None = None
@@ -153,7 +154,7 @@ class Drivers:
     @property
     def attempt(self) -> int:
         """Of the newest driver."""
-        note = read_process_note(self.folder)
+        note = read_process_note(self.folder.store)
         return note.attempt if note is not None else 0
 
     def watch(self, kill_after: float | None = None) -> Watch:
@@ -184,7 +185,7 @@ class Drivers:
 
     def remember(self) -> None:
         """Note the newest driver, whose processes have to be gone in the end."""
-        if (note := read_process_note(self.folder)) is not None:
+        if (note := read_process_note(self.folder.store)) is not None:
             self.notes[note.attempt] = note
 
     def run_action(self, name: str, arguments: Sequence[str], *, steps: str = "", seconds: float) -> tuple[int, str]:

@@ -139,9 +139,7 @@ class Looking:
 
     def epoch(self) -> int:
         """The greatest epoch that any driver has taken."""
-        if not self.folder.root.is_dir():
-            return 0
-        lease = Lease(self.folder.root, STREAM, 0.0).read()
+        lease = Lease(self.folder.store, STREAM, 0.0).read()
         return lease.epoch if lease else 0
 
     def pending(self) -> bool:

@@ -158,7 +158,7 @@ class Stage:
 
         def settled() -> bool:
             # What it says of itself costs nothing to read; the tables, while it starts on few cores, do.
-            beat = read_heartbeat(self.drivers.folder)
+            beat = read_heartbeat(self.drivers.folder.store)
             works = beat is not None and watch.note is not None and beat.attempt == watch.note.attempt
             return watch.died_at is not None or (works and beat is not None and beat.work.batches > 0)
 
@@ -228,14 +228,14 @@ class Stage:
 
     def doing(self) -> str:
         """What the newest driver said last that it was doing."""
-        beat = read_heartbeat(self.drivers.folder)
+        beat = read_heartbeat(self.drivers.folder.store)
         if beat is None or beat.attempt != self.drivers.attempt:
             return "before its first heartbeat"
         return f"{beat.state}, in a batch" if beat.work.busy_since is not None else beat.state
 
     def last_words(self, sentence: str) -> str:
         """A sentence, and the error that the newest driver has told, if there is one."""
-        beat = read_heartbeat(self.drivers.folder)
+        beat = read_heartbeat(self.drivers.folder.store)
         return f"{sentence} Its last word: {beat.error.message}" if beat is not None and beat.error else sentence
 
     def say(self, waits_for: str) -> None:

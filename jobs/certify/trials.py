@@ -101,7 +101,7 @@ def _die_with_keeper(stage: Stage, trial: Trial, result: Result, watch: Watch, u
     steps = f"{trial.step}=kill" if trial.step != KEPT else ""
     # Where the keeper starts the next driver before it dies, that one is the next trial's.
     keeper = stage.drivers.start_keeper(note, steps, stage.arming(upcoming))
-    stage.wait(lambda: find_keeper(stage.drivers.folder, note.attempt) is not None, "its keeper", END_SECONDS)
+    stage.wait(lambda: find_keeper(stage.drivers.folder.store, note.attempt) is not None, "its keeper", END_SECONDS)
     epoch = stage.looking.epoch()
     watch.kill()
     stage.wait(lambda: watch.died_at is not None, "the driver's death", END_SECONDS)
@@ -142,7 +142,7 @@ def _sleep(stage: Stage, trial: Trial, result: Result, watch: Watch) -> None:
     if watch.died_at is not None:
         raise TrialFailedError(stage.last_words("The driver ended instead of sleeping."))
     slept_at, epoch = time.time(), stage.looking.epoch()
-    lease = Lease(stage.looking.folder.root, STREAM, 0.0)
+    lease = Lease(stage.looking.folder.store, STREAM, 0.0)
     try:
         stage.wait(lambda: (held := lease.read()) is None or held.expired(), "its lease to run out", END_SECONDS)
         stage.more()
@@ -154,7 +154,7 @@ def _sleep(stage: Stage, trial: Trial, result: Result, watch: Watch) -> None:
     finally:
         watch.send(signal.SIGCONT)
     stage.wait(lambda: watch.died_at is not None, "the end of the driver that woke up", END_SECONDS)
-    beat = read_heartbeat(stage.drivers.folder)
+    beat = read_heartbeat(stage.drivers.folder.store)
     if beat is None or beat.state != "fenced":
         raise TrialFailedError(f"The driver that woke up ended as {beat.state if beat else 'nothing'}, not as fenced.")
     if stage.looking.now().heads != before.heads:

@@ -9,16 +9,17 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from jobs.state.files import write_durably
+from jobs.spec.settings import Settings
+from jobs.state.paths import state_store
+from jobs.state.store import StateStore
 
 log = logging.getLogger(__name__)
 
-FILE = "maintained.json"
+KEY = "maintained.json"
 FORMAT = 1
 # A table of days has one partition more each day; what was done to those of long ago matters least.
 MAX_ENTRIES = 5_000
@@ -177,37 +178,38 @@ class _Document(msgspec.Struct):
     born: Moment | None = None
 
 
-def table_folder(state: Path, table_uuid: str) -> Path:
-    """Where frazil keeps what it knows of a table, whatever the table is called."""
-    return state / "tables" / table_uuid
+def table_store(settings: Settings, table_uuid: str) -> StateStore:
+    """The part of the state store for what frazil knows of a table, whatever the table is called."""
+    return state_store(settings).below(f"tables/{table_uuid}")
 
 
-def read_maintained(folder: Path) -> Maintained:
-    """What was done to the table whose folder this is; nothing where the file is missing or cannot be read."""
-    path = folder / FILE
+def read_maintained(store: StateStore) -> Maintained:
+    """What was done to the table whose part of the store this is; nothing where that is missing or cannot be read."""
+    place = store.place(KEY)
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_Document)
-    except FileNotFoundError:
-        return Maintained()
+        content = store.get(KEY)
+        if content is None:
+            return Maintained()
+        document = msgspec.json.decode(content, type=_Document)
     except (OSError, ValueError) as problem:
-        log.warning("%s cannot be read (%s): it counts as empty, and the next run writes it anew", path, problem)
+        log.warning("%s cannot be read (%s): it counts as empty, and the next run writes it anew", place, problem)
         return Maintained()
     if document.v != FORMAT:
-        log.warning("%s is of format %d, which another version wrote: it counts as empty", path, document.v)
+        log.warning("%s is of format %d, which another version wrote: it counts as empty", place, document.v)
         return Maintained()
     return Maintained(document.since, {entry.key: entry for entry in document.entries}, document.born)
 
 
-def write_maintained(folder: Path, maintained: Maintained) -> None:
+def write_maintained(store: StateStore, maintained: Maintained) -> None:
     """Replace what is known of the table.
 
     Raises:
-        OSError: The folder cannot be written.
+        OSError: The store cannot be written.
     """
     entries = sorted(maintained.entries.values(), key=_newest_first)[:MAX_ENTRIES]
     ordered = sorted(entries, key=lambda each: (each.action, each.scope))
     document = _Document(FORMAT, maintained.since, ordered, maintained.born)
-    write_durably(folder / FILE, msgspec.json.encode(document))
+    store.put(KEY, msgspec.json.encode(document))
 
 
 def _newest_first(entry: Done) -> tuple[bool, float]:

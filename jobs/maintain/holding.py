@@ -115,7 +115,7 @@ def _pending(settings: Settings, name: str, table: Table, now: datetime) -> Iter
     for note in pending_notes(settings):
         if note.concerns(name, str(table.metadata.table_uuid)):
             old = now - note.written > CEILING
-            why = f"the batch of {note.path.name} of stream {note.stream} is not finished: {note.command}"
+            why = f"the batch of {note.name} of stream {note.stream} is not finished: {note.command}"
             yield Hold("pending record", note.written - _BEFORE_RECORD, why, warn=old)
 
 

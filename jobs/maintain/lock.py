@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError
-from jobs.maintain.history import table_folder
+from jobs.maintain.history import table_store
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError
 
@@ -54,7 +54,7 @@ def table_lock(settings: Settings, table: str, uuid: str) -> Iterator[TableLock]
     Raises:
         TableBusyError: Another process holds it.
     """
-    lease = Lease(table_folder(settings.state, uuid), f"table {table}", settings.lease_ttl.total_seconds())
+    lease = Lease(table_store(settings, uuid), f"table {table}", settings.lease_ttl.total_seconds())
     try:
         lease.acquire(above=0)
     except LeaseHeldError:

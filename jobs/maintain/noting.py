@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from jobs.maintain.compact import LOST
-from jobs.maintain.history import Maintained, read_maintained, table_folder, write_maintained
+from jobs.maintain.history import Maintained, read_maintained, table_store, write_maintained
 from jobs.maintain.results import StepResult
 from jobs.maintain.work import Work
 
@@ -17,15 +17,15 @@ log = logging.getLogger(__name__)
 
 def note(work: Work, found: Sequence[StepResult]) -> None:
     """Write down what was tried; a note that cannot be written costs a step that is done again."""
-    folder = table_folder(work.settings.state, work.uuid)
+    store = table_store(work.settings, work.uuid)
     now = work.now()
-    noted = read_maintained(folder).seen(now)
+    noted = read_maintained(store).seen(now)
     if noted.born is None and work.born is not None:
         noted = replace(noted, born=work.born)
     for result in found:
         noted = _with(noted, result, now)
     try:
-        write_maintained(folder, noted)
+        write_maintained(store, noted)
     except OSError as problem:
         log.warning("what was done to table %s could not be noted: %s", work.name, problem)
 

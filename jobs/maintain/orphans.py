@@ -119,12 +119,12 @@ def refuse_old_work(work: Work, table: Table, notes: Sequence[PendingNote], olde
     for note in notes:
         if note.concerns(work.name, uuid) and note.written < older_than:
             raise OrphansRefusedError(
-                f"table {work.name}: the pending record {note.path} of stream {note.stream} is of "
+                f"table {work.name}: the pending record {note.place} of stream {note.stream} is of "
                 f"{note.written:%Y-%m-%d}, and its batch is not finished. Nothing was deleted.",
                 fix=f"{note.command}, which finishes it",
             )
     for spec in streams_at(work.specs, work.name):
-        beat = read_heartbeat(stream_folder(work.settings, spec.stream).root)
+        beat = read_heartbeat(stream_folder(work.settings, spec.stream).store)
         since = beat.work.busy_since if beat and beat.process_lives() is not False and not beat.final else None
         if since is not None and since < older_than.timestamp():
             raise OrphansRefusedError(

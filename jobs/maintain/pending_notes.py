@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
+from jobs.state.paths import state_store
+from jobs.state.store import StateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,15 @@ class PendingNote:
     """A pending record of a stream, of its replays, or of a queue that it takes over.
 
     Attributes:
-        stream: The stream in whose folder it lies.
+        key: In the state store; `place`: where a person finds it.
+        stream: The stream to whose state it belongs.
         tables: Names of the tables that it is about, and their uuids.
         files: Data files that it names; a start may commit them yet.
         written: When it was.
     """
 
-    path: Path
+    key: str
+    place: str
     stream: str
     tables: frozenset[str]
     files: frozenset[str]
@@ -36,35 +39,40 @@ class PendingNote:
         return table in self.tables or uuid in self.tables
 
     @property
+    def name(self) -> str:
+        """As people are told it."""
+        return self.key.rpartition("/")[2]
+
+    @property
     def command(self) -> str:
         """What finishes it."""
-        within = self.path.parent.name
+        within = self.key.split("/")[-2]
         if within == "replay":
             return f"frazil replay {self.stream}"
         return f"frazil replay {self.stream} --from-topic TOPIC" if within == "connect" else f"frazil run {self.stream}"
 
 
 def pending_notes(settings: Settings) -> list[PendingNote]:
-    """All that lie in the state folder.
+    """All that there are.
 
     Raises:
         FrazilError: One cannot be read, so nobody knows which files it names.
     """
-    streams = settings.state / "streams"
-    found = (note for folder in (".", "replay", "connect") for note in streams.glob(f"*/{folder}/pending-*.json"))
-    return [note for path in sorted(found) if (note := _read(path, path.relative_to(streams).parts[0]))]
+    store = state_store(settings)
+    found = [key for part in ("", "replay/", "connect/") for key in store.keys(f"streams/*/{part}pending-*.json")]
+    return [note for key in sorted(found) if (note := _read(store, key))]
 
 
-def _read(path: Path, stream: str) -> PendingNote | None:
-    try:
-        content, written = path.read_bytes(), path.stat().st_mtime
-    except FileNotFoundError:
+def _read(store: StateStore, key: str) -> PendingNote | None:
+    stream, content, written = key.split("/")[1], store.get(key), store.written_at(key)
+    if content is None or written is None:
         # Its driver has committed all of it this moment.
         return None
     try:
         targets: dict[str, Any] = msgspec.json.decode(content)["targets"]
         return PendingNote(
-            path,
+            key,
+            store.place(key),
             stream,
             frozenset([*targets, *(str(target["uuid"]) for target in targets.values())]),
             frozenset(str(file["path"]) for target in targets.values() for file in target["files"]),
@@ -72,7 +80,7 @@ def _read(path: Path, stream: str) -> PendingNote | None:
         )
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as problem:
         raise FrazilError(
-            f"the pending record {path} cannot be read ({problem}), so nobody knows which files it names.",
+            f"the pending record {store.place(key)} cannot be read ({problem}), so nobody knows which files it names.",
             fix=f"frazil run {stream}, which finishes it or says what is wrong",
         ) from None
 

@@ -20,7 +20,7 @@ from jobs.maintain.batching import batches
 from jobs.maintain.compact import compact, manifests, metadata, position_deletes
 from jobs.maintain.expire import expire, room
 from jobs.maintain.facts import PartitionFacts, TableFacts
-from jobs.maintain.history import read_maintained, table_folder
+from jobs.maintain.history import read_maintained, table_store
 from jobs.maintain.java import said
 from jobs.maintain.lock import TableBusyError, TableLock, table_lock
 from jobs.maintain.measure import measure
@@ -147,7 +147,7 @@ class TableMaintenance:
             # Somebody may just have done what is planned.
             self._facts, self._plan = _planned(work, again, self._only)
         work.spec_id, work.mixed_specs = self._facts.spec_id, self._facts.mixed_specs
-        work.born = birth(self._facts, read_maintained(table_folder(work.settings.state, work.uuid)))
+        work.born = birth(self._facts, read_maintained(table_store(work.settings, work.uuid)))
         return _Execution(work, self._plan, self._facts.spec_id, self._on_progress)
 
     def result(self) -> TableResult:
@@ -159,9 +159,9 @@ class TableMaintenance:
 def _planned(work: Work, table: Table, only: Collection[str] | None) -> tuple[TableFacts, Plan]:
     now = work.now()
     facts = measure(table, work.policy, now)
-    folder = table_folder(work.settings.state, work.uuid)
+    store = table_store(work.settings, work.uuid)
     local = _LOCAL.fullmatch(work.settings.spark.master)
-    maintained, cores = read_maintained(folder), int(local[1]) if local else 1
+    maintained, cores = read_maintained(store), int(local[1]) if local else 1
     at = Moment(facts, maintained, now, cores)
     asked = (only is None or "expire" in only) and may_be_due(at, work.policy.expire)
     found = room(work, table, now) if asked else None

@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.existing_tables import ExistingTables, all_maintained
-from jobs.maintain.history import read_maintained, table_folder
+from jobs.maintain.history import read_maintained, table_store
 from jobs.maintain.plan import ACTIONS
 from jobs.maintain.results import OnProgress, TableResult, no_progress
 from jobs.maintain.run import maintain_table
@@ -161,7 +161,7 @@ def attempted(settings: Settings, table: MaintainedTable, attempt: Callable[[], 
         told = _told(table.name, f"{type(problem).__name__}: {said}")
         return Outcome(table, None, problem=told, trace=redacted(settings, traceback.format_exc()))
     facts = result.after or result.before
-    done = read_maintained(table_folder(settings.state, facts.uuid))
+    done = read_maintained(table_store(settings, facts.uuid))
     return Outcome(table, result, score(facts, table.policy, done))
 
 

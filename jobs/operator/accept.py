@@ -21,7 +21,6 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.files import remove_durably
 from jobs.state.lease import stream_lease
 from jobs.state.paths import stream_folder
 from jobs.stream.continuity import departed
@@ -82,7 +81,7 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
         if answer.rollback == "reland" or answer.recreated_table or answer.recreated_topic:
             # What was about to be committed belongs to positions that this answer takes back.
             for pending in folder.pending_records():
-                remove_durably(pending)
+                folder.store.delete(pending)
         histories = {name: target.past() for name, target in targets.items()}
         new = _decision(spec, settings, answer, targets, histories)
         session.answer(new, note)

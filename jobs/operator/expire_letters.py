@@ -87,5 +87,5 @@ def _unpublished(spec: StreamSpec, settings: Settings, table: Table) -> int:
     except Exception as problem:
         # A file that cannot be read keeps nobody from deleting by age.
         log.debug("the letters of stream %s that wait cannot be counted", spec.stream, exc_info=problem)
-        beat = read_heartbeat(stream_folder(settings, spec.stream).root)
+        beat = read_heartbeat(stream_folder(settings, spec.stream).store)
         return (beat.unpublished_letters or 0) if beat is not None else 0

@@ -43,7 +43,7 @@ def controlled(folder: StreamFolder, stream: str) -> Iterator[None]:
 
 def refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
     """Why the stream's offsets must not be moved now: it runs, or is wanted to; None if it is stopped."""
-    folder = stream_folder(settings, spec.stream).root
+    store = stream_folder(settings, spec.stream).store
     stop = f"frazil stop {spec.stream} --reason 'reset offsets'"
     lease = stream_lease(settings, spec.stream).read()
     if lease and lease.held():
@@ -55,14 +55,14 @@ def refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
         )
     if not spec.continuous:
         return None
-    beat = read_heartbeat(folder)
+    beat = read_heartbeat(store)
     if beat and not beat.final and beat.process_lives():
         return ResetRefusedError(
             f"stream {spec.stream}: its driver, process {beat.pid}, is {beat.state}; offsets are reset while it is "
             "stopped.",
             fix=stop,
         )
-    if read_control(folder).wish == "running":
+    if read_control(store).wish == "running":
         return ResetRefusedError(
             f"stream {spec.stream} is wanted running, so a driver may start at any moment; offsets are reset while it "
             "is stopped.",

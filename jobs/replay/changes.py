@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from jobs.formats.decoder import Failure
 from jobs.replay.lifecycle import CHANGE_ARROW
@@ -85,3 +86,15 @@ def with_snapshot(changes: pa.Table, snapshot: int | None) -> pa.Table:
 def _message(failure: Failure) -> str:
     said = failure.message + (f" at {failure.field}" if failure.field else "")
     return said.encode("utf-8", "backslashreplace").decode()
+
+
+def as_parquet(changes: pa.Table) -> bytes:
+    """The life of letters as it is kept until they know it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(changes, sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def from_parquet(content: bytes) -> pa.Table:
+    """The inverse of `as_parquet`."""
+    return pq.read_table(pa.BufferReader(content))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -109,22 +108,25 @@ def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:
     Raises:
         FrazilError: There may be some.
     """
-    note = next(iter(return_notes(folder)), None)
+    note = next(iter(return_notes(folder.store)), None)
     if note is not None:
-        topic = ReturnNote.read(note).topic
+        topic = ReturnNote.read(folder.store, note).topic
         raise FrazilError(
             f"stream {stream}: an earlier `frazil replay {stream} --to-topic {topic}` was interrupted within a batch.",
             fix=f"finish it first: frazil replay {stream} --to-topic {topic}",
         )
 
 
-def refuse_unfinished_queue(folder: Path, stream: str, topic: str | None = None) -> None:
+def refuse_unfinished_queue(folder: StreamFolder, stream: str, topic: str | None = None) -> None:
     """A batch of a Connect queue that is half committed may hold records that letters are of.
+
+    Args:
+        folder: Of the stream.
 
     Raises:
         FrazilError: There is one.
     """
-    if any((folder / "connect").glob("pending-*.json")):
+    if folder.below("connect").pending_records():
         raise FrazilError(
             f"stream {stream}: an earlier `frazil replay {stream} --from-topic` was interrupted within a batch.",
             fix=f"finish it first: frazil replay {stream} --from-topic {topic or 'TOPIC'}",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Self
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.errors import FrazilError
-from jobs.state.files import remove_durably, write_durably
-from jobs.state.paths import StreamFolder
+from jobs.replay.changes import as_parquet, from_parquet
+from jobs.state.store import StateStore
 
 RETURNED_TO = "returned to topic "
 _BATCHES = 2**32
@@ -34,32 +32,32 @@ class ReturnNote(msgspec.Struct, frozen=True):
         return ReturnNote(topic, epoch * _BATCHES + batch, letters)
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """The note in a file.
+    def read(cls, store: StateStore, key: str) -> Self:
+        """The note under a key.
 
         Raises:
-            FrazilError: It is damaged.
+            FrazilError: It is damaged, or gone.
         """
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
+            return msgspec.json.decode(store.get(key) or b"", type=cls)
         except (msgspec.DecodeError, OSError) as problem:
+            place = store.place(key)
             raise FrazilError(
-                f"{path}, which says which letters went to a topic, cannot be read: {problem}.",
-                fix=f"restore it; or see in the topic whether its newest letters are there, and remove {path}",
+                f"{place}, which says which letters went to a topic, cannot be read: {problem}.",
+                fix=f"restore it; or see in the topic whether its newest letters are there, and remove {place}",
             ) from None
 
-    def write(self, folder: StreamFolder, changes: pa.Table) -> Path:
-        """Make the note durable, with the life that its letters have once they are in the topic.
+    def write(self, store: StateStore, changes: pa.Table) -> str:
+        """Make the note durable, with the life that its letters have once they are in the topic; returns its key.
 
         Args:
+            store: The part of the stream's replays.
             changes: See `jobs.replay.lifecycle.change_life`.
         """
-        path = folder.root / f"returning-{self.number // _BATCHES:08d}.json"
-        sink = pa.BufferOutputStream()
-        pq.write_table(changes, sink, compression="zstd")
-        write_durably(_beside(path), sink.getvalue().to_pybytes())
-        write_durably(path, msgspec.json.encode(self))
-        return path
+        key = f"returning-{self.number // _BATCHES:08d}.json"
+        store.put(_beside(key), as_parquet(changes))
+        store.put(key, msgspec.json.encode(self))
+        return key
 
 
 def is_returned(said: str | None) -> bool:
@@ -67,21 +65,31 @@ def is_returned(said: str | None) -> bool:
     return said is not None and said.startswith(RETURNED_TO)
 
 
-def changes_of(note: Path) -> pa.Table:
-    """The life of the note's letters."""
-    return pq.read_table(_beside(note))
+def changes_of(store: StateStore, note: str) -> pa.Table:
+    """The life of the note's letters.
+
+    Raises:
+        FrazilError: What was noted of it is gone.
+    """
+    content = store.get(_beside(note))
+    if content is None:
+        raise FrazilError(
+            f"{store.place(_beside(note))}, which says which letters went to a topic, is gone.",
+            fix=f"restore it; or see in the topic whether its newest letters are there, and remove {store.place(note)}",
+        )
+    return from_parquet(content)
 
 
-def remove_note(note: Path) -> None:
+def remove_note(store: StateStore, note: str) -> None:
     """The batch is done, or never was."""
-    remove_durably(note)
-    _beside(note).unlink(missing_ok=True)
+    store.delete(note)
+    store.delete(_beside(note))
 
 
-def return_notes(folder: StreamFolder) -> list[Path]:
-    """The notes that earlier returns left, oldest first."""
-    return sorted(folder.root.glob("returning-*.json"))
+def return_notes(store: StateStore) -> list[str]:
+    """The keys of the notes that earlier returns left, oldest first."""
+    return store.keys("returning-*.json")
 
 
-def _beside(note: Path) -> Path:
-    return note.with_suffix(".parquet")
+def _beside(note: str) -> str:
+    return f"{note.removesuffix('.json')}.parquet"

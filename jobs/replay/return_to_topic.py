@@ -96,7 +96,7 @@ def return_letters(
     """
     began = time.monotonic()
     _, letters = tables_for(spec, catalog, request)
-    refuse_unfinished_queue(stream_folder(settings, spec.stream).root, spec.stream)
+    refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     partitions = _partitions(settings, topic)
     if not partitions:
         raise FrazilError(
@@ -145,8 +145,9 @@ def _transactions(session: ReplaySession, settings: Settings, topic: str) -> Ite
 
 def _recover(session: ReplaySession, settings: Settings, result: ReturnResult) -> None:
     """Tell letters that an interrupted return put into a topic; forget what it did not."""
-    for path in return_notes(session.folder):
-        note = ReturnNote.read(path)
+    store = session.folder.store
+    for key in return_notes(store):
+        note = ReturnNote.read(store, key)
         decided = None
         # A topic that is gone has taken its letters with it.
         if _partitions(settings, note.topic):
@@ -155,9 +156,9 @@ def _recover(session: ReplaySession, settings: Settings, result: ReturnResult) -
                 decided = transactions.take_over()
         # Whoever returns afterwards finishes this one first, so the group stands at it, or never came to it.
         if decided is not None and decided[0] == note.number:
-            change_life(session.letters, changes_of(path), epoch=session.epoch)
+            change_life(session.letters, changes_of(store, key), epoch=session.epoch)
             result.recovered += note.letters
-        remove_note(path)
+        remove_note(store, key)
 
 
 def _batches(
@@ -235,7 +236,7 @@ class _Return:
         records = list(self._records(letters))
         note = ReturnNote.numbered(result.topic, session.epoch, self._batch, letters.num_rows)
         session.lease.verify()
-        path = note.write(session.folder, self._changes(letters))
+        key = note.write(session.folder.store, self._changes(letters))
         step("return_before_produce")
         self._transactions.begin()
         for record, partition in records:
@@ -245,9 +246,9 @@ class _Return:
         step("return_before_commit")
         self._transactions.commit()
         step("return_after_commit")
-        change_life(session.letters, changes_of(path), epoch=session.epoch)
+        change_life(session.letters, changes_of(session.folder.store, key), epoch=session.epoch)
         step("return_after_life")
-        remove_note(path)
+        remove_note(session.folder.store, key)
         self._batch += 1
         result.returned += len(records)
 

@@ -62,7 +62,7 @@ def replay(
     """
     began = time.monotonic()
     sink, letters = tables_for(spec, catalog, request)
-    refuse_unfinished_queue(stream_folder(settings, spec.stream).root, spec.stream)
+    refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)
     nothing = Sums()
     if is_at_rest(spec, settings, sink, letters) and not _any_of(letters, spec.stream, request, nothing):

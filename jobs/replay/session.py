@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -22,12 +20,11 @@ from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
-from jobs.replay.changes import with_snapshot
+from jobs.replay.changes import as_parquet, from_parquet, with_snapshot
 from jobs.replay.landed import has_coordinates
 from jobs.replay.lifecycle import CHANGE_ARROW, change_life
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.files import remove_durably, write_durably
 from jobs.state.paths import StreamFolder, stream_folder
 from jobs.steps import step
 
@@ -109,10 +106,10 @@ class ReplaySession(CommitSession):
         stamp = self._stamp(config, counts)
         batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
         planned = PendingTarget({BATCHES: stamp.batch}, stamp, tuple(files), seen)
-        note, beside = self.folder.pending(self.epoch), _letters_file(self.folder, self.epoch, stamp.batch)
+        note, beside, store = self.folder.pending(self.epoch), _letters_key(self.epoch, stamp.batch), self.folder.store
         self.lease.verify()
-        _write_letters(beside, changes)
-        write_durably(note, Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()}))
+        store.put(beside, as_parquet(changes))
+        store.put(note, Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()}))
         step("replay_before_commit")
         self.lease.verify()
         if self.commit(self.sink, planned, batch) is Outcome.RUN_AGAIN:
@@ -141,14 +138,13 @@ class ReplaySession(CommitSession):
     def _metadata(self) -> TableMetadata:
         return self.sink.table.metadata
 
-    def _finish(self, stamp: Stamp, changes: pa.Table, note: Path, beside: Path) -> None:
+    def _finish(self, stamp: Stamp, changes: pa.Table, note: str, beside: str) -> None:
         self.snapshot = self._snapshot_of(stamp)
         change_life(
             self.letters, with_snapshot(changes, self.snapshot), epoch=self.epoch, stamp=_on_letters(stamp, self.epoch)
         )
         step("replay_after_life")
-        remove_durably(note)
-        beside.unlink(missing_ok=True)
+        self._forget(note, beside)
 
     def _snapshot_of(self, stamp: Stamp) -> int | None:
         """The snapshot that holds the batch; None if it has expired or was never committed."""
@@ -157,39 +153,46 @@ class ReplaySession(CommitSession):
                 return snapshot_id
         return None
 
-    def _give_up(self, note: Path, beside: Path, planned: PendingTarget) -> None:
+    def _give_up(self, note: str, beside: str, planned: PendingTarget) -> None:
         for file in planned.files:
             try:
                 self.sink.table.io.delete(file.file_path)
             except OSError as problem:
                 log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
-        remove_durably(note)
-        beside.unlink(missing_ok=True)
+        self._forget(note, beside)
+
+    def _forget(self, note: str, beside: str) -> None:
+        self.folder.store.delete(note)
+        self.folder.store.delete(beside)
 
     def recover(self) -> None:
         """Finish what earlier replays left: a batch that landed becomes known to its letters, another is dropped.
 
         Nobody can commit for them any more, since both tables are claimed.
         """
+        store = self.folder.store
         for note in self.folder.pending_records():
             step("replay_before_recovery")
-            pending = Pending.decode(note.read_bytes(), {self.sink.name: self._metadata()})
+            content = store.get(note)
+            if content is None:
+                continue
+            pending = Pending.decode(content, {self.sink.name: self._metadata()})
             planned = pending.targets[self.sink.name]
             stamp = planned.stamp
-            beside = _letters_file(self.folder, stamp.epoch, stamp.batch)
-            if self._snapshot_of(stamp) is not None and beside.is_file():
+            beside = _letters_key(stamp.epoch, stamp.batch)
+            letters = store.get(beside) if self._snapshot_of(stamp) is not None else None
+            if letters is not None:
                 log.info(
                     "stream %s: batch %d of a replay has landed; its letters learn it", self.spec.stream, stamp.batch
                 )
-                self._finish(stamp, pq.read_table(beside), note, beside)
+                self._finish(stamp, from_parquet(letters), note, beside)
             elif self._never_landed(stamp):
                 self._give_up(note, beside, planned)
             else:
                 # Its snapshot has expired: its files may be the table's, and its letters are told by their rows.
-                remove_durably(note)
-                beside.unlink(missing_ok=True)
-        for left in self.folder.root.glob("letters-*.parquet"):
-            left.unlink(missing_ok=True)
+                self._forget(note, beside)
+        for left in store.keys("letters-*.parquet"):
+            store.delete(left)
         self._settle_unknown()
 
     def _never_landed(self, stamp: Stamp) -> bool:
@@ -231,11 +234,5 @@ def _on_letters(stamp: Stamp, epoch: int) -> Stamp:
     return Stamp(stamp.stream, "batch", stamp.batch, epoch, stamp.config, start=stamp.start, position=stamp.position)
 
 
-def _letters_file(folder: StreamFolder, epoch: int, batch: int) -> Path:
-    return folder.root / f"letters-{epoch:08d}-{batch:08d}.parquet"
-
-
-def _write_letters(path: Path, changes: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(changes, sink, compression="zstd")
-    write_durably(path, sink.getvalue().to_pybytes())
+def _letters_key(epoch: int, batch: int) -> str:
+    return f"letters-{epoch:08d}-{batch:08d}.parquet"

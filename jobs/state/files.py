@@ -1,10 +1,9 @@
-"""Small files that must survive a crash whole, for this user alone: written beside, synced, renamed."""
+"""Small files that a reader finds whole and that survive a crash, for this user alone: written beside, renamed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from pathlib import Path
 
 from jobs.system.private import private_folder, private_opener
@@ -18,50 +17,44 @@ def write_durably(path: Path, content: bytes, *, shared: bool = False) -> None:
     """
     if shared:
         path.parent.mkdir(parents=True, exist_ok=True)
-    put_in_place(staged_durably(path, content, shared=shared), path)
+    put_in_place(staged(path, content, shared=shared), path)
 
 
-def staged_durably(path: Path, content: bytes, *, shared: bool = False) -> Path:
-    """Write `content` beside `path`, under a name that nobody looks for; what fails here leaves nothing behind."""
+def staged(path: Path, content: bytes, *, durable: bool = True, shared: bool = False) -> Path:
+    """Write `content` beside `path`, under a name that nobody looks for; what fails here leaves nothing behind.
+
+    Args:
+        durable: Whether it survives a power cut.
+        shared: Others may read it.
+    """
     private_folder(path.parent)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(beside, "wb", opener=None if shared else private_opener) as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
     return beside
 
 
-def put_in_place(staged: Path, path: Path) -> None:
-    """Give what `staged_durably` wrote its name. Where this fails, others may have seen it under that name already."""
+def put_in_place(beside: Path, path: Path, *, durable: bool = True) -> None:
+    """Give what `staged` wrote its name. Where this fails, others may have seen it under that name already."""
     try:
-        staged.replace(path)
-    finally:
-        staged.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def replace_whole(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`, so that a reader sees the old or the new; for what need not survive a power cut."""
-    private_folder(path.parent)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with open(beside, "wb", opener=private_opener) as file:
-            file.write(content)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+    if durable:
+        _sync_folder(path.parent)
 
 
 def create_durably(path: Path, content: bytes) -> bool:
     """Make `path` with `content`, whole and at once, unless it is there; returns whether this call made it."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    beside = staged(path, content)
     try:
-        write_durably(beside, content)
         os.link(beside, path)
     except FileExistsError:
         return False

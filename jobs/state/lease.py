@@ -13,16 +13,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
+from jobs.state.lease_documents import LeaseDocuments
 from jobs.state.lease_record import LeaseRecord
-from jobs.state.lease_store import LeaseFolder, LeaseStore
 from jobs.state.paths import stream_folder
+from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 
@@ -52,7 +52,7 @@ class Lease:
     it for good, even if nobody took it meanwhile: others could have, and may be about to.
 
     Args:
-        store: Where the stream's leases are; a path is the stream's state folder.
+        store: The stream's part of the state store.
         stream: The stream's id.
         ttl_seconds: How long a holder that does not renew keeps it, on the clock that suspend does not stop.
         on_lost: Called once when a held lease turns out to be lost, from the thread that noticed.
@@ -60,14 +60,14 @@ class Lease:
 
     def __init__(
         self,
-        store: LeaseStore | Path,
+        store: StateStore,
         stream: str,
         ttl_seconds: float,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self.epoch: int = 0
         self.on_lost: Callable[[], None] = on_lost
-        self._store: LeaseStore = LeaseFolder(store) if isinstance(store, Path) else store
+        self._store: LeaseDocuments = LeaseDocuments(store)
         self._stream: str = stream
         self._ttl: float = ttl_seconds
         self._targets: dict[str, str] = {}
@@ -298,4 +298,4 @@ class Lease:
 
 def stream_lease(settings: Settings, stream: str) -> Lease:
     """The lease of a stream, or of what works beside it under an id of its own; see `stream_folder`."""
-    return Lease(stream_folder(settings, stream).root, stream, settings.lease_ttl.total_seconds())
+    return Lease(stream_folder(settings, stream).store, stream, settings.lease_ttl.total_seconds())

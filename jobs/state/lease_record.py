@@ -8,8 +8,7 @@ import time
 
 import msgspec
 
-from jobs.state.observed import is_ahead
-from jobs.system.boot import boot_clock, boot_id
+from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import is_alive, start_time
 
 

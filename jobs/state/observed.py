@@ -1,4 +1,4 @@
-"""How long this host has seen a small document unchanged, on its own clock: for what another host's clock wrote.
+"""How long this host has seen a document of the local store unchanged: for what was written under another clock.
 
 A host's clock may have been ahead. What it wrote then looks new until the others' clocks have come there, which may be
 a year; that nobody writes it anew is seen soon. What was seen is noted beside the document, since most who look do so
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import time
 from pathlib import Path
 
 import msgspec
 
-from jobs.state.files import replace_whole
+from jobs.state.files import put_in_place, staged
 from jobs.system.boot import boot_clock, boot_id
 
-# Two hosts' clocks always differ a little, and that matters to nobody.
-AHEAD_SECONDS = 5.0
 # Of this process, for whoever may not write there.
 _SEEN: dict[Path, _Seen] = {}
 
@@ -29,16 +26,6 @@ class _Seen(msgspec.Struct, frozen=True):
     boot: str
     digest: str
     at: float
-
-
-def is_ahead(boot: str, written_at: float) -> bool:
-    """Whether a document was written under a clock ahead of ours, by another host or before this one started anew.
-
-    Args:
-        boot: Of the kernel that it was written on.
-        written_at: As it says itself, seconds since 1970.
-    """
-    return boot != boot_id() and written_at > time.time() + AHEAD_SECONDS
 
 
 def unchanged_for(path: Path, content: bytes) -> float:
@@ -54,7 +41,7 @@ def unchanged_for(path: Path, content: bytes) -> float:
     if seen is None or (seen.boot, seen.digest) != (boot, digest) or seen.at > now:
         seen = _Seen(boot, digest, now)
         with contextlib.suppress(OSError):
-            replace_whole(note, msgspec.json.encode(seen))
+            put_in_place(staged(note, msgspec.json.encode(seen), durable=False), note, durable=False)
     _SEEN[note] = seen
     return now - seen.at
 

@@ -1,4 +1,4 @@
-"""Where a stream keeps what is not in its tables: its folder below the deployment's state."""
+"""Where a stream keeps what is not in its tables: its part of the state store, and its folder on this machine."""
 
 from __future__ import annotations
 
@@ -9,25 +9,43 @@ from pathlib import Path
 
 from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.spec.settings import Settings
+from jobs.state.local_store import LocalStore
+from jobs.state.store import StateStore
 from jobs.system.private import private_folder
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFolder:
-    """Where a stream keeps what is not in its tables: the lease, the pending record, and Spark's scratch checkpoint."""
+    """What a stream keeps outside its tables.
+
+    Attributes:
+        root: Its folder, for what is of this machine alone: logs, locks, what a driver is started with, and Spark's
+            scratch checkpoint.
+        store: Its documents: the lease, pending records, what is asked of it and what its driver says.
+    """
 
     root: Path
+    store: StateStore
 
-    def pending(self, epoch: int) -> Path:
-        """The pending record of the driver with this epoch, while it commits a batch.
+    @staticmethod
+    def at(root: Path) -> StreamFolder:
+        """With its documents in the folder itself."""
+        return StreamFolder(root, LocalStore(root))
+
+    def below(self, name: str) -> StreamFolder:
+        """Of what works on the stream beside its driver, under a lease of its own: `replay`, `connect`."""
+        return StreamFolder(self.root / name, self.store.below(name))
+
+    def pending(self, epoch: int) -> str:
+        """The key of the pending record of the driver with this epoch, while it commits a batch.
 
         Each epoch has its own, so that a driver that wakes up after a take-over cannot overwrite its successor's.
         """
-        return self.root / f"pending-{epoch:08d}.json"
+        return f"pending-{epoch:08d}.json"
 
-    def pending_records(self) -> list[Path]:
-        """The pending records that earlier drivers left, oldest first."""
-        return sorted(self.root.glob("pending-*.json"))
+    def pending_records(self) -> list[str]:
+        """The keys of the pending records that earlier drivers left, oldest first."""
+        return self.store.keys("pending-*.json")
 
     def new_checkpoint(self) -> Path:
         """An empty checkpoint for a query; those of earlier queries go, since the position is in the tables."""
@@ -47,11 +65,22 @@ class StreamFolder:
             return {}
 
 
+def state_store(settings: Settings) -> StateStore:
+    """The deployment's state store."""
+    return LocalStore(settings.state)
+
+
+def streams_with(settings: Settings, name: str) -> list[str]:
+    """The ids of the streams that have a document of this name, in order."""
+    return [key.split("/")[1] for key in state_store(settings).keys(f"streams/*/{name}")]
+
+
 def stream_folder(settings: Settings, stream: str) -> StreamFolder:
-    """The state folder of a stream.
+    """What a stream keeps outside its tables.
 
     Args:
         settings: Where things are.
         stream: Its id. What works beside it has a folder in its own: `payments/replay` for `payments~replay`.
     """
-    return StreamFolder(settings.state.joinpath("streams", *stream.split("~")))
+    name = "/".join(["streams", *stream.split("~")])
+    return StreamFolder(settings.state / name, state_store(settings).below(name))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.commit.decide import Need, Ranges, need
@@ -20,7 +19,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import check_identity
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.state.files import put_in_place, remove_durably, staged_durably
+from jobs.state.store import NotWrittenError
 from jobs.steps import step
 from jobs.stream.batch_stamps import batch_stamp, stamp_for
 from jobs.stream.breaker import Breaker
@@ -240,13 +239,16 @@ class BatchRunner:
         encoded = pending.encode({name: target.table.metadata for name, target in stream.targets.items()})
         try:
             stream.lease.verify()
-            staged = staged_durably(note, encoded)
         except OSError:
-            # Nobody can have noted them, and a full disk would be filled by each attempt anew.
             drop_files(results, stream.targets, keep=frozenset())
             raise
         # From here on another driver may commit from the record, also while this call hangs, or after it has failed.
-        put_in_place(staged, note)
+        try:
+            stream.folder.store.put(note, encoded)
+        except NotWrittenError:
+            # Nobody can have noted them, and a full disk would be filled by each attempt anew.
+            drop_files(results, stream.targets, keep=frozenset())
+            raise
         step("before_commit")
         stream.lease.verify()
         step("after_lease_check")
@@ -268,10 +270,10 @@ class BatchRunner:
             if target is stream.anchor:
                 step("after_anchor_commit")
         step("after_commits")
-        remove_durably(note)
+        stream.folder.store.delete(note)
         return True
 
-    def _drop_noted(self, note: Path, results: TaskResults, keep: AbstractSet[str]) -> None:
+    def _drop_noted(self, note: str, results: TaskResults, keep: AbstractSet[str]) -> None:
         """Delete files that the record names, unless another driver may have read it.
 
         Whoever takes the stream over takes the lease and claims every table before it looks for records. So a table
@@ -281,7 +283,7 @@ class BatchRunner:
             FencedError: Another driver may; its files stay, and are orphan removal's if nobody commits them.
         """
         stream = self._stream
-        remove_durably(note)
+        stream.folder.store.delete(note)
         stream.lease.verify()
         for target in stream.targets.values():
             target.refuse_later_claim(stream.epoch)

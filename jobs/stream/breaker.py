@@ -7,20 +7,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from jobs.commit.history import stamped_snapshots
 from jobs.commit.stamp_parts import Counts
-from jobs.state.files import write_durably
+from jobs.state.store import StateStore
 from jobs.stream.results import TaskResults
 from jobs.stream.session import OpenStream
 from jobs.stream.tolerance import WindowToleranceError, check_tolerance
 
 log = logging.getLogger(__name__)
 
-_FILE = "window-stop.json"
+_KEY = "window-stop.json"
 
 
 class WindowStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +63,7 @@ class Breaker:
         self._stream: OpenStream = stream
         self._now: Callable[[], float] = now
         self._points: deque[_Point] = deque()
-        stop = _read(self._file)
+        stop = _read(stream.folder.store)
         self._seen: int = stop.sequence if stop is not None and self._forgives(stop) else -1
 
     def check(self, results: TaskResults) -> None:
@@ -82,17 +81,13 @@ class Breaker:
         except WindowToleranceError:
             newest = self._stream.anchor.newest
             stop = WindowStop(newest.sequence if newest else 0, self._stream.generation, self._stream.anchor.uuid)
-            write_durably(self._file, msgspec.json.encode(stop))
+            self._stream.folder.store.put(_KEY, msgspec.json.encode(stop))
             raise
 
     def _forgives(self, stop: WindowStop) -> bool:
         stream = self._stream
         goes_on = stream.spec.continuous or stop.generation != stream.generation
         return goes_on and stop.table == stream.anchor.uuid
-
-    @property
-    def _file(self) -> Path:
-        return self._stream.folder.root / _FILE
 
     def _earlier(self) -> Counts | None:
         """What the batches before the one at hand counted within the window; None without a window."""
@@ -113,12 +108,11 @@ class Breaker:
             self._seen = snapshot.sequence_number or self._seen
 
 
-def _read(path: Path) -> WindowStop | None:
+def _read(store: StateStore) -> WindowStop | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=WindowStop)
-    except FileNotFoundError:
-        return None
+        content = store.get(_KEY)
+        return None if content is None else msgspec.json.decode(content, type=WindowStop)
     except (msgspec.DecodeError, OSError) as problem:
         # Without it the whole window counts: the stream stops rather once too often.
-        log.warning("%s cannot be read, so the whole window counts: %s", path.name, problem)
+        log.warning("%s cannot be read, so the whole window counts: %s", _KEY, problem)
         return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 from jobs.errors import FrazilError
+from jobs.state.store import StateStore
 from jobs.supervise.control import Control, read_control
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ class Wishes:
     """Reads `control.json` for one driver.
 
     Args:
-        folder: The stream's state folder.
+        store: The stream's part of the state store.
         attempt: The driver's own.
 
     Attributes:
@@ -28,8 +28,8 @@ class Wishes:
         superseded: Says whether a later attempt beats.
     """
 
-    def __init__(self, folder: Path, attempt: int) -> None:
-        self._folder: Path = folder
+    def __init__(self, store: StateStore, attempt: int) -> None:
+        self._store: StateStore = store
         self._attempt: int = attempt
         self._last: Control = Control()
         self._told: str | None = None
@@ -41,7 +41,7 @@ class Wishes:
         if self.signalled or self.superseded():
             return "end"
         try:
-            self._last = read_control(self._folder)
+            self._last = read_control(self._store)
             self._told = None
         except (FrazilError, OSError) as problem:
             if self._told != str(problem):

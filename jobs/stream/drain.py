@@ -106,7 +106,7 @@ def drain(
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
         result.undecided = stream.log.undecided()
         with publishing_letters(stream, settings) as letters:
-            unknown = UnknownFieldsNote(stream.folder.root, spec.config_hash)
+            unknown = UnknownFieldsNote(stream.folder.store, spec.config_hash)
 
             def landed(done: BatchDone) -> None:
                 unknown.add(done.counts.landed, done.unknown_fields, time.time())

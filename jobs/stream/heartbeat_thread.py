@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
+from jobs.state.store import StateStore
 from jobs.stream.progress import WorkLog
 from jobs.supervise.heartbeat import BEAT_SECONDS, Heartbeat, State, read_heartbeat, write_heartbeat
 from jobs.system.boot import boot_clock, boot_id
@@ -28,7 +29,7 @@ class Beater:
     state was set last.
 
     Args:
-        folder: The stream's state folder.
+        store: The stream's part of the state store.
         stream, generation, attempt: What this driver runs, and as which launch.
         log_file: Where it writes its log.
         on_beat: Called with every beat, for what has to be looked after now and then.
@@ -39,7 +40,7 @@ class Beater:
 
     def __init__(
         self,
-        folder: Path,
+        store: StateStore,
         stream: str,
         generation: str,
         attempt: int,
@@ -49,7 +50,7 @@ class Beater:
         now = time.time()
         pid = os.getpid()
         self.work: WorkLog = WorkLog(now)
-        self._folder: Path = folder
+        self._store: StateStore = store
         self._on_beat: Callable[[], object] = on_beat
         self._guard: threading.Lock = threading.Lock()
         self._stop: threading.Event = threading.Event()
@@ -111,11 +112,11 @@ class Beater:
         A disk that refuses it is told once, and does not stop the stream.
         """
         try:
-            other = read_heartbeat(self._folder)
+            other = read_heartbeat(self._store)
             if other is not None and other.attempt > self._beat.attempt:
                 self.superseded = True
                 return
-            write_heartbeat(self._folder, self.current())
+            write_heartbeat(self._store, self.current())
             self._failing = False
         except OSError as problem:
             if not self._failing:

@@ -72,23 +72,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(given.settings, home=given.home)
         keep_private(settings.state)
-        folder = stream_folder(settings, given.stream).root
-        handler = start_logging(folder, settings)
-        spec = load_stream(folder / SPEC_FILE)
+        folder = stream_folder(settings, given.stream)
+        handler = start_logging(folder.root, settings)
+        spec = load_stream(folder.root / SPEC_FILE)
         secrets = tuple(letter_secrets(spec.errors))
         handler.setFormatter(RedactingFormatter(settings, also=secrets))
     except FrazilError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_FAILED
-    wishes = Wishes(folder, given.attempt)
+    log_file = driver_log(folder.root)
+    wishes = Wishes(folder.store, given.attempt)
     _listen(wishes)
     keeping = Keeping(folder, spec.stream, given.attempt, _arguments(given), policy_of(spec.restart))
 
     def on_beat() -> None:
-        cap_output(driver_output(folder))
+        cap_output(driver_output(folder.root))
         keeping.ensure()
 
-    with Beater(folder, spec.stream, generation(spec, settings), given.attempt, driver_log(folder), on_beat) as beater:
+    with Beater(folder.store, spec.stream, generation(spec, settings), given.attempt, log_file, on_beat) as beater:
         keeping.ensure()
         log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
         wishes.superseded = lambda: beater.superseded

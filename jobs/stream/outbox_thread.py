@@ -20,7 +20,6 @@ from jobs.redaction import redacted
 from jobs.spec.errors import LetterTopic, letter_secrets
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.files import write_durably
 from jobs.state.paths import stream_folder
 from jobs.stream.session import OpenStream
 
@@ -193,8 +192,8 @@ def notes_of(spec: StreamSpec, settings: Settings, topic: LetterTopic) -> Notes:
     """What the stream notes of how far its letters are in the topic."""
     kafka = cluster_of(topic, settings.kafka)
     servers = "" if kafka.address_file else kafka.require_bootstrap()
-    folder = stream_folder(settings, spec.stream).root
-    return Notes(folder, topic.name, servers, spec.dead_letter_table, write_durably)
+    store = stream_folder(settings, spec.stream).store
+    return Notes(store, topic.name, servers, spec.dead_letter_table)
 
 
 @contextlib.contextmanager

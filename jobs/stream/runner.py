@@ -113,7 +113,7 @@ class StreamRunner:
         kafka = KafkaLog(settings.kafka)
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
             self._beater.change(epoch=stream.epoch)
-            self._unknown = UnknownFieldsNote(stream.folder.root, self._spec.config_hash)
+            self._unknown = UnknownFieldsNote(stream.folder.store, self._spec.config_hash)
             self._beater.work.opened(stream.begin.offsets, stream.recovered)
             with (
                 LagWatch(self._spec, settings, self._beater) as watch,

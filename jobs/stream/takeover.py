@@ -17,7 +17,6 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.topic_ids import another_topic
 from jobs.kafka.metadata import KafkaLog
-from jobs.state.files import remove_durably
 from jobs.steps import step
 from jobs.stream.session import OpenStream
 
@@ -115,14 +114,13 @@ def recover(stream: OpenStream, catalog: Catalog) -> None:
     """
     for record in stream.folder.pending_records():
         step("before_recovery")
-        try:
-            content = record.read_bytes()
-        except FileNotFoundError:
+        content = stream.folder.store.get(record)
+        if content is None:
             # A driver that was taken over wakes up and clears away its own. It can commit nothing since the claims.
             continue
         stream.recovered += _recover_from(content, stream, catalog)
         step("before_record_goes")
-        remove_durably(record)
+        stream.folder.store.delete(record)
     step("after_recovery")
 
 

@@ -9,20 +9,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS
-from jobs.state.files import replace_whole
+from jobs.state.store import StateStore
 
 if TYPE_CHECKING:
     from jobs.spec.models import Slo
 
 log = logging.getLogger(__name__)
 
-FILE = "unknown-fields.json"
+KEY = "unknown-fields.json"
 MOST_FIELDS = 100
 
 
@@ -123,10 +122,10 @@ class UnknownFields(msgspec.Struct, frozen=True):
         return min(1.0, self.fields[path].records / self.landed) if self.landed else 0.0
 
 
-def read_unknown_fields(folder: Path, config: str | None = None) -> UnknownFields | None:
+def read_unknown_fields(store: StateStore, config: str | None = None) -> UnknownFields | None:
     """What is known, under this configuration if one is given; None if no such key was met."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        found = msgspec.json.decode((folder / FILE).read_bytes(), type=UnknownFields)
+        found = msgspec.json.decode(store.get(KEY) or b"", type=UnknownFields)
         return found if config in (None, found.config) else None
     return None
 
@@ -135,13 +134,13 @@ class UnknownFieldsNote:
     """The note of a stream, for the process that holds the stream's lease.
 
     Args:
-        folder: The stream's state folder.
+        store: The stream's part of the state store.
         config: The configuration that it runs under.
     """
 
-    def __init__(self, folder: Path, config: str) -> None:
-        self._folder: Path = folder
-        self._known: UnknownFields | None = read_unknown_fields(folder, config)
+    def __init__(self, store: StateStore, config: str) -> None:
+        self._store: StateStore = store
+        self._known: UnknownFields | None = read_unknown_fields(store, config)
         self._config: str = config
 
     def add(self, landed: int, met: Mapping[str, UnknownField], now: float) -> None:
@@ -150,6 +149,6 @@ class UnknownFieldsNote:
             return
         self._known = (self._known or UnknownFields(self._config, now)).plus(landed, met)
         try:
-            replace_whole(self._folder / FILE, msgspec.json.encode(self._known))
+            self._store.put(KEY, msgspec.json.encode(self._known), durable=False)
         except OSError as problem:
-            log.warning("%s cannot be written: %s", FILE, problem)
+            log.warning("%s cannot be written: %s", KEY, problem)

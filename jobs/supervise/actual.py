@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, TypeVar
 
 from jobs.errors import FrazilError
 from jobs.state.lease import Lease
 from jobs.state.lease_record import LeaseRecord
+from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.keeper_note import find_keeper
 from jobs.supervise.launches import Launch, read_launch
@@ -208,11 +208,11 @@ class ActualState:
         return self.lease
 
 
-def read_actual(folder: Path, stream: str) -> ActualState:
-    """What there is in a stream's state folder now. Never raises for what the folder holds.
+def read_actual(store: StateStore, stream: str) -> ActualState:
+    """What there is of a stream in the state store now. Never raises for what stands there.
 
     Args:
-        folder: The state folder; need not be there.
+        store: The stream's part of the state store.
         stream: The stream's id.
     """
     problems: list[FrazilError] = []
@@ -223,21 +223,22 @@ def read_actual(folder: Path, stream: str) -> ActualState:
         except FrazilError as problem:
             problems.append(problem)
         except OSError as problem:
-            sentence = f"the state folder {folder} cannot be read: {problem.strerror}"
-            problems.append(FrazilError(sentence, fix=f"ls -l {folder}"))
+            place = store.place("")
+            sentence = f"the state folder {place} cannot be read: {problem.strerror}"
+            problems.append(FrazilError(sentence, fix=f"ls -l {place}"))
         return None
 
     # The newest launch first, so that a driver that begins to beat meanwhile is not taken for a former one.
-    launch = read(lambda: read_launch(folder))
-    beat = read(lambda: read_heartbeat(folder))
-    lease = read(lambda: Lease(folder, stream, 0.0).read())
+    launch = read(lambda: read_launch(store))
+    beat = read(lambda: read_heartbeat(store))
+    lease = read(lambda: Lease(store, stream, 0.0).read())
     process = beat.process_lives() if beat is not None else None
     if process is False and beat is not None and not beat.final:
         # It may have said its last word just now.
-        beat = read(lambda: read_heartbeat(folder)) or beat
+        beat = read(lambda: read_heartbeat(store)) or beat
         process = beat.process_lives()
-    note = read(lambda: read_process_note(folder))
-    keeper = find_keeper(folder, launch.attempt) if launch is not None else None
+    note = read(lambda: read_process_note(store))
+    keeper = find_keeper(store, launch.attempt) if launch is not None else None
     return ActualState(
         lease=_holder(lease),
         heartbeat=beat,

@@ -79,7 +79,7 @@ def _unless_refused(config: Configuration, observed: Observation, judgement: Jud
 
 
 def _as_launched(observed: Observation, problem: SpecError) -> Configuration | None:
-    launch, kept = observed.actual.launch, observed.folder / SPEC_FILE
+    launch, kept = observed.actual.launch, observed.folder.root / SPEC_FILE
     if launch is None or not kept.exists():
         return None
     spec = load_stream(kept)

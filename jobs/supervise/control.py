@@ -1,21 +1,19 @@
-"""What an operator wants of a stream: one small file in its state folder, which survives restarts of everything.
+"""What an operator wants of a stream: one small document of its state, which survives restarts of everything.
 
 Only control actions write it, under the stream's control lock; the driver reads it between batches, and while it waits.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.state.files import write_durably
-from jobs.system.private import private_folder
+from jobs.state.store import StateStore
 
-FILE = "control.json"
-# Held for writing what control actions write; made if needed, and stays.
+KEY = "control.json"
+# A file of the stream's folder on this machine, held for writing what control actions write.
 LOCK = "control.lock"
 Wish = Literal["running", "paused", "stopped"]
 
@@ -45,25 +43,25 @@ class Control(msgspec.Struct, frozen=True):
         return f"stream {stream} is {self.wish}{who}{f': {self.reason}' if self.reason else ''}."
 
 
-def read_control(folder: Path) -> Control:
+def read_control(store: StateStore) -> Control:
     """The operator's word; `running` if there never was one.
 
     Raises:
-        FrazilError: The file is damaged: nobody can tell what the operator wanted.
+        FrazilError: The document is damaged: nobody can tell what the operator wanted.
     """
-    path = folder / FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Control)
-    except (FileNotFoundError, NotADirectoryError):
+    content = store.get(KEY)
+    if content is None:
         return Control()
+    try:
+        return msgspec.json.decode(content, type=Control)
     except msgspec.DecodeError as problem:
+        place = store.place(KEY)
         raise FrazilError(
-            f"{path} cannot be read ({problem}), so what was last asked of the stream is not known.",
-            fix=f"remove {path}; then pause or stop the stream again if that is what is wanted",
+            f"{place} cannot be read ({problem}), so what was last asked of the stream is not known.",
+            fix=f"remove {place}; then pause or stop the stream again if that is what is wanted",
         ) from None
 
 
-def write_control(folder: Path, control: Control) -> None:
+def write_control(store: StateStore, control: Control) -> None:
     """Replace the operator's word durably."""
-    private_folder(folder)
-    write_durably(folder / FILE, msgspec.json.encode(control))
+    store.put(KEY, msgspec.json.encode(control))

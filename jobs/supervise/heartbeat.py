@@ -1,4 +1,4 @@
-"""What a driver says of itself: one small file beside its checkpoint, replaced with every beat.
+"""What a driver says of itself: one small document of its stream's state, replaced with every beat.
 
 The driver alone writes it, from a thread of its own, so that it beats also while a batch is long. Its last beat is its
 last word: the state it ended in, and the error if there was one. A driver that was killed leaves a state that is not
@@ -10,17 +10,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from jobs.state.files import replace_whole
-from jobs.state.observed import is_ahead, unchanged_for
-from jobs.system.boot import boot_clock, boot_id
+from jobs.state.store import StateStore
+from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import is_alive
 
-FILE = "heartbeat.json"
+KEY = "heartbeat.json"
 BEAT_SECONDS = 2.0
 
 State = Literal[
@@ -226,25 +224,24 @@ class Heartbeat(msgspec.Struct, frozen=True):
         return is_alive(self.pid, self.started)
 
 
-def read_heartbeat(folder: Path) -> Heartbeat | None:
-    """The newest beat of any driver of the stream whose state folder this is; None without one."""
-    try:
-        content = (folder / FILE).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+def read_heartbeat(store: StateStore) -> Heartbeat | None:
+    """The newest beat of any driver of the stream whose part of the state store this is; None without one."""
+    content = store.get(KEY)
+    if content is None:
         return None
     with contextlib.suppress(msgspec.DecodeError):
         beat = msgspec.json.decode(content, type=Heartbeat)
         if is_ahead(beat.boot, beat.beat_wall):
             # Written under a clock ahead of ours: it is as old as it has been seen unchanged.
-            seen = unchanged_for(folder / FILE, content)
+            seen = store.unchanged_for(KEY, content)
             return msgspec.structs.replace(beat, beat_wall=time.time() - seen)
         return beat
     return None
 
 
-def write_heartbeat(folder: Path, beat: Heartbeat) -> None:
+def write_heartbeat(store: StateStore, beat: Heartbeat) -> None:
     """Replace the beat, so that a reader sees the old one or the new one.
 
-    It is not synced: after a power cut the process is gone, and the lease, which is synced, says so.
+    It need not survive a power cut: then the process is gone, and the lease, which survives, says so.
     """
-    replace_whole(folder / FILE, msgspec.json.encode(beat))
+    store.put(KEY, msgspec.json.encode(beat), durable=False)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jobs.state.paths import StreamFolder
+from jobs.state.store import StateStore
 from jobs.supervise.ending import MARK
 from jobs.supervise.keeper_note import read_keeper
 from jobs.supervise.keeping import Policy
@@ -43,19 +45,19 @@ def policy_of(restart: Restart) -> Policy:
 
 
 def keeper_command(
-    folder: Path, stream: str, attempt: int, pid: int, arguments: Sequence[str], policy: Policy
+    folder: StreamFolder, stream: str, attempt: int, pid: int, arguments: Sequence[str], policy: Policy
 ) -> tuple[str, ...]:
     """What starts a keeper.
 
     Args:
-        folder: The stream's state folder.
+        folder: The stream's.
         stream: The stream's id.
         attempt: The launch that it keeps; `pid` its process.
         arguments: What a driver is started with, but for its attempt.
         policy: When it is started again.
     """
     order = {
-        "folder": str(folder),
+        "folder": str(folder.root),
         "stream": stream,
         "attempt": attempt,
         "pid": pid,
@@ -72,16 +74,18 @@ class Keeping:
     With `FRAZIL_KEEPER=off` there is none, as where a container that is started again does the same.
 
     Args:
-        folder: The stream's state folder.
+        folder: The stream's.
         stream: The stream's id.
         attempt: The driver's own.
         arguments: What a driver is started with, but for its attempt.
         policy: When it is started again.
     """
 
-    def __init__(self, folder: Path, stream: str, attempt: int, arguments: Sequence[str], policy: Policy) -> None:
+    def __init__(
+        self, folder: StreamFolder, stream: str, attempt: int, arguments: Sequence[str], policy: Policy
+    ) -> None:
         self.on: bool = os.environ.get(SWITCH, "").strip().lower() not in ("off", "no", "false", "0")
-        self._folder: Path = folder
+        self._store: StateStore = folder.store
         self._command: tuple[str, ...] = keeper_command(folder, stream, attempt, os.getpid(), arguments, policy)
         root = str(Path(__file__).resolve().parents[2])
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -97,7 +101,7 @@ class Keeping:
             return
         if time.monotonic() < self._not_before:
             return
-        note = read_keeper(self._folder)
+        note = read_keeper(self._store)
         if note is not None and note.lives():
             return
         # One that ends as soon as it was started is not tried with every beat.

@@ -1,4 +1,4 @@
-"""What a keeper says of itself: `keeper.json` in the stream's state folder, which the keeper alone writes.
+"""What a keeper says of itself: `keeper.json` of the stream's state, which the keeper alone writes.
 
 Read and written with the standard library only, since a keeper that waits is to be small.
 """
@@ -11,12 +11,12 @@ import os
 import socket
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
+from jobs.state.store import StateStore
 from jobs.system.boot import boot_id
 from jobs.system.processes import is_alive, start_time
 
-FILE = "keeper.json"
+KEY = "keeper.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +42,25 @@ class KeeperNote:
         return (self.boot, self.host) == (boot_id(), socket.gethostname()) and is_alive(self.pid, self.started)
 
 
-def read_keeper(folder: Path) -> KeeperNote | None:
+def read_keeper(store: StateStore) -> KeeperNote | None:
     """The newest keeper's note; None without one that can be read."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return KeeperNote(**json.loads((folder / FILE).read_bytes()))
+        return KeeperNote(**json.loads(store.get(KEY) or b""))
     return None
 
 
-def find_keeper(folder: Path, attempt: int) -> KeeperNote | None:
+def find_keeper(store: StateStore, attempt: int) -> KeeperNote | None:
     """The living keeper of a launch; None if it has none that can be seen from this host."""
-    note = read_keeper(folder)
+    note = read_keeper(store)
     return note if note is not None and note.attempt == attempt and note.lives() else None
 
 
-def own_file(path: str, flags: int) -> int:
-    """Open a file that nobody but its owner may read, once it is made here."""
-    return os.open(path, flags, 0o600)
-
-
-def write_keeper(folder: Path, attempt: int, pause: float = 0.0) -> None:
+def write_keeper(store: StateStore, attempt: int, pause: float = 0.0) -> None:
     """Say that this process keeps a launch.
 
     Raises:
-        OSError: The state folder cannot be written.
+        OSError: The state cannot be written.
     """
     pid = os.getpid()
     note = KeeperNote(attempt, pid, str(start_time(pid)), boot_id(), socket.gethostname(), time.time(), pause)
-    # Two keepers never write at once: they hold a lock.
-    beside = folder / f".{FILE}"
-    with open(beside, "w", opener=own_file) as file:
-        file.write(json.dumps(asdict(note)))
-    beside.replace(folder / FILE)
+    store.put(KEY, json.dumps(asdict(note)).encode(), durable=False)

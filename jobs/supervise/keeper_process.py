@@ -16,7 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jobs.supervise.keeper_note import own_file, write_keeper
+from jobs.state.local_store import LocalStore
+from jobs.supervise.keeper_note import write_keeper
+from jobs.system.private import private_opener
 from jobs.system.processes import is_alive
 
 LOCK = "keeper.lock"
@@ -29,13 +31,13 @@ def main() -> int:
     """Keep a driver until that is nobody's wish any more; returns the exit status."""
     order: dict[str, Any] = json.loads(sys.argv[1])
     folder = Path(order["folder"])
-    with open(folder / LOCK, "a", opener=own_file) as lock:
+    with open(folder / LOCK, "a", opener=private_opener) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
         with contextlib.suppress(OSError):
-            write_keeper(folder, int(order["attempt"]))
+            write_keeper(LocalStore(folder), int(order["attempt"]))
         wait(folder, int(order["pid"]), str(order["started"]))
         from jobs.supervise.kept_stream import KeptStream
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from jobs.errors import FrazilError
+from jobs.state.paths import StreamFolder
 from jobs.steps import step
 from jobs.supervise.actual import ActualState, read_actual
 from jobs.supervise.control import LOCK, read_control
@@ -48,7 +49,7 @@ class KeptStream:
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
-        self._folder: Path = Path(order["folder"])
+        self._folder: StreamFolder = StreamFolder.at(Path(order["folder"]))
         self._stream: str = order["stream"]
         self._attempt: int = order["attempt"]
         self._arguments: list[str] = order["arguments"]
@@ -106,7 +107,7 @@ class KeptStream:
         if actual.fresh or actual.holds_lease:
             return False
         try:
-            write_keeper(self._folder, self._attempt)
+            write_keeper(self._folder.store, self._attempt)
         except OSError:
             # The disk is full, or away: a driver that is well cannot write either then, and waits for room.
             return False
@@ -130,7 +131,7 @@ class KeptStream:
             self._say(f"{why}; it is started again" + (f" in {verdict.pause:.0f} s" if verdict.pause else ""))
             # Where this cannot be written, the supervisor starts the stream, or the keeper does: who is first.
             with contextlib.suppress(OSError):
-                write_keeper(self._folder, self._attempt, verdict.pause)
+                write_keeper(self._folder.store, self._attempt, verdict.pause)
         while verdict.restart:
             left = verdict.pause - (time.monotonic() - died)
             if left <= 0:
@@ -144,7 +145,7 @@ class KeptStream:
         return False if verdict.expected else self._leave(verdict.why)
 
     def _launch(self, why: str) -> bool:
-        with exclusive(self._folder / LOCK, deadline_seconds=_LOCK_SECONDS):
+        with exclusive(self._folder.root / LOCK, deadline_seconds=_LOCK_SECONDS):
             actual = self._observe()
             verdict, former = self._judged(actual), actual.launch
             if not verdict.restart or former is None:
@@ -162,18 +163,18 @@ class KeptStream:
                 kept=former.kept + 1,
                 kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_TOLD:],
             )
-            text = (self._folder / SPEC_FILE).read_text(encoding="utf-8")
+            text = (self._folder.root / SPEC_FILE).read_text(encoding="utf-8")
             arguments = [*self._arguments, "--attempt", str(attempt)]
             with launched(self._folder, launch, text, self._stream, arguments, driver_command()) as launching:
                 self._attempt, self.pid, self.started = attempt, launching.pid, launching.started
         step("keeper_after_launch")
         self._launched_at = time.monotonic()
         with contextlib.suppress(OSError):
-            write_keeper(self._folder, attempt)
+            write_keeper(self._folder.store, attempt)
         return True
 
     def _observe(self) -> ActualState:
-        actual = read_actual(self._folder, self._stream)
+        actual = read_actual(self._folder.store, self._stream)
         if actual.problem:
             raise FrazilError(actual.problem, fix=actual.fix)
         return actual
@@ -183,7 +184,7 @@ class KeptStream:
         launch = actual.launch
         seen = Seen(
             self._attempt,
-            read_control(self._folder),
+            read_control(self._folder.store),
             launch,
             actual.process_note,
             actual.heartbeat,

@@ -20,8 +20,10 @@ from pathlib import Path
 
 import jobs
 from jobs.errors import FrazilError
+from jobs.state.paths import StreamFolder
 from jobs.steps import step
 from jobs.supervise.ending import MARK, Patience, kill_session, mark_of, wait
+from jobs.supervise.heartbeat import KEY as BEAT
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import Launch, write_launch
 from jobs.supervise.process_note import ProcessNote, write_process_note
@@ -44,10 +46,10 @@ class Launching:
     """A driver on its way up.
 
     Attributes:
-        folder: The stream's state folder.
+        folder: The stream's.
     """
 
-    folder: Path
+    folder: StreamFolder
     stream: str
     attempt: int
     pid: int
@@ -56,7 +58,7 @@ class Launching:
     @property
     def output(self) -> Path:
         """Where its standard output and error go."""
-        return self.folder / OUTPUT
+        return self.folder.root / OUTPUT
 
     def lives(self) -> bool:
         """Whether its process runs."""
@@ -70,7 +72,7 @@ class Launching:
 
     def beat(self) -> Heartbeat | None:
         """Its newest heartbeat; None before the first."""
-        beat = read_heartbeat(self.folder)
+        beat = read_heartbeat(self.folder.store)
         return beat if beat is not None and beat.attempt >= self.attempt else None
 
 
@@ -82,19 +84,19 @@ def driver_command() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def launched(
-    folder: Path, launch: Launch, spec_text: str, stream: str, arguments: Sequence[str], command: Sequence[str]
+    folder: StreamFolder, launch: Launch, spec_text: str, stream: str, arguments: Sequence[str], command: Sequence[str]
 ) -> Iterator[Launching]:
     """Start a driver; it is killed, with all it started, if the block is left by an error before its first heartbeat.
 
     That includes whatever ends a Dagster run, which is no `Exception`.
 
     Args:
-        folder: The stream's state folder; the caller holds its control lock.
+        folder: The stream's, of which the caller holds the control lock.
         launch: Noted before the process starts.
         spec_text: The configuration that it is to run.
         arguments: Behind `command`.
     """
-    write_launch(folder, launch, spec_text)
+    write_launch(folder.store, launch, spec_text)
     step("after_launch_note")
     launching: Launching | None = None
     try:
@@ -148,7 +150,7 @@ def await_ready(launching: Launching, patience: Patience) -> Heartbeat:
     wait(settled, patience.ready_seconds)
     beat = launching.beat()
     if beat is None:
-        raise FrazilError(f"{launching.folder}/heartbeat.json has gone.", fix=f"frazil restart {launching.stream}")
+        raise FrazilError(f"{launching.folder.store.place(BEAT)} has gone.", fix=f"frazil restart {launching.stream}")
     if beat.final:
         # Its last word is said, and what it started is about to end.
         wait(lambda: not launching.lives(), patience.term_seconds)
@@ -186,8 +188,10 @@ def tail(path: Path) -> str:
         return f"    ({problem.strerror})"
 
 
-def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str], arguments: Sequence[str]) -> Launching:
-    output = folder / OUTPUT
+def _start(
+    folder: StreamFolder, launch: Launch, stream: str, command: Sequence[str], arguments: Sequence[str]
+) -> Launching:
+    output = folder.root / OUTPUT
     private_folder(output.parent)
     root = str(Path(jobs.__path__[0]).resolve().parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -217,7 +221,7 @@ def _start(folder: Path, launch: Launch, stream: str, command: Sequence[str], ar
     _ours.append(process)
     started = str(start_time(process.pid))
     try:
-        write_process_note(folder, _note(launch, process.pid, started))
+        write_process_note(folder.store, _note(launch, process.pid, started))
     except BaseException:
         kill_session(process.pid, started, stream, launch.attempt)
         raise

@@ -1,4 +1,4 @@
-"""The newest launch of a stream's driver: one small file in its state folder, written before the process starts.
+"""The newest launch of a stream's driver: one small document of its state, written before the process starts.
 
 With it the configuration that was launched is kept, so that a stream can be started again as it was while its file in
 `streams/` cannot be read.
@@ -7,15 +7,14 @@ With it the configuration that was launched is kept, so that a stream can be sta
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import msgspec
 
-from jobs.state.files import write_durably
+from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.system.private import private_folder
 
-FILE = "launch.json"
+KEY = "launch.json"
+# A driver reads it as a file of its folder: what is wrong with it is told by file and line.
 SPEC_FILE = "launched.yaml"
 
 
@@ -57,18 +56,17 @@ class Launch(msgspec.Struct, frozen=True):
     kept_newest: tuple[KeptRestart, ...] = ()
 
 
-def read_launch(folder: Path) -> Launch | None:
+def read_launch(store: StateStore) -> Launch | None:
     """The newest launch; None if the stream was never launched."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Launch)
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(store.get(KEY) or b"", type=Launch)
     return None
 
 
-def write_launch(folder: Path, launch: Launch, spec_text: str) -> None:
+def write_launch(store: StateStore, launch: Launch, spec_text: str) -> None:
     """Note a launch durably, its configuration first."""
-    private_folder(folder)
-    write_durably(folder / SPEC_FILE, spec_text.encode())
-    write_durably(folder / FILE, msgspec.json.encode(launch))
+    store.put(SPEC_FILE, spec_text.encode())
+    store.put(KEY, msgspec.json.encode(launch))
 
 
 def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seconds: float) -> int:

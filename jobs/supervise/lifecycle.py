@@ -85,7 +85,7 @@ class Lifecycle:
         files = read_stream_files(self._streams)
         # Before its folder is looked for, which may be anywhere with such a name.
         observed = observe(self._stream, files, settings) if _NAME.fullmatch(self._stream) else None
-        if observed is None or (observed.desired.file in _FILELESS and not observed.folder.is_dir()):
+        if observed is None or (observed.desired.file in _FILELESS and not observed.folder.root.is_dir()):
             close = difflib.get_close_matches(self._stream, files.specs, n=1)
             known = f"; it has {', '.join(sorted(files.specs))}." if files.specs else "."
             raise FrazilError(
@@ -128,25 +128,25 @@ class Lifecycle:
             FrazilError: Another action keeps it; or there is no such stream.
         """
         settings = load_settings(self._settings_file, home=self._home)
-        folder = stream_folder(settings, self._stream).root
-        if not (_NAME.fullmatch(self._stream) and folder.is_dir()):
+        folder = stream_folder(settings, self._stream)
+        if not (_NAME.fullmatch(self._stream) and folder.root.is_dir()):
             # There may be no such stream, and then nothing is made for it.
             folder = self._observe(settings).folder
-        private_folder(folder)
+        private_folder(folder.root)
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(exclusive(folder / LOCK, deadline_seconds=self._patience.lock_seconds))
+                held.enter_context(exclusive(folder.root / LOCK, deadline_seconds=self._patience.lock_seconds))
             except TimeoutError:
                 raise FrazilError(
-                    f"Another action on stream {self._stream} is under way: it holds {folder / LOCK}.",
-                    fix=f"wait a moment and run this again; `fuser {folder / LOCK}` names the process",
+                    f"Another action on stream {self._stream} is under way: it holds {folder.root / LOCK}.",
+                    fix=f"wait a moment and run this again; `fuser {folder.root / LOCK}` names the process",
                 ) from None
             yield self._observe(settings)
 
     def request(self, now: Observation, action: str, reason: str, by: str, *, wish: Wish, end_attempt: int = 0) -> None:
         """Write down what is wanted from here on, and that attempts up to `end_attempt` end after their batch."""
         ended = max(now.control.end_attempt, end_attempt)
-        write_control(now.folder, Control(wish, ended, action, reason, by, time.time()))
+        write_control(now.folder.store, Control(wish, ended, action, reason, by, time.time()))
         step("after_wish")
 
     def launchable(self, now: Observation) -> Configuration:
@@ -224,7 +224,9 @@ class Lifecycle:
 
     def end(self, now: Observation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
-        return end_driver(self._stream, driver, self._patience, lambda: read_actual(now.folder, self._stream).driver)
+        return end_driver(
+            self._stream, driver, self._patience, lambda: read_actual(now.folder.store, self._stream).driver
+        )
 
     @contextlib.contextmanager
     def _launched(
@@ -253,7 +255,7 @@ class Lifecycle:
         try:
             return await_ready(launching, self._patience)
         except FrazilError as problem:
-            later = read_control(now.folder)
+            later = read_control(now.folder.store)
             if later == now.control:
                 # The end of the driver's output is part of it, and may quote anything.
                 raise FrazilError(redacted(now.settings, problem.message), fix=problem.fix) from None

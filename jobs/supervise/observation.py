@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.paths import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, Driver, read_actual
 from jobs.supervise.control import Control, read_control
 from jobs.supervise.desired import DesiredState, StreamFiles, desired_state
@@ -19,12 +18,12 @@ class Observation:
     """A stream as it was observed: by an action, by the supervisor, or by `frazil status`.
 
     Attributes:
-        folder: Its state folder.
+        folder: What it keeps outside its tables.
         settings: Under which it was observed.
     """
 
     stream: str
-    folder: Path
+    folder: StreamFolder
     settings: Settings
     desired: DesiredState
     actual: ActualState
@@ -93,14 +92,14 @@ def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
         files: What `streams/` holds.
         settings: Where its state is.
     """
-    folder = stream_folder(settings, stream).root
-    actual, control = read_actual(folder, stream), Control()
+    folder = stream_folder(settings, stream)
+    actual, control = read_actual(folder.store, stream), Control()
     try:
-        control = read_control(folder)
+        control = read_control(folder.store)
     except (FrazilError, OSError) as error:
         if not actual.problem:
             known = isinstance(error, FrazilError)
-            sentence = error.message if known else f"{folder} cannot be read ({error.strerror})"
+            sentence = error.message if known else f"{folder.root} cannot be read ({error.strerror})"
             actual = replace(actual, problem=sentence, fix=error.fix if known else None)
-    desired = desired_state(stream, files, settings, folder, control, actual.launch)
+    desired = desired_state(stream, files, settings, folder.root, control, actual.launch)
     return Observation(stream, folder, settings, desired, actual)

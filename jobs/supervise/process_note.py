@@ -1,18 +1,17 @@
-"""The process of a stream's newest launch: `process.json` in its state folder, written as soon as it was started."""
+"""The process of a stream's newest launch: `process.json` of its state, written as soon as it was started."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-from pathlib import Path
 
 import msgspec
 
-from jobs.state.files import write_durably
+from jobs.state.store import StateStore
 from jobs.system.boot import boot_id
 from jobs.system.processes import is_alive
 
-FILE = "process.json"
+KEY = "process.json"
 
 
 class ProcessNote(msgspec.Struct, frozen=True):
@@ -37,13 +36,13 @@ class ProcessNote(msgspec.Struct, frozen=True):
         return is_alive(self.pid, self.started)
 
 
-def write_process_note(folder: Path, note: ProcessNote) -> None:
+def write_process_note(store: StateStore, note: ProcessNote) -> None:
     """Note the process of a launch durably."""
-    write_durably(folder / FILE, msgspec.json.encode(note))
+    store.put(KEY, msgspec.json.encode(note))
 
 
-def read_process_note(folder: Path) -> ProcessNote | None:
+def read_process_note(store: StateStore) -> ProcessNote | None:
     """The process of the newest launch; None if there never was one."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=ProcessNote)
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(store.get(KEY) or b"", type=ProcessNote)
     return None

@@ -152,7 +152,7 @@ class StreamControl:
             end_leftovers(now.actual.process_note, self._stream)
             return Done(f"{self._stream} is stopped{' already' if already else ''}.", now.heartbeat)
         how = self._life.end(now, now.driver)
-        return Done(f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
+        return Done(f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
     def end(self, reason: str, by: str) -> Done:
         """End a driver that nobody wants any more: stopped, without a file, drained now and then, or long done.
@@ -170,7 +170,7 @@ class StreamControl:
                 return Done(f"{self._stream} is wanted: its driver stays.", now.heartbeat)
             self._life.request(now, "end", reason, by, wish=now.control.wish, end_attempt=now.driver.attempt)
         how = self._life.end(now, now.driver)
-        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
+        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
     def let_go(self, reason: str, by: str) -> Done:
         """End the driver after its batch, and leave what is wished: whoever supervises next starts another."""
@@ -180,7 +180,7 @@ class StreamControl:
             if now.driver is None:
                 return Done(f"{self._stream} has no driver.", now.heartbeat)
         how = self._life.end(now, now.driver)
-        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder))
+        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
 
 def _to_replace(now: Observation, config: Configuration | None = None) -> Driver | None:
@@ -202,7 +202,7 @@ def _refuse_while_drained(now: Observation) -> None:
 
 
 def _beat_of(now: Observation, driver: Driver) -> Heartbeat | None:
-    beat = read_heartbeat(now.folder)
+    beat = read_heartbeat(now.folder.store)
     return beat if beat is not None and beat.attempt >= driver.attempt else None
 
 

@@ -1,9 +1,12 @@
-"""The running kernel's identity, and its clock that neither stops in suspend nor jumps."""
+"""The running kernel's identity, its clock that neither stops in suspend nor jumps, and clocks of others."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+
+# Two hosts' clocks always differ a little, and that matters to nobody.
+AHEAD_SECONDS = 5.0
 
 
 def boot_id() -> str:
@@ -17,3 +20,13 @@ def boot_id() -> str:
 def boot_clock() -> float:
     """Seconds on the clock of this boot; means nothing to another boot."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def is_ahead(boot: str, written_at: float) -> bool:
+    """Whether a document was written under a clock ahead of ours, by another host or before this one started anew.
+
+    Args:
+        boot: Of the kernel that it was written on.
+        written_at: As it says itself, seconds since 1970.
+    """
+    return boot != boot_id() and written_at > time.time() + AHEAD_SECONDS

@@ -86,7 +86,7 @@ def standing(
 
 def _last_word(spec: StreamSpec, settings: Settings, tables: Tables) -> str | None:
     """What the driver ended with, if nothing was landed or answered since."""
-    beat = read_heartbeat(stream_folder(settings, spec.stream).root)
+    beat = read_heartbeat(stream_folder(settings, spec.stream).store)
     if beat is None or beat.state != "failed" or beat.error is None or not _is_question(beat.error):
         return None
     newest = max((_last_stamped(metadata, spec.stream) for metadata in tables.values()), default=0.0)

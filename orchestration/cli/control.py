@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 import click
 
 from jobs.errors import FrazilError
+from jobs.state.paths import stream_folder, streams_with
+from jobs.state.store import StateStore
 from jobs.supervise.control import read_control
+from jobs.supervise.launches import KEY as LAUNCH
 from jobs.supervise.stream_control import Done
 from orchestration.cli.ledger import Ledger, open_ledger
 from orchestration.cli.terminal import asker, print_json, tell
@@ -89,21 +91,21 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
         spec.stream for spec in specs if spec.continuous or action not in (StreamAction.start, StreamAction.restart)
     ]
     # A stream whose file is broken or gone has a state folder, and can be stopped by all means.
-    folder = deployment.settings().state / "streams"
+    settings = deployment.settings()
     if action is StreamAction.restart:
-        stopped = [stream for stream in found if _is_stopped(folder / stream)]
+        stopped = [stream for stream in found if _is_stopped(stream_folder(settings, stream).store)]
         for stream in stopped:
             click.echo(f"{stream} is stopped, and stays so; `frazil start {stream}` starts it", err=True)
         found = [stream for stream in found if stream not in stopped]
-    left = sorted(path.name for path in folder.iterdir() if (path / "launch.json").exists()) if folder.is_dir() else []
+    left = streams_with(settings, LAUNCH)
     if action in (StreamAction.stop, StreamAction.pause):
         found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
     return found
 
 
-def _is_stopped(folder: Path) -> bool:
+def _is_stopped(store: StateStore) -> bool:
     with contextlib.suppress(FrazilError):
-        return read_control(folder).wish == "stopped"
+        return read_control(store).wish == "stopped"
     # Damaged: the action itself says so.
     return False
 

@@ -56,7 +56,7 @@ def assess(observed: Observation, now: float, clock: float, memory: StreamMemory
     if memory is not None:
         observed = replace(observed, actual=memory.timed(observed.actual, clock))
     decision = decide(observed.desired, observed.actual, now)
-    return Assessment(observed, decision, read_unknown_fields(observed.folder))
+    return Assessment(observed, decision, read_unknown_fields(observed.folder.store))
 
 
 def held_back(observed: Observation, files: StreamFiles, lookups: Lookups) -> Observation:
@@ -78,7 +78,7 @@ def held_back(observed: Observation, files: StreamFiles, lookups: Lookups) -> Ob
         refused = SpecError([why])
     if refused is None:
         return observed
-    invalid = desired_state(stream, files, settings, observed.folder, desired.control, launch, refused=refused)
+    invalid = desired_state(stream, files, settings, observed.folder.root, desired.control, launch, refused=refused)
     return replace(observed, desired=invalid)
 
 

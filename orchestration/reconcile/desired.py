@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.state.paths import streams_with
 from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
-from jobs.supervise.heartbeat import FILE as HEARTBEAT_FILE
-from jobs.supervise.launches import FILE as LAUNCH_FILE
+from jobs.supervise.heartbeat import KEY as HEARTBEAT
+from jobs.supervise.launches import KEY as LAUNCH
 from jobs.supervise.observation import observe
 from resources.deployment import Deployment
 
@@ -36,15 +37,10 @@ def _parsed(deployment: Deployment, stamps: tuple[object, ...]) -> StreamFiles:
 
 def stream_ids(files: StreamFiles, settings: Settings) -> list[str]:
     """Every stream that has a file or a state folder, in order."""
-    return sorted({*files.specs, *files.claimed, *_streams_with_state(settings)})
-
-
-def _streams_with_state(settings: Settings) -> Iterator[str]:
-    folder = settings.state / "streams"
+    ids = {*files.specs, *files.claimed}
     with contextlib.suppress(OSError):
-        for each in folder.iterdir():
-            if (each / LAUNCH_FILE).exists() or (each / HEARTBEAT_FILE).exists():
-                yield each.name
+        ids.update(streams_with(settings, LAUNCH), streams_with(settings, HEARTBEAT))
+    return sorted(ids)
 
 
 def as_launched(

@@ -57,7 +57,7 @@ def letter_events(
     beat = observed.heartbeat
     snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
     is_new = snapshot is not None and snapshot != memory.dead
-    life = _replays_mark(observed.folder)
+    life = _replays_mark(observed.folder.root)
     if not (is_new or life != memory.life or memory.uncounted) or not due(now, memory.dead_at, report_seconds(spec)):
         return
     table = lookups.table(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None

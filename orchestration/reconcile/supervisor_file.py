@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import msgspec
 
-from jobs.state.files import replace_whole
+from jobs.state.store import StateStore
 
-FILE = "supervisor.json"
+KEY = "supervisor.json"
 SILENT_SECONDS = 60.0
 
 
@@ -35,17 +34,17 @@ class SupervisorNote(msgspec.Struct, frozen=True):
         return self.silent_for(now) > SILENT_SECONDS
 
 
-def read_supervisor_note(state: Path) -> SupervisorNote | None:
+def read_supervisor_note(store: StateStore) -> SupervisorNote | None:
     """The newest tick's note; None if there never was one.
 
     Args:
-        state: The folder of all state, `Settings.state`.
+        store: The deployment's.
     """
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((state / FILE).read_bytes(), type=SupervisorNote)
+        return msgspec.json.decode(store.get(KEY) or b"", type=SupervisorNote)
     return None
 
 
-def write_supervisor_note(state: Path, note: SupervisorNote) -> None:
+def write_supervisor_note(store: StateStore, note: SupervisorNote) -> None:
     """Replace the note, so that a reader sees the old one or the new one."""
-    replace_whole(state / FILE, msgspec.json.encode(note))
+    store.put(KEY, msgspec.json.encode(note), durable=False)

@@ -18,6 +18,7 @@ from assets.supervisor import SUPERVISOR_KEY
 from jobs.errors import FrazilError
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.state.paths import state_store
 from jobs.supervise.observation import Observation, observe
 from orchestration.reconcile.assessment import Assessment, assess, held_back
 from orchestration.reconcile.decision import Action, Decision
@@ -211,7 +212,7 @@ def _note(settings: Settings, tick: Tick, now: float) -> None:
     )
     # A full disk must not keep streams from being supervised.
     with contextlib.suppress(OSError, msgspec.EncodeError):
-        write_supervisor_note(settings.state, note)
+        write_supervisor_note(state_store(settings), note)
 
 
 def _told(tick: Tick, under_way: Mapping[str, str]) -> str:

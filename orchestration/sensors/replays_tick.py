@@ -162,7 +162,7 @@ def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> 
     """Why nothing can be said yet; empty if it can."""
     if spec.stream in under_way:
         return "its letters are being replayed"
-    actual = read_actual(stream_folder(settings, spec.stream).root, spec.stream)
+    actual = read_actual(stream_folder(settings, spec.stream).store, spec.stream)
     if actual.heartbeat is None or not (actual.driver_lives and actual.fresh):
         return ""
     if actual.heartbeat.generation == generation(spec, settings):
@@ -175,7 +175,7 @@ def _may_start(spec: StreamSpec, settings: Settings) -> bool:
     """Whether a replay may start by itself: not into a table that an operator wants left alone."""
     if not spec.errors.replay.automatic:
         return False
-    return read_control(stream_folder(settings, spec.stream).root).wish == "running"
+    return read_control(stream_folder(settings, spec.stream).store).wish == "running"
 
 
 def look(spec: StreamSpec, settings: Settings) -> Proposal:

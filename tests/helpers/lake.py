@@ -147,11 +147,11 @@ class Lake:
     def pend(self, *files: Path, age: timedelta = timedelta(0)) -> Path:
         """A pending record of the stream that names files, written so long ago."""
         folder = stream_folder(self.settings, STREAM)
-        folder.root.mkdir(parents=True, exist_ok=True)
-        note = folder.pending(7)
         uuid_ = str(self.table().metadata.table_uuid)
         named = [{"path": f"file://{path}"} for path in files]
-        note.write_bytes(msgspec.json.encode({"v": 1, "batch": [], "targets": {NAME: {"uuid": uuid_, "files": named}}}))
+        record = {"v": 1, "batch": [], "targets": {NAME: {"uuid": uuid_, "files": named}}}
+        folder.store.put(folder.pending(7), msgspec.json.encode(record))
+        note = folder.root / folder.pending(7)
         then = time.time() - age.total_seconds()
         os.utime(note, (then, then))
         return note

@@ -24,7 +24,8 @@ from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
 from jobs.state.lease import Lease, LeaseHeldError
-from jobs.state.paths import stream_folder
+from jobs.state.local_store import LocalStore
+from jobs.state.paths import StreamFolder, stream_folder
 from jobs.stream.heartbeat_thread import Beater
 from jobs.supervise.control import read_control
 from jobs.supervise.heartbeat import LastError
@@ -50,12 +51,12 @@ def main() -> int:
     settings = load_settings(options.settings, home=options.home)
     folder = stream_folder(settings, options.stream).root
     spec = load_stream(folder / SPEC_FILE)
-    lease = Lease(folder, spec.stream, settings.lease_ttl.total_seconds())
+    lease = Lease(LocalStore(folder), spec.stream, settings.lease_ttl.total_seconds())
     log = folder / "logs" / "driver.log"
     arguments = ["--home", str(options.home), "--stream", options.stream]
-    keeping = Keeping(folder, spec.stream, options.attempt, arguments, policy_of(spec.restart))
+    keeping = Keeping(StreamFolder.at(folder), spec.stream, options.attempt, arguments, policy_of(spec.restart))
     on_beat = keeping.ensure if "kept" in how else lambda: None
-    with Beater(folder, spec.stream, generation(spec, settings), options.attempt, log, on_beat) as beater:
+    with Beater(LocalStore(folder), spec.stream, generation(spec, settings), options.attempt, log, on_beat) as beater:
         on_beat()
         if "lands" in how:
             # Imported here: it brings PyIceberg, and the others start in a third of the time without it.
@@ -83,7 +84,7 @@ def main() -> int:
 
 def _drive(folder: Path, attempt: int, beater: Beater, terminated: list[int], *, deaf: bool) -> int:
     while True:
-        control = read_control(folder)
+        control = read_control(LocalStore(folder))
         if not deaf and (control.wish == "stopped" or control.end_attempt >= attempt):
             beater.change(state="stopped")
             return 0

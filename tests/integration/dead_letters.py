@@ -20,7 +20,7 @@ from jobs.deadletter.outbox.topic import cluster_of
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.spec.errors import LetterTopic
 from jobs.spec.settings import KafkaSettings
-from jobs.state.files import write_durably
+from jobs.state.local_store import LocalStore
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 from tests.helpers.forked import Forked
@@ -127,7 +127,7 @@ class Letters:
         # The settings' Kafka, where the stream reads; the topic may be elsewhere.
         reads = KafkaSettings(bootstrap_servers=self.address, request_timeout=self.request_timeout)
         kafka = cluster_of(topic, reads)
-        notes = Notes(self.folder / "state", topic.name, kafka.bootstrap_servers or "", TABLE, write_durably)
+        notes = Notes(LocalStore(self.folder / "state"), topic.name, kafka.bootstrap_servers or "", TABLE)
         load = changed.pop("load", lambda: catalog.load_table(TABLE))
         return Outbox(self.stream, TABLE, topic, kafka, load, notes, self.epoch, **changed)
 

@@ -135,9 +135,9 @@ class DriverHere:
     """A driver in a thread of this process, on the session that the tests share."""
 
     def __init__(self, one: Pipeline, spark: SparkSession) -> None:
-        self.beater: Beater = Beater(one.folder().root, one.stream, "test", 1, one.folder().root / "driver.log")
+        self.beater: Beater = Beater(one.folder().store, one.stream, "test", 1, one.folder().root / "driver.log")
         self.problem: BaseException | None = None
-        self._wishes: Wishes = Wishes(one.folder().root, 1)
+        self._wishes: Wishes = Wishes(one.folder().store, 1)
         self._runner: StreamRunner = StreamRunner(one.spec(), one.settings(), self.beater, self._wishes, lambda: spark)
         self._thread: threading.Thread = threading.Thread(target=self._run, daemon=True)
 

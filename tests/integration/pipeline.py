@@ -146,7 +146,7 @@ class Pipeline:
 
     def beat(self) -> Heartbeat:
         """What the newest driver says of itself."""
-        beat = read_heartbeat(self.folder().root)
+        beat = read_heartbeat(self.folder().store)
         assert beat is not None
         return beat
 

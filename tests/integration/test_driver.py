@@ -180,7 +180,7 @@ def test_a_driver_that_slept_past_its_lease_commits_nothing_more(
 def sleeper_lease_expired(made: Pipeline) -> bool:
     from jobs.state.lease import Lease
 
-    record = Lease(made.folder().root, made.stream, 3.0).read()
+    record = Lease(made.folder().store, made.stream, 3.0).read()
     return record is not None and record.expired()
 
 

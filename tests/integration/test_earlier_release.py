@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 
 from jobs.catalog import connect_catalog
 from jobs.local_broker.broker import LocalBroker
+from jobs.state.local_store import LocalStore
 from jobs.stream.drain import drain
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
@@ -135,7 +136,7 @@ def keys(document: Any, place: str = "$") -> set[str]:
 
 
 def beat(stream: str) -> Heartbeat:
-    found = read_heartbeat(HOME / ".frazil/state/streams" / stream)
+    found = read_heartbeat(LocalStore(HOME / ".frazil/state/streams" / stream))
     assert found is not None
     return found
 

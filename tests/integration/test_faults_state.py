@@ -140,7 +140,7 @@ def test_spec_no_longer_names_a_topic_that_is_half_committed(
     for topic in both["topics"]:
         one.produce(MIX, topic=topic)
     die(one, spark, monkeypatch, "after_anchor_commit")
-    record = one.folder().pending_records()[0]
+    record = one.folder().root / one.folder().pending_records()[0]
     kept = record.read_bytes()
     record.unlink()
     one.write_spec(source={"topics": [one.stream]})

@@ -137,7 +137,7 @@ def test_commit_answered_wrongly(pipeline: Make, spark: SparkSession, monkeypatc
 
 
 def held(one: Pipeline) -> bool:
-    record = Lease(one.folder().root, one.stream, 3.0).read()
+    record = Lease(one.folder().store, one.stream, 3.0).read()
     return record is not None and record.held()
 
 

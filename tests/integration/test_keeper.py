@@ -47,7 +47,7 @@ def lands(made: Pipeline, attempt: int) -> Heartbeat:
     """Wait until this attempt has committed a batch of its own and everything is landed."""
     wait_for(lambda: (beat := made.beat()).attempt == attempt and beat.work.batches > 0, f"attempt {attempt} to commit")
     made.wait_until_landed()
-    wait_for(lambda: find_keeper(made.folder().root, attempt), f"the keeper of attempt {attempt}")
+    wait_for(lambda: find_keeper(made.folder().store, attempt), f"the keeper of attempt {attempt}")
     return made.beat()
 
 
@@ -57,7 +57,7 @@ def test_a_driver_killed_or_frozen_is_back_and_one_whose_jvm_hangs_is_told(kept:
     kept.produce({GOOD: 20, TRUNCATED: 2})
     second = lands(kept, 2)
     assert session_members(first.pid) == [], "the JVM of the killed driver went before the next one was launched"
-    launch = read_launch(kept.folder().root)
+    launch = read_launch(kept.folder().store)
     assert launch is not None
     assert (launch.attempt, launch.kept, launch.failures) == (2, 1, 1)
 
@@ -67,7 +67,7 @@ def test_a_driver_killed_or_frozen_is_back_and_one_whose_jvm_hangs_is_told(kept:
     wait_for(lambda: start_time(second.pid) is None, "the frozen driver's end", 60)
     assert time.monotonic() - frozen_at < 45
     third = lands(kept, 3)
-    launch = read_launch(kept.folder().root)
+    launch = read_launch(kept.folder().store)
     assert launch is not None
     assert "was frozen" in launch.reason
     assert third.work.landed == 20

@@ -81,7 +81,7 @@ def test_slept_through_a_take_over(pipeline: Callable[..., Pipeline], spark: Spa
     # It has just seen that the lease is its own.
     sleeper = one.start("after_lease_check=stop")
     try:
-        lease = Lease(one.folder().root, one.stream, 2.0)
+        lease = Lease(one.folder().store, one.stream, 2.0)
 
         def asleep_and_expired() -> bool:
             assert sleeper.poll() is None

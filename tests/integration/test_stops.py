@@ -216,7 +216,7 @@ def test_rolled_back(pipeline: Make, spark: SparkSession, which: str, answer: st
         one.drain(spark)
     if answer == "reland":
         # What a driver was about to commit when the table was rolled back under it.
-        one.folder().pending(1).write_text("stale")
+        one.folder().store.put(one.folder().pending(1), b"stale")
     one.accept(rollback=answer)
     assert one.folder().pending_records() == []
     one.produce({GOOD: 5, TRUNCATED: 1})

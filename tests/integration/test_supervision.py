@@ -104,7 +104,7 @@ class World:
             return False
 
     def beat(self) -> Heartbeat | None:
-        return read_heartbeat(self.stream.folder().root)
+        return read_heartbeat(self.stream.folder().store)
 
     def wait(self, what: str, condition: Callable[[Heartbeat], bool], seconds: float = SOON) -> Heartbeat:
         def reached() -> bool:
@@ -215,7 +215,7 @@ def test_one_driver_nothing_lost_nothing_doubled_whatever_is_killed(world: World
 
         # The driver and its keeper; then the worker of the control run that has just launched a driver, before that
         # one's first beat.
-        keeper = find_keeper(world.stream.folder().root, 2)
+        keeper = find_keeper(world.stream.folder().store, 2)
         assert keeper is not None
         os.kill(keeper.pid, signal.SIGKILL)
         os.killpg(second.pid, signal.SIGKILL)
@@ -287,7 +287,7 @@ def unfinished(world: World) -> list[str]:
 
 
 def newest(world: World) -> Launch:
-    launch = read_launch(world.stream.folder().root)
+    launch = read_launch(world.stream.folder().store)
     assert launch is not None
     return launch
 

@@ -26,7 +26,9 @@ from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.maintain import history as maintenance_history
 from jobs.replay.connect.note import Taking
 from jobs.replay.return_note import ReturnNote
+from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseRecord
+from jobs.state.paths import state_store
 from jobs.stream import unknown_fields
 from jobs.supervise import control, heartbeat, keeper_note, launches, process_note
 from jobs.verify.ledger_marks import AUDITED_PREFIX, FILLED_PREFIX, known_of, known_text, marks_of, marks_text
@@ -64,12 +66,12 @@ def columns(schema: Schema) -> list[tuple[Any, ...]]:
     [
         ("orders/lease-00000002.json", LeaseRecord),
         ("clicks/connect/lease-00000002.json", LeaseRecord),
-        (f"orders/{heartbeat.FILE}", heartbeat.Heartbeat),
-        (f"orders/{control.FILE}", control.Control),
-        (f"orders/{launches.FILE}", launches.Launch),
-        (f"orders/{process_note.FILE}", process_note.ProcessNote),
-        (f"orders/{outbox_note.FILE}", outbox_note.Note),
-        (f"orders/{unknown_fields.FILE}", unknown_fields.UnknownFields),
+        (f"orders/{heartbeat.KEY}", heartbeat.Heartbeat),
+        (f"orders/{control.KEY}", control.Control),
+        (f"orders/{launches.KEY}", launches.Launch),
+        (f"orders/{process_note.KEY}", process_note.ProcessNote),
+        (f"orders/{outbox_note.KEY}", outbox_note.Note),
+        (f"orders/{unknown_fields.KEY}", unknown_fields.UnknownFields),
         ("orders/replay/returning-00000001.json", ReturnNote),
         ("clicks/connect/taking.json", Taking),
     ],
@@ -80,17 +82,19 @@ def test_small_files(files: dict[str, bytes], path: str, kind: type) -> None:
 
 
 def test_the_keeper_and_the_launched_file(files: dict[str, bytes]) -> None:
-    content = json.loads(files[f"state/streams/orders/{keeper_note.FILE}"])
+    content = json.loads(files[f"state/streams/orders/{keeper_note.KEY}"])
     assert asdict(keeper_note.KeeperNote(**content)) == content
     assert files[f"state/streams/orders/{launches.SPEC_FILE}"] == files["streams/orders.yaml"]
 
 
 def test_what_maintenance_did(files: dict[str, bytes], tables: dict[str, TableMetadata], tmp_path: Path) -> None:
-    folder = maintenance_history.table_folder(Path("state"), str(tables["shop.refunds"].table_uuid))
-    content = files[str(folder / maintenance_history.FILE)]
-    (tmp_path / maintenance_history.FILE).write_bytes(content)
-    maintenance_history.write_maintained(tmp_path, maintenance_history.read_maintained(tmp_path))
-    assert json.loads((tmp_path / maintenance_history.FILE).read_bytes()) == json.loads(content)
+    settings, uuid = Settings.embedded(tmp_path), str(tables["shop.refunds"].table_uuid)
+    name = f"tables/{uuid}/{maintenance_history.KEY}"
+    content = files[f"state/{name}"]
+    state_store(settings).put(name, content)
+    store = maintenance_history.table_store(settings, uuid)
+    maintenance_history.write_maintained(store, maintenance_history.read_maintained(store))
+    assert json.loads((settings.state / name).read_bytes()) == json.loads(content)
 
 
 @pytest.mark.parametrize(

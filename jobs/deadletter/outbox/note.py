@@ -7,15 +7,13 @@ there is none: then this file says where to go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import msgspec
 
 from jobs.deadletter.outbox.position import Published
 from jobs.errors import FrazilError
+from jobs.state.store import StateStore
 
-FILE = "published.json"
+KEY = "published.json"
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -36,21 +34,17 @@ class Notes:
     """The note of one stream for one topic.
 
     Args:
-        folder: The stream's state folder.
+        store: The stream's part of the state store.
         topic: Where the letters go.
         servers: The cluster, as it was written down by whoever configured it; empty for the local broker.
         table: The dead-letter table.
-        write: Replaces a file durably.
     """
 
-    def __init__(
-        self, folder: Path, topic: str, servers: str, table: str, write: Callable[[Path, bytes], None]
-    ) -> None:
-        self._file: Path = folder / FILE
+    def __init__(self, store: StateStore, topic: str, servers: str, table: str) -> None:
+        self._store: StateStore = store
         self._topic: str = topic
         self._servers: str = servers
         self._table: str = table
-        self._write: Callable[[Path, bytes], None] = write
         self._last: Published | None = None
 
     def begin(self, first: Published) -> Published:
@@ -66,15 +60,15 @@ class Notes:
         if published == self._last:
             return
         note = Note(self._topic, self._servers, published.offset, published.metadata(self._table))
-        self._write(self._file, msgspec.json.encode(note))
+        self._store.put(KEY, msgspec.json.encode(note))
         self._last = published
 
     def read(self) -> Published | None:
         """Where the note stands; None if there is none for this topic."""
         try:
-            note = msgspec.json.decode(self._file.read_bytes(), type=Note)
+            note = msgspec.json.decode(self._store.get(KEY) or b"", type=Note)
             position = Published.from_group(note.offset, note.metadata)
-        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, FrazilError):
+        except (msgspec.DecodeError, FrazilError):
             # One that was spoilt says no more than none: what counts is the group's.
             return None
         return position if (note.topic, note.servers) == (self._topic, self._servers) else None

@@ -106,7 +106,7 @@ def take_queue(
     ):
         task = QueueTask(spec, corrected, reader)
         runner = _QueueRunner(stream, kafka, task)
-        note, newest = QueueNote(stream.folder.root), stream.anchor.newest
+        note, newest = QueueNote(stream.folder.store), stream.anchor.newest
         earlier = note.begin(topic, newest.totals if newest else Counts())
         result = _run(runner, task.size, stream, spec, topic, request, began, earlier, on_progress)
         newest = stream.anchor.newest

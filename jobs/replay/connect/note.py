@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import msgspec
 
 from jobs.commit.stamp_parts import Counts
 from jobs.replay.connect.task import QueueCounts
-from jobs.state.files import replace_whole
+from jobs.state.store import StateStore
 
 _FILE = "taking.json"
 
@@ -30,11 +29,11 @@ class QueueNote:
     """The note of a stream's run that takes a queue; nothing is decided on it.
 
     Args:
-        folder: Of the stream's queues.
+        store: The part of the stream's queues.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._file: Path = folder / _FILE
+    def __init__(self, store: StateStore) -> None:
+        self._store: StateStore = store
 
     def begin(self, topic: str, totals: Counts) -> QueueCounts:
         """A run begins; returns what an earlier one of this queue committed that did not come to its end.
@@ -45,7 +44,7 @@ class QueueNote:
         earlier = self.since(topic, totals)
         if earlier is not None:
             return earlier
-        replace_whole(self._file, msgspec.json.encode(Taking(topic, totals)))
+        self._store.put(_FILE, msgspec.json.encode(Taking(topic, totals)), durable=False)
         return QueueCounts()
 
     def since(self, topic: str, totals: Counts) -> QueueCounts | None:
@@ -68,9 +67,9 @@ class QueueNote:
 
     def end(self) -> None:
         """The run has come to its end."""
-        self._file.unlink(missing_ok=True)
+        self._store.delete(_FILE)
 
     def _read(self) -> Taking | None:
-        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-            return msgspec.json.decode(self._file.read_bytes(), type=Taking)
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(self._store.get(_FILE) or b"", type=Taking)
         return None

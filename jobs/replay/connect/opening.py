@@ -21,7 +21,6 @@ from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
-from jobs.state.files import remove_durably
 from jobs.state.lease import stream_lease
 from jobs.state.paths import stream_folder
 from jobs.stream.opening import resume
@@ -111,8 +110,9 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
     session = CommitSession(name, spec.config_hash, stream_lease(settings, name), targets)
     with session.held():
         # What was about to be committed belongs to positions that are taken back.
-        for pending in stream_folder(settings, name).pending_records():
-            remove_durably(pending)
+        folder = stream_folder(settings, name)
+        for pending in folder.pending_records():
+            folder.store.delete(pending)
         histories = {name: target.past() for name, target in targets.items()}
         kept = [
             past.stamped_ancestor.position if past.stamped_ancestor else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.state.paths import stream_folder
+from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.live import PER_SECOND, show_arriving
 from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
@@ -68,7 +68,7 @@ def demo(deployment: Deployment, once: bool, payments: int, port: int | None) ->
             console.print("The UI stays up; Ctrl-C ends it, and the broker if the demo started it.")
             stay(services)
         console.print("The stream runs on, and payments keep coming; Ctrl-C ends what the demo started.\n")
-        show_arriving(console, landing.folder, landing.trickle(), services.check)
+        show_arriving(console, landing.store, landing.trickle(), services.check)
 
 
 class _Landing:
@@ -103,7 +103,7 @@ class _Landing:
         self._producer: PaymentProducer = PaymentProducer(address, topic, sum(log.latest.values()), payments)
         self._address: str = address
         self._topic: str = topic
-        self.folder: Path = stream_folder(settings, spec.stream).root
+        self.store: StateStore = stream_folder(settings, spec.stream).store
         self._first_row_seconds: float | None = None
         self._seen: list[tuple[float, int]] = []
         self._told: tuple[str, int] | None = None
@@ -144,7 +144,7 @@ class _Landing:
 
     def beat(self) -> Heartbeat | None:
         """What the stream's driver says of itself; None where there is none."""
-        return read_heartbeat(self.folder)
+        return read_heartbeat(self.store)
 
     def trickle(self) -> PaymentProducer:
         """More payments, slowly, without an end."""

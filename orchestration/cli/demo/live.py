@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.producer import PaymentProducer
 
@@ -19,12 +19,17 @@ _LINE_SECONDS = 10.0
 
 
 def show_arriving(
-    console: Console, folder: Path, producer: PaymentProducer, check: Callable[[], None], *, until: float = float("inf")
+    console: Console,
+    store: StateStore,
+    producer: PaymentProducer,
+    check: Callable[[], None],
+    *,
+    until: float = float("inf"),
 ) -> None:
     """Produce slowly and show what the stream's driver says of itself, until an interrupt.
 
     Args:
-        folder: The stream's state folder.
+        store: The stream's part of the state store.
         producer: Not started yet; stopped on leaving.
         check: Raises if a service has ended.
         until: When to end, on the monotonic clock.
@@ -35,7 +40,7 @@ def show_arriving(
             with Live(console=console, refresh_per_second=4, transient=False) as live:
                 while time.monotonic() < until:
                     check()
-                    live.update(_table(read_heartbeat(folder), producer.acknowledged))
+                    live.update(_table(read_heartbeat(store), producer.acknowledged))
                     time.sleep(_SHOW_SECONDS)
             return
         told = 0.0
@@ -43,7 +48,7 @@ def show_arriving(
             check()
             if time.monotonic() - told >= _LINE_SECONDS:
                 told = time.monotonic()
-                console.print(arriving(read_heartbeat(folder), producer.acknowledged), markup=False, soft_wrap=True)
+                console.print(arriving(read_heartbeat(store), producer.acknowledged), markup=False, soft_wrap=True)
             time.sleep(_SHOW_SECONDS)
     finally:
         producer.stop()

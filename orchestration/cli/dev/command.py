@@ -12,9 +12,12 @@ from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.paths import stream_folder, streams_with
 from jobs.supervise.actual import read_actual
+from jobs.supervise.heartbeat import KEY as HEARTBEAT
+from jobs.supervise.keeper_note import KEY as KEEPER
 from jobs.supervise.keeper_note import read_keeper
+from jobs.supervise.process_note import KEY as PROCESS
 from jobs.supervise.stream_control import StreamControl
 from orchestration.cli.broker import local_broker
 from orchestration.cli.dev.services import DagsterServices
@@ -76,16 +79,14 @@ def local_services(
 
 def living_drivers(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, those included that have only just been launched."""
-    folders = settings.state / "streams"
-    streams = sorted(folder.name for folder in folders.iterdir()) if folders.is_dir() else []
-    drivers = {stream: read_actual(stream_folder(settings, stream).root, stream).driver for stream in streams}
+    streams = sorted({*streams_with(settings, PROCESS), *streams_with(settings, HEARTBEAT)})
+    drivers = {stream: read_actual(stream_folder(settings, stream).store, stream).driver for stream in streams}
     return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
 
 
 def attended(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
-    folders = settings.state / "streams"
-    notes = {folder.name: read_keeper(folder) for folder in folders.iterdir()} if folders.is_dir() else {}
+    notes = {stream: read_keeper(stream_folder(settings, stream).store) for stream in streams_with(settings, KEEPER)}
     return sorted({*living_drivers(settings), *(name for name, note in notes.items() if note and note.lives())})
 
 

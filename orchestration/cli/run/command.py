@@ -104,14 +104,14 @@ def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
 
 def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> None:
     """Leave a stream alone that a driver lands, or that an operator has stopped."""
-    folder = stream_folder(settings, stream).root
-    driver = read_actual(folder, stream).driver
+    store = stream_folder(settings, stream).store
+    driver = read_actual(store, stream).driver
     if driver is not None:
         raise NotLanded(
             f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",
             fix=f"frazil status {stream}; or frazil stop {stream}, and run this again with --force",
         )
-    control = read_control(folder)
+    control = read_control(store)
     if control.wish == "running":
         return
     said = control.sentence(stream)

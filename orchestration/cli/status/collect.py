@@ -87,7 +87,7 @@ def driver_status(observed: Observation, spec: StreamSpec, note: SupervisorNote 
     if actual.launch is not None:
         status.attempt, status.generation = actual.launch.attempt, actual.launch.generation
         status.failures = actual.launch.failures
-    status.unknown_fields = read_unknown_fields(observed.folder, spec.config_hash)
+    status.unknown_fields = read_unknown_fields(observed.folder.store, spec.config_hash)
     if status.unknown_fields is not None:
         status.unexpected = status.unknown_fields.unexpected(spec.slo)
         status.unknown_field_facts = status.unknown_fields.facts(spec.slo)

@@ -14,6 +14,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog, quick_kafka
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.state.paths import state_store
 from orchestration.cli.status.collect import driver_status, list_streams, look_further, refuse_unlisted
 from orchestration.cli.status.facts import status_facts
 from orchestration.cli.status.model import StreamStatus
@@ -37,7 +38,7 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
     streams that are named.
     """
     settings = deployment.settings()
-    note = read_supervisor_note(settings.state)
+    note = read_supervisor_note(state_store(settings))
     listed, errors = list_streams(deployment, settings)
     if streams:
         unlisted = [stream for stream in streams if stream not in listed]

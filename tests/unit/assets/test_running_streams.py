@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from jobs.state.local_store import LocalStore
 from jobs.state.paths import stream_folder
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.heartbeat import read_heartbeat
@@ -114,8 +115,8 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
 
 def test_a_stopped_stream_is_not_started_by_materializing_it(running: World) -> None:
     folder = stream_folder(Deployment.at(running.home).settings(), "payments").root
-    write_control(folder, Control("stopped", by="jo"))
+    write_control(LocalStore(folder), Control("stopped", by="jo"))
     with dg.DagsterInstance.ephemeral() as instance:
         result = run(running, instance)
     assert not result.success
-    assert read_heartbeat(folder) is None
+    assert read_heartbeat(LocalStore(folder)) is None

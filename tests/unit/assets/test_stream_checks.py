@@ -106,7 +106,7 @@ def failure(here: Deployment) -> Any:
 @pytest.mark.parametrize("trigger", ["", "trigger: available_now\n"], ids=["continuous", "available_now"])
 def test_a_paused_stream_refuses_to_be_materialized_and_names_the_way_out(tmp_path: Path, trigger: str) -> None:
     here = deployment(tmp_path, trigger)
-    write_control(stream_folder(here.settings(), "orders").root, Control("paused", reason="month end", by="jo"))
+    write_control(stream_folder(here.settings(), "orders").store, Control("paused", reason="month end", by="jo"))
     told = failure(here)
     assert "is paused by jo: month end" in told.description
     assert told.metadata["next"].value == "frazil resume orders"

@@ -17,6 +17,7 @@ import pytest
 from jobs.certify.drivers import Drivers, Watch, armed_command
 from jobs.certify.workspace import STREAM, prepare
 from jobs.spec.settings import Settings
+from jobs.state.paths import StreamFolder
 from jobs.supervise.ending import MARK, mark_of
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from jobs.supervise.process_note import ProcessNote, write_process_note
@@ -47,20 +48,20 @@ def sleepers() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def note(folder: Path, process: subprocess.Popen[bytes], attempt: int) -> None:
+def note(folder: StreamFolder, process: subprocess.Popen[bytes], attempt: int) -> None:
     started = str(start_time(process.pid))
     write_process_note(
-        folder, ProcessNote(attempt, "g", process.pid, started, boot_id(), socket.gethostname(), time.time())
+        folder.store, ProcessNote(attempt, "g", process.pid, started, boot_id(), socket.gethostname(), time.time())
     )
 
 
 def test_a_watch_sees_the_next_driver_die(tmp_path: Path, sleepers: Callable[[int], subprocess.Popen[bytes]]) -> None:
     before, process = sleepers(3), sleepers(4)
-    note(tmp_path, before, 3)
-    watch = Watch(tmp_path, after=3)
+    note(StreamFolder.at(tmp_path), before, 3)
+    watch = Watch(StreamFolder.at(tmp_path), after=3)
     watch.start()
     before.kill()
-    note(tmp_path, process, 4)
+    note(StreamFolder.at(tmp_path), process, 4)
     eventually(lambda: watch.note is not None)
     assert watch.note is not None
     assert watch.note.attempt == 4
@@ -75,10 +76,10 @@ def test_a_watch_sees_the_next_driver_die(tmp_path: Path, sleepers: Callable[[in
 
 def test_a_watch_kills_at_its_moment(tmp_path: Path, sleepers: Callable[[int], subprocess.Popen[bytes]]) -> None:
     process = sleepers(1)
-    watch = Watch(tmp_path, after=0, kill_after=0.2)
+    watch = Watch(StreamFolder.at(tmp_path), after=0, kill_after=0.2)
     watch.start()
     began = time.time()
-    note(tmp_path, process, 1)
+    note(StreamFolder.at(tmp_path), process, 1)
     eventually(lambda: watch.died_at is not None)
     assert watch.killed
     assert watch.died_at is not None
@@ -89,7 +90,7 @@ def test_a_watch_reads_only_what_was_said_since(tmp_path: Path) -> None:
     output = tmp_path / "logs" / "driver.out"
     output.parent.mkdir()
     output.write_text("step after_tasks: SIGKILL\n")
-    watch = Watch(tmp_path, after=0)
+    watch = Watch(StreamFolder.at(tmp_path), after=0)
     assert not watch.said("step after_tasks: SIGKILL")
     with output.open("a") as file:
         file.write("step before_commit: SIGKILL\n")

@@ -45,6 +45,7 @@ from jobs.stream.session import OpenStream
 from jobs.task.plan import Tally
 from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import LedgerRow
+from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.targets import pair, spec_with
 
 TABLE, DEAD = "orders.payments", "orders.payments_dead"
@@ -132,13 +133,15 @@ class FakeTable:
 class World:
     """Everything that outlives a driver."""
 
-    def __init__(self, folder: Path, targets: Sequence[TargetSpec] = PAIR) -> None:
+    def __init__(self, targets: Sequence[TargetSpec] = PAIR) -> None:
         self.targets = tuple(targets)
         self.names = tuple(target.name for target in targets)
         self.tables: dict[str, FakeTable] = {name: FakeTable(f"uuid of {name}") for name in self.names}
         self.files: dict[str, list[tuple]] = {}
         self.log: dict[TopicPartition, int] = {TopicPartition(TOPIC, 0): 3}
-        self.folder = folder
+        self.store = InMemoryStore()
+        self.store.before |= {"put": lambda: pause("before write"), "delete": lambda: pause("before remove")}
+        self.store.after |= {"put": write_hangs, "delete": lambda: pause("after remove")}
         self.lease_epoch = 0
         self.pending_was_lost = False
         self.configs: set[str] = set()
@@ -235,10 +238,9 @@ class World:
     # What happens around the drivers.
     def lose_state(self) -> None:
         """Somebody deletes the stream's folder: lease, pending records, checkpoints."""
-        if list(self.folder.glob("pending-*.json")):
+        if self.store.documents:
             self.pending_was_lost = True
-        for path in self.folder.glob("pending-*.json"):
-            path.unlink()
+        self.store.documents.clear()
         self.lease_epoch = 0
 
     def named(self, number: int) -> str:
@@ -360,7 +362,7 @@ class Driver:
             *("payments", self.config, EveryonesLease(world), targets),
             spec=spec,
             settings=settings,
-            folder=StreamFolder(world.folder),
+            folder=StreamFolder(Path("nowhere"), world.store),
             log=world.state(None),
         )
         with stream.held():
@@ -441,19 +443,13 @@ def pause(at: str) -> None:
         driver.pause(at)
 
 
-def noted(put_in_place: Callable[..., Any]) -> Callable[..., Any]:
-    """The record's write, which may go through, hang for as long as the script says, and only then raise."""
-
-    def around(*args: Any) -> None:
-        pause("before write")
-        put_in_place(*args)
-        pause("after write")
-        driver: Driver | None = getattr(threading.current_thread(), "driver", None)
-        if driver is not None and driver.write_fails_late:
-            driver.write_fails_late = False
-            raise OSError(errno.EIO, "the answer came late, and it was an error")
-
-    return around
+def write_hangs() -> None:
+    """The record's write is through; it hangs for as long as the script says, and may raise only then."""
+    pause("after write")
+    driver: Driver | None = getattr(threading.current_thread(), "driver", None)
+    if driver is not None and driver.write_fails_late:
+        driver.write_fails_late = False
+        raise OSError(errno.EIO, "the answer came late, and it was an error")
 
 
 def assert_ledger_says_so(world: World) -> None:
@@ -478,15 +474,3 @@ def assert_ledger_says_so(world: World) -> None:
         if row.counts:
             counts = row.counts
             assert row.range.end - row.range.start == counts.read == counts.landed + counts.dead + counts.tombstones
-
-
-def paused_around(function: Callable[..., Any], at: str) -> Callable[..., Any]:
-    """`function` with a pause before and after it."""
-
-    def around(*args: Any, **kwargs: Any) -> Any:
-        pause(f"before {at}")
-        result = function(*args, **kwargs)
-        pause(f"after {at}")
-        return result
-
-    return around

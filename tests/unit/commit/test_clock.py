@@ -14,6 +14,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.state.lease import Lease, LeaseHeldError
+from jobs.state.local_store import LocalStore
 from jobs.stream.completeness import Sighting, valid_through
 from tests.unit.commit.conftest import NAME
 
@@ -52,7 +53,7 @@ def test_a_tables_log_never_goes_back(
 
 
 def test_a_lease_on_this_host_asks_no_wall_clock(tmp_path: Path, jump: Callable[[float], None]) -> None:
-    holder = Lease(tmp_path, "payments", 30.0)
+    holder = Lease(LocalStore(tmp_path), "payments", 30.0)
     holder.acquire(above=0)
     try:
         for seconds in (HOUR, -HOUR):
@@ -60,7 +61,7 @@ def test_a_lease_on_this_host_asks_no_wall_clock(tmp_path: Path, jump: Callable[
             assert holder.lost is None
             holder.verify()
             with pytest.raises(LeaseHeldError):
-                Lease(tmp_path, "payments", 30.0).acquire(above=0)
+                Lease(LocalStore(tmp_path), "payments", 30.0).acquire(above=0)
     finally:
         holder.release()
 

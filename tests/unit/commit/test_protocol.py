@@ -5,11 +5,8 @@ The project's own code runs, from the claim to the removal of the pending record
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
@@ -19,8 +16,6 @@ from jobs.commit import target as target_module
 from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
 from jobs.spec.targets import TargetSpec
-from jobs.state import files
-from jobs.state.files import put_in_place, remove_durably
 from jobs.stream import batch as batch_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
@@ -32,9 +27,7 @@ from tests.unit.commit.protocol_world import (
     Driver,
     World,
     assert_ledger_says_so,
-    noted,
     pause,
-    paused_around,
 )
 
 CONFIGS = ("one", "two")
@@ -43,12 +36,9 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "commit_once", lambda table, *a, **k: WORLD[0].commit_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))
     for module in (batch_module, takeover_module):
-        monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
 
 
@@ -56,12 +46,12 @@ WORLD: list[World] = []
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return new_world(tmp_path)
+def world() -> World:
+    return new_world()
 
 
-def new_world(folder: Path, targets: Sequence[TargetSpec] = PAIR) -> World:
-    WORLD[:] = [World(folder, targets)]
+def new_world(targets: Sequence[TargetSpec] = PAIR) -> World:
+    WORLD[:] = [World(targets)]
     return WORLD[0]
 
 
@@ -176,9 +166,8 @@ def play(world: World, story: list[tuple]) -> None:
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stories(), st.sampled_from(CONFIGS), st.sampled_from([2, 2, 1, 3, 4, 5]))
 def test_every_record_lands_exactly_once_whatever_happens(story: list[tuple], last_config: str, targets: int) -> None:
-    folder = Path(tempfile.mkdtemp())
     try:
-        world = new_world(folder, TARGETS[:targets])
+        world = new_world(TARGETS[:targets])
         play(world, story)
         recover(world, last_config)
         for driver in world.drivers:
@@ -187,7 +176,6 @@ def test_every_record_lands_exactly_once_whatever_happens(story: list[tuple], la
     finally:
         for driver in WORLD[0].drivers:
             driver.kill()
-        shutil.rmtree(folder)
 
 
 REMEMBERED: dict[str, list[tuple]] = {
@@ -282,8 +270,8 @@ REMEMBERED: dict[str, list[tuple]] = {
 @pytest.mark.parametrize("name", REMEMBERED)
 @pytest.mark.parametrize("last_config", CONFIGS)
 @pytest.mark.parametrize("targets", [2, 5])
-def test_stories_that_once_went_wrong(tmp_path: Path, name: str, last_config: str, targets: int) -> None:
-    world = new_world(tmp_path, TARGETS[:targets])
+def test_stories_that_once_went_wrong(name: str, last_config: str, targets: int) -> None:
+    world = new_world(TARGETS[:targets])
     play(world, REMEMBERED[name])
     recover(world, last_config)
     assert_exactly_once(world)
@@ -316,5 +304,5 @@ def test_with_its_record_a_batch_ends_under_the_configuration_it_began_with(worl
     play(world, [("start", "one", [3]), ("finish", 0)])
     assert world.drivers[-1].error is None
     assert world.counted(DEAD) == {(TopicPartition(TOPIC, 0), 2): 1}, "offset 2 fails under 'two' and lands under 'one'"
-    assert not list(world.folder.glob("pending-*"))
+    assert not world.store.documents
     assert_exactly_once(world)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -26,8 +24,6 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.operator import reset as operator_reset
-from jobs.state import files
-from jobs.state.files import put_in_place, remove_durably
 from jobs.state.paths import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream import takeover as takeover_module
@@ -41,9 +37,7 @@ from tests.unit.commit.protocol_world import (
     EveryonesLease,
     World,
     assert_ledger_says_so,
-    noted,
     pause,
-    paused_around,
 )
 from tests.unit.commit.test_protocol import CONFIGS, HOT_SPOTS, WORLD, new_world, play, recover
 
@@ -162,7 +156,7 @@ class Resetter(Driver):
             target.read()
         if targets[TABLE].newest is None:
             return
-        folder = StreamFolder(world.folder)
+        folder = StreamFolder(Path("nowhere"), world.store)
         settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
         given = ("payments", "one", EveryonesLease(world), targets)
         stream = OpenStream(*given, spec=spec, settings=settings, folder=folder, log=world.state(None))
@@ -179,12 +173,9 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         return reset_module.reset_stamps(stamps, anchor, known, made, *rest, **named)
 
     monkeypatch.setattr(operator_reset, "reset_stamps", noting)
-    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(target_module, "commit_once", lambda table, *a, **k: WORLD[0].commit_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    monkeypatch.setattr(batch_module, "put_in_place", noted(put_in_place))
     for module in (batch_module, takeover_module):
-        monkeypatch.setattr(module, "remove_durably", paused_around(remove_durably, "remove"))
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
 
 
@@ -270,9 +261,8 @@ WOKEN_UP_TO_CLEAR_AWAY: list[tuple] = [
 @given(st.lists(chapters, min_size=1, max_size=4), st.sampled_from(CONFIGS))
 @example(WOKEN_UP_TO_CLEAR_AWAY, "one")
 def test_records_land_as_often_as_the_resets_in_force_say(chapters: list[tuple], last_config: str) -> None:
-    folder = Path(tempfile.mkdtemp())
     try:
-        world = new_world(folder)
+        world = new_world()
         story = [
             action for produced, started, driven, reset in chapters for action in (produced, started, *driven, *reset)
         ]
@@ -282,13 +272,12 @@ def test_records_land_as_often_as_the_resets_in_force_say(chapters: list[tuple],
     finally:
         for driver in WORLD[0].drivers:
             driver.kill()
-        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_killed_at_any_moment_and_given_again(tmp_path: Path, share: float) -> None:
+def test_killed_at_any_moment_and_given_again(share: float) -> None:
     for until in range(1, 60):
-        world = new_world(tmp_path)
+        world = new_world()
         story: list[tuple] = [
             ("produce", 0, 9),
             ("produce", 1, 6),
@@ -310,20 +299,20 @@ def test_killed_at_any_moment_and_given_again(tmp_path: Path, share: float) -> N
     raise AssertionError("the reset never came to its end")
 
 
-def test_a_pending_record_is_committed_before_anything_moves(tmp_path: Path) -> None:
-    world = new_world(tmp_path)
+def test_a_pending_record_is_committed_before_anything_moves() -> None:
+    world = new_world()
     story: list[tuple] = [("produce", 0, 9), ("start", "one", [12]), ("to", 0, "step after_anchor_commit"), ("kill", 0)]
     expected = act(world, [*story, ("reset", (0.0, 0.0), None, set())])
-    assert not list(world.folder.glob("pending-*"))
+    assert not world.store.documents
     assert sum(expected.values()) == 12
     recover(world, "one")
     assert_as_often_as_wanted(world, expected)
 
 
-def test_a_record_that_a_sleeper_writes_after_the_reset_is_dropped(tmp_path: Path) -> None:
-    world = new_world(tmp_path)
+def test_a_record_that_a_sleeper_writes_after_the_reset_is_dropped() -> None:
+    world = new_world()
     story: list[tuple] = [("produce", 0, 9), ("start", "one", [6]), ("to", 0, "before Spark notes")]
     expected = act(world, [*story, ("to", 0, "before write"), ("reset", (0.25, 0.0), None, set()), ("advance", 0, 1)])
-    assert list(world.folder.glob("pending-*")), "the sleeper wrote what it was about to commit before the reset"
+    assert world.store.documents, "the sleeper wrote what it was about to commit before the reset"
     recover(world, "one")
     assert_as_often_as_wanted(world, expected)

@@ -13,7 +13,7 @@ from jobs.maintain import compact as compact_module
 from jobs.maintain.batching import batches, shared
 from jobs.maintain.compact import compact, manifests
 from jobs.maintain.facts import PartitionFacts, PartitionValue
-from jobs.maintain.history import Maintained, read_maintained, table_folder
+from jobs.maintain.history import Maintained, read_maintained, table_store
 from jobs.maintain.noting import note
 from jobs.maintain.plan import Step
 from jobs.maintain.procedures import LostToOthersError, ProcedureError, Procedures, Rewritten
@@ -149,7 +149,7 @@ def merged(lake: Lake, monkeypatch: pytest.MonkeyPatch, *rounds: dict[str, int] 
 
 
 def known(lake: Lake) -> Maintained:
-    return read_maintained(table_folder(lake.settings.state, str(lake.table().metadata.table_uuid)))
+    return read_maintained(table_store(lake.settings, str(lake.table().metadata.table_uuid)))
 
 
 DONE = {"rewritten_manifests_count": 30, "added_manifests_count": 1}

@@ -9,31 +9,40 @@ from pathlib import Path
 import pytest
 
 from jobs.maintain import history as module
-from jobs.maintain.history import FILE, Done, Maintained, read_maintained, table_folder, write_maintained
+from jobs.maintain.history import KEY, Done, Maintained, read_maintained, table_store, write_maintained
+from jobs.spec.settings import Settings
+from jobs.state.local_store import LocalStore
+from tests.helpers.memory_store import InMemoryStore
 
 AT = datetime(2026, 2, 1, 12, 30, 15, 123456, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def test_nothing_is_known_of_a_new_table(tmp_path: Path) -> None:
-    nothing = read_maintained(table_folder(tmp_path, "7b4e"))
+def test_nothing_is_known_of_a_new_table() -> None:
+    nothing = read_maintained(InMemoryStore())
     assert nothing == Maintained()
     assert nothing.since is None and nothing.last("compact") is None and nothing.speed("compact") is None
     assert nothing.compacted_at(0, "") is None and nothing.sorted_as(0, "") is None
     assert nothing.entry("compact") is None
 
 
-def test_it_comes_back_as_it_was(tmp_path: Path) -> None:
-    folder = table_folder(tmp_path, "7b4e")
+def test_it_comes_back_as_it_was() -> None:
+    store = InMemoryStore()
     known = (
         Maintained()
         .done("compact", AT, spec_id=1, scope="day=2026-01-31", files_before=9, files_after=1, size=70, seconds=2.5)
         .done("expire", AT + HOUR, files_before=300, files_after=20)
         .failed("orphans", AT, "the folder is shared")
     )
-    write_maintained(folder, known)
-    assert read_maintained(folder) == known
-    assert (tmp_path / "tables" / "7b4e" / FILE).is_file()
+    write_maintained(store, known)
+    assert read_maintained(store) == known
+    assert store.durable == {KEY}
+
+
+def test_a_table_has_a_file_under_its_id(tmp_path: Path) -> None:
+    settings = Settings.embedded(tmp_path)
+    write_maintained(table_store(settings, "7b4e"), Maintained())
+    assert (settings.state / "tables" / "7b4e" / "maintained.json").is_file()
 
 
 def test_partitions_and_the_table() -> None:
@@ -81,33 +90,36 @@ def test_since_is_set_once() -> None:
         b'{"v": 1, "since": null, "entries": [{"action": "compact", "runs": "many"}]}',
     ],
 )
-def test_a_spoilt_file_is_an_empty_one(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / FILE).write_bytes(content)
+def test_a_spoilt_document_is_an_empty_one(content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    store = InMemoryStore()
+    store.put(KEY, content)
     with caplog.at_level(logging.WARNING):
-        assert read_maintained(tmp_path) == Maintained()
-    assert str(tmp_path / FILE) in caplog.text
-    write_maintained(tmp_path, Maintained().done("expire", AT))
-    assert read_maintained(tmp_path).last("expire") == AT
+        assert read_maintained(store) == Maintained()
+    assert store.place(KEY) in caplog.text
+    write_maintained(store, Maintained().done("expire", AT))
+    assert read_maintained(store).last("expire") == AT
 
 
 def test_a_folder_in_its_place_is_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / FILE).mkdir()
-    assert read_maintained(tmp_path) == Maintained()
+    (tmp_path / KEY).mkdir()
+    assert read_maintained(LocalStore(tmp_path)) == Maintained()
 
 
-def test_what_was_done_long_ago_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_done_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = InMemoryStore()
     monkeypatch.setattr(module, "MAX_ENTRIES", 3)
     known = Maintained().done("expire", AT - 99 * HOUR)
     for day in range(5):
         known = known.done("compact", AT + day * HOUR, spec_id=0, scope=f"day={day}")
-    write_maintained(tmp_path, known)
-    assert set(read_maintained(tmp_path).entries) == {
+    write_maintained(store, known)
+    assert set(read_maintained(store).entries) == {
         ("expire", None, ""),
         ("compact", 0, "day=3"),
         ("compact", 0, "day=4"),
     }
 
 
-def test_an_entry_of_a_later_version_is_read(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b'{"v":1,"since":null,"entries":[{"action":"expire","more":1}],"also":2}')
-    assert read_maintained(tmp_path).entry("expire") == Done("expire")
+def test_an_entry_of_a_later_version_is_read() -> None:
+    store = InMemoryStore()
+    store.put(KEY, b'{"v":1,"since":null,"entries":[{"action":"expire","more":1}],"also":2}')
+    assert read_maintained(store).entry("expire") == Done("expire")

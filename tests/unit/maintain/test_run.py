@@ -21,7 +21,7 @@ from jobs.maintain import run
 from jobs.maintain import work as work_module
 from jobs.maintain.expire import expire
 from jobs.maintain.facts import TableFacts
-from jobs.maintain.history import read_maintained, table_folder
+from jobs.maintain.history import read_maintained, table_store
 from jobs.maintain.holding import fill_ledger, holds
 from jobs.maintain.lock import TableBusyError, table_lock
 from jobs.maintain.measure import measure
@@ -31,6 +31,7 @@ from jobs.maintain.work import CatalogAwayError, Work
 from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings, SparkSettings
 from jobs.state.lease import Lease
+from jobs.state.local_store import LocalStore
 from jobs.state.paths import stream_folder
 from jobs.verify import ledger
 from tests.helpers.lake import NAME, P0, STREAM, Lake, later
@@ -86,7 +87,7 @@ def test_a_healthy_table_and_a_dry_run_start_nothing_and_lock_nothing(lake: Lake
     assert lake.maintain(spark, {}).done == ()
     planned = lake.maintain(spark, {"compact": {"min_files": 2}}, dry_run=True)
     assert [step.action for step in planned.plan.steps] == ["compact"]
-    assert not table_folder(lake.settings.state, planned.plan.uuid).exists()
+    assert table_store(lake.settings, planned.plan.uuid).keys("*") == []
 
 
 def test_one_at_a_time(lake: Lake) -> None:
@@ -103,15 +104,17 @@ def test_one_at_a_time(lake: Lake) -> None:
     # Given back: Spark would be started now, which is the step's own failure and no other's.
     result = lake.maintain(spark, policy)
     assert [each.error is not None and "Started" in each.error for each in result.done] == [True]
-    noted = read_maintained(table_folder(lake.settings.state, result.plan.uuid))
+    noted = read_maintained(table_store(lake.settings, result.plan.uuid))
     assert [(each.action, each.failures) for each in noted.entries.values()] == [("compact", 1)]
 
 
 def test_a_lock_that_was_lost_ends_it(lake: Lake) -> None:
     uuid = str(lake.table().metadata.table_uuid)
     with table_lock(lake.settings, NAME, uuid) as lock:
-        for record in table_folder(lake.settings.state, uuid).glob("lease-*.json"):
-            record.rename(record.with_name("lease-00000099.json"))
+        store = table_store(lake.settings, uuid)
+        for record in store.keys("lease-*.json"):
+            store.put("lease-00000099.json", store.get(record) or b"")
+            store.delete(record)
         with pytest.raises(FrazilError, match="the lock of its maintenance was lost"):
             lock.verify()
 
@@ -154,7 +157,7 @@ def test_a_readers_snapshot_stays_and_says_so(lake: Lake) -> None:
 
 def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
     fill_ledger(lake.catalog, lake.settings, [lake.spec], NAME)
-    lease = Lease(stream_folder(lake.settings, STREAM).root / "replay", "payments~replay", 30)
+    lease = Lease(LocalStore(stream_folder(lake.settings, STREAM).root / "replay"), "payments~replay", 30)
     lease.acquire(above=0)
     assert held(lake) == ["replay of payments"]
     lease.release()
@@ -294,7 +297,7 @@ def test_orphans_are_not_looked_for_after_an_expiry_that_failed(lake: Lake) -> N
     )
     assert "is not the newest stamp" in result.errors[0]
     assert "since the expiry before it failed" in result.errors[1]
-    noted = read_maintained(table_folder(lake.settings.state, result.plan.uuid))
+    noted = read_maintained(table_store(lake.settings, result.plan.uuid))
     assert [(each.action, each.failures) for each in noted.entries.values()] == [("expire", 1)]
     assert told == [None, result.done[0], None, result.done[1]]
 
@@ -368,7 +371,7 @@ def test_a_jvm_that_ends_in_a_step_is_told_and_the_next_step_gets_another(
     (error,) = result.errors
     assert "compact failed, since Spark's JVM ended meanwhile" in error and "Connection refused" not in error
     assert "spark.driver_memory" in error
-    noted = read_maintained(table_folder(lake.settings.state, result.plan.uuid))
+    noted = read_maintained(table_store(lake.settings, result.plan.uuid))
     assert {each.action: each.failures for each in noted.entries.values()} == {"compact": 1, "manifests": 0}
 
 

@@ -17,9 +17,9 @@ import pytest
 from jobs.commit.errors import FencedError, LeaseLostError
 from jobs.errors import FrazilError
 from jobs.state import observed
-from jobs.state.files import replace_whole
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseRecord
+from jobs.state.local_store import LocalStore
 from jobs.system.boot import boot_clock
 from jobs.system.processes import start_time
 
@@ -33,8 +33,9 @@ from jobs.errors import FrazilError
 from jobs.state import observed
 from jobs.system.boot import boot_clock
 from jobs.state.lease import Lease
+from jobs.state.local_store import LocalStore
 
-lease = Lease(Path(sys.argv[1]), "payments", float(sys.argv[2]))
+lease = Lease(LocalStore(Path(sys.argv[1])), "payments", float(sys.argv[2]))
 print("ready", flush=True)
 for word in sys.stdin:
     try:
@@ -96,7 +97,7 @@ def hold(tmp_path: Path) -> Iterator[Callable[..., Holder]]:
 
 @pytest.fixture
 def lease(tmp_path: Path) -> Iterator[Lease]:
-    made = Lease(tmp_path, "payments", 30.0)
+    made = Lease(LocalStore(tmp_path), "payments", 30.0)
     yield made
     made.release()
 
@@ -109,7 +110,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def record(folder: Path) -> LeaseRecord:
-    found = Lease(folder, "payments", 1.0).read()
+    found = Lease(LocalStore(folder), "payments", 1.0).read()
     assert found is not None
     return found
 
@@ -156,7 +157,7 @@ def test_a_killed_holder_loses_it_at_once_also_as_a_zombie(
 
 
 def test_a_reused_pid_is_not_the_holder(tmp_path: Path, lease: Lease) -> None:
-    former = Lease(tmp_path, "payments", 300.0)
+    former = Lease(LocalStore(tmp_path), "payments", 300.0)
     former.acquire(above=0)
     assert record(tmp_path).held(), "this process holds it"
     rewrite(tmp_path, started="1")
@@ -213,7 +214,7 @@ def test_of_two_that_start_at_once_exactly_one_wins(tmp_path: Path, hold: Callab
 
 def test_the_epoch_is_above_every_stamp_and_every_lease(tmp_path: Path) -> None:
     for above, expected in [(0, 1), (7, 8), (3, 9)]:
-        lease = Lease(tmp_path, "payments", 30.0)
+        lease = Lease(LocalStore(tmp_path), "payments", 30.0)
         assert lease.acquire(above=above) == expected
         lease.release()
 
@@ -227,7 +228,7 @@ def test_it_is_renewed_also_when_it_is_taken_a_second_time(tmp_path: Path, hold:
 
 
 def test_it_remembers_the_targets_across_holders(tmp_path: Path, lease: Lease) -> None:
-    former = Lease(tmp_path, "payments", 30.0)
+    former = Lease(LocalStore(tmp_path), "payments", 30.0)
     former.acquire(above=0)
     former.remember({"orders.payments": "uuid"})
     former.verify()
@@ -239,7 +240,7 @@ def test_it_remembers_the_targets_across_holders(tmp_path: Path, lease: Lease) -
 
 
 def test_another_hosts_lease_counts_until_it_expires(tmp_path: Path, lease: Lease) -> None:
-    former = Lease(tmp_path, "payments", 30.0)
+    former = Lease(LocalStore(tmp_path), "payments", 30.0)
     former.acquire(above=0)
     former.release()
     rewrite(tmp_path, boot="another kernel", released=False, pid=1, started="1", renewed=0.0, renewed_wall=time.time())
@@ -251,7 +252,7 @@ def test_another_hosts_lease_counts_until_it_expires(tmp_path: Path, lease: Leas
 
 def written_ahead(folder: Path, seconds: float = 3_600.0) -> None:
     """The lease of a host whose clock is ahead, or of this one before its clock was corrected and it started anew."""
-    former = Lease(folder, "payments", 30.0)
+    former = Lease(LocalStore(folder), "payments", 30.0)
     former.acquire(above=0)
     former.release()
     rewrite(
@@ -277,7 +278,9 @@ def test_a_lease_of_a_clock_that_was_ahead_is_watched_and_taken_when_nobody_rene
 def test_a_lease_of_a_clock_that_is_ahead_is_left_to_a_holder_that_renews_it(tmp_path: Path, lease: Lease) -> None:
     written_ahead(tmp_path)
     content = msgspec.structs.replace(record(tmp_path), boot="another kernel", renewed_wall=time.time() + 7_200)
-    told = threading.Timer(TTL_SECONDS / 3, replace_whole, [lease_file(tmp_path), msgspec.json.encode(content)])
+    told = threading.Timer(
+        TTL_SECONDS / 3, LocalStore(tmp_path).put, [lease_file(tmp_path).name, msgspec.json.encode(content)]
+    )
     told.start()
     with pytest.raises(LeaseHeldError, match="is run by process"):
         lease.acquire(above=0)
@@ -304,10 +307,10 @@ def test_a_folder_that_may_not_be_written_is_observed_by_the_process_that_looks(
 ) -> None:
     written_ahead(tmp_path)
 
-    def refused(path: Path, content: bytes) -> None:
+    def refused(path: Path, content: bytes, *, durable: bool) -> Path:
         raise PermissionError(13, "read only")
 
-    monkeypatch.setattr(observed, "replace_whole", refused)
+    monkeypatch.setattr(observed, "staged", refused)
     assert record(tmp_path).held()
     now = boot_clock()
     monkeypatch.setattr(observed, "boot_clock", lambda: now + TTL_SECONDS + 0.1)
@@ -333,7 +336,7 @@ def test_a_deleted_state_folder_ends_the_holder(tmp_path: Path, lease: Lease) ->
 
 
 def test_earlier_files_are_tidied_up_and_a_sleepers_late_write_does_not_count(tmp_path: Path, lease: Lease) -> None:
-    former = Lease(tmp_path, "payments", 30.0)
+    former = Lease(LocalStore(tmp_path), "payments", 30.0)
     former.acquire(above=0)
     stale = lease_file(tmp_path)
     content = stale.read_bytes()
@@ -346,7 +349,7 @@ def test_earlier_files_are_tidied_up_and_a_sleepers_late_write_does_not_count(tm
 
 
 def test_a_process_of_another_container_on_this_kernel_counts_until_it_expires(tmp_path: Path, lease: Lease) -> None:
-    former = Lease(tmp_path, "payments", 30.0)
+    former = Lease(LocalStore(tmp_path), "payments", 30.0)
     former.acquire(above=0)
     former.release()
     rewrite(tmp_path, released=False, host="another-container", pid=2**22 + 1, started="1")
@@ -362,7 +365,7 @@ def test_a_file_that_is_no_lease_is_told_in_a_sentence(tmp_path: Path, lease: Le
 
 
 def test_epochs_are_compared_as_numbers(tmp_path: Path) -> None:
-    lease = Lease(tmp_path, "payments", 30.0)
+    lease = Lease(LocalStore(tmp_path), "payments", 30.0)
     for above, expected in [(99_999_998, 99_999_999), (0, 100_000_000), (0, 100_000_001)]:
         assert lease.acquire(above=above) == expected
         assert record(tmp_path).epoch == expected
@@ -377,7 +380,7 @@ def test_a_record_names_this_process(tmp_path: Path, lease: Lease) -> None:
 
 
 def test_a_lease_that_was_given_back_is_lost_to_whoever_still_works_under_it(tmp_path: Path) -> None:
-    lease = Lease(tmp_path, "payments", 30.0)
+    lease = Lease(LocalStore(tmp_path), "payments", 30.0)
     lease.acquire(above=0)
     assert lease.lost is None
     lease.release()

@@ -50,7 +50,7 @@ def opened(world: LettersWorld, positions: dict[str, int]) -> OpenStream:
         at = {P: positions[name]}
         target.claim(1, lambda newest, at=at: Stamp("payments", "claim", -1, 1, "c", start=at, position=at))
     given = ("payments", world.spec.config_hash, lease, targets, "", 1)
-    folder = StreamFolder(world.home / "state")
+    folder = StreamFolder.at(world.home / "state")
     stream = OpenStream(*given, spec=world.spec, settings=world.settings, folder=folder, log=log)
     stream.folder.root.mkdir()
     stream.positions = {name: {P: at} for name, at in positions.items()}

@@ -73,7 +73,9 @@ class World:
         uuid = changed.get("uuid", "first")
         anchor = SimpleNamespace(table=SimpleNamespace(metadata=metadata), newest=self.newest, uuid=uuid)
         generation = changed.get("generation", self.generation)
-        stream = SimpleNamespace(spec=self.spec, anchor=anchor, folder=StreamFolder(self.folder), generation=generation)
+        stream = SimpleNamespace(
+            spec=self.spec, anchor=anchor, folder=StreamFolder.at(self.folder), generation=generation
+        )
         return Breaker(cast(OpenStream, stream), now=lambda: NOW_MS / 1000)
 
 

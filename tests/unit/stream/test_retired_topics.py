@@ -73,7 +73,7 @@ def stream(tmp_path: Path) -> Iterator[OpenStream]:
     lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
     nothing: Any = SimpleNamespace()
     given = ("payments", "c", lease, targets, "g", 1)
-    yield OpenStream(*given, spec=spec, settings=nothing, folder=StreamFolder(tmp_path / "state"), log=WITHOUT)
+    yield OpenStream(*given, spec=spec, settings=nothing, folder=StreamFolder.at(tmp_path / "state"), log=WITHOUT)
     catalog.close()
 
 

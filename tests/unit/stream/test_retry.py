@@ -155,7 +155,7 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(batch_module, "batch_stamp", noted)
     spec = stream_spec("id string", errors={"retry": {"timeout": "1m"}})
     begin, ends = SimpleNamespace(offsets={}), LogState({}, {}, {})
-    stream: Any = SimpleNamespace(spec=spec, folder=StreamFolder(Path("/nowhere")), begin=begin, log=ends)
+    stream: Any = SimpleNamespace(spec=spec, folder=StreamFolder.at(Path("/nowhere")), begin=begin, log=ends)
     clock = Clock()
     runner = Runner(stream, SimpleNamespace(), clock.wait)  # type: ignore[arg-type]
     with pytest.raises(_Noted):

@@ -18,6 +18,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import LocalBrokerDown, Settings
+from jobs.state.local_store import LocalStore
 from jobs.stream import drain
 from jobs.stream import heartbeat_thread as beater_module
 from jobs.stream import query as query_module
@@ -137,7 +138,7 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
     spark: Any = SimpleNamespace(sparkContext=context)
     settings: Any = SimpleNamespace()
-    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     runner = runner_module.StreamRunner(spec(), settings, beater, wishes, lambda: spark)
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
     assert FakeQuery.begins == [{P: 0}, {P: 1_000_000}]
@@ -150,7 +151,7 @@ def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_
     stream: Any = SimpleNamespace(
         begin=SimpleNamespace(offsets={P: 0}), lease=SimpleNamespace(lost=None), log=SimpleNamespace(topics={})
     )
-    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     said: list[tuple[str, str | None]] = []
     answers = iter([None, "the catalog has not answered", "the catalog has not answered", None, None])
 
@@ -187,7 +188,7 @@ def test_the_topic_of_letters_is_told_of_letters_whose_batch_had_landed(
     stream: Any = SimpleNamespace(anchor=target, dead_letters=target, targets={})
     nothing: Any = None
     settings: Any = SimpleNamespace()
-    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     runner = runner_module.StreamRunner(spec(), settings, beater, nothing, nothing)
     runner._letters = SimpleNamespace(told=lambda: wakes.append(1))  # type: ignore[assignment]
     runner._landed(stream, BatchDone(0, Counts(dead=dead), 1.0, 0.5, 0.1, {}, None, letters=letters), {P: 1})
@@ -315,28 +316,31 @@ def test_the_heart_goes_on_whatever_fails_beside_it(tmp_path: Path) -> None:
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with Beater(tmp_path, "payments", "g", 1, tmp_path / "driver.log", full):
-        first = read_heartbeat(tmp_path)
+    with Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path / "driver.log", full):
+        first = read_heartbeat(LocalStore(tmp_path))
         assert first is not None
         assert _later(tmp_path, first.beat).state == "starting"
 
 
 @pytest.mark.usefixtures("quick_beat")
 def test_an_attempt_that_wakes_up_late_does_not_write_over_the_next(tmp_path: Path) -> None:
-    with Beater(tmp_path, "payments", "g", 1, tmp_path) as old, Beater(tmp_path, "payments", "g", 2, tmp_path):
+    with (
+        Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path) as old,
+        Beater(LocalStore(tmp_path), "payments", "g", 2, tmp_path),
+    ):
         old.change(state="running")
         deadline = time.monotonic() + 10
         while not old.superseded:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        beat = read_heartbeat(tmp_path)
+        beat = read_heartbeat(LocalStore(tmp_path))
         assert beat is not None
         assert (beat.attempt, beat.state) == (2, "starting")
 
 
 def _later(folder: Path, than: float) -> Heartbeat:
     deadline = time.monotonic() + 10
-    while (beat := read_heartbeat(folder)) is None or beat.beat <= than:
+    while (beat := read_heartbeat(LocalStore(folder))) is None or beat.beat <= than:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return beat
@@ -377,7 +381,7 @@ def test_a_topic_that_is_not_there_yet_is_asked_for_every_ten_seconds(tmp_path: 
     waited: list[float] = []
     wishes: Any = SimpleNamespace(wait_while=lambda asked, seconds: waited.append(seconds))
     nothing: Any = None
-    beater = Beater(tmp_path, "payments", "g", 1, tmp_path)
+    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     runner = runner_module.StreamRunner(spec(), Settings.embedded(tmp_path), beater, wishes, nothing)
     for _ in range(7):
         runner._wait_for(TopicsAwaitedError("stream payments: topic payments does not exist.", fix="create it"))

@@ -13,7 +13,7 @@ AT = {TopicPartition("payments", 0): 7, TopicPartition("payments", 1): 12}
 
 
 def test_how_far_the_last_query_had_planned(tmp_path: Path) -> None:
-    folder = StreamFolder(tmp_path)
+    folder = StreamFolder.at(tmp_path)
     assert folder.last_planned() == {}
     offsets = folder.new_checkpoint() / "offsets"
     offsets.mkdir(parents=True)
@@ -32,4 +32,4 @@ def test_a_damaged_one_is_no_hint(tmp_path: Path, damaged: str) -> None:
     offsets = tmp_path / "checkpoints" / "a" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text(damaged)
-    assert StreamFolder(tmp_path).last_planned() == {}
+    assert StreamFolder.at(tmp_path).last_planned() == {}

@@ -67,7 +67,7 @@ def opened(catalog: Catalog, folder: Path, epoch: int) -> OpenStream:
     for target in targets.values():
         target.claim(epoch, claim)
     given = ("s", "c", lease, targets, "", epoch)
-    return OpenStream(*given, spec=spec, settings=nothing, folder=StreamFolder(folder), log=nothing)
+    return OpenStream(*given, spec=spec, settings=nothing, folder=StreamFolder.at(folder), log=nothing)
 
 
 def note(stream: OpenStream, *names: str) -> None:
@@ -81,8 +81,8 @@ def note(stream: OpenStream, *names: str) -> None:
         target = stream.targets[name]
         planned[name] = PendingTarget({P: 0}, stamp, files_for(target.table), target.seen())
     metadata = {name: stream.targets[name].table.metadata for name in names}
-    stream.folder.root.mkdir(parents=True, exist_ok=True)
-    stream.folder.pending(stream.epoch).write_bytes(Pending({P: OffsetRange(0, 4)}, planned).encode(metadata))
+    encoded = Pending({P: OffsetRange(0, 4)}, planned).encode(metadata)
+    stream.folder.store.put(stream.folder.pending(stream.epoch), encoded)
 
 
 def partition(catalog: Catalog, name: str) -> None:

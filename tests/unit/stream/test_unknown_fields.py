@@ -18,6 +18,7 @@ from jobs.stream.unknown_fields import (
     read_unknown_fields,
 )
 from jobs.task.plan import MOST_UNKNOWN
+from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.slices import SliceWorld, records, stream_spec
 
 MET = {"$.x": UnknownField(3, "t", 1, 17, "$", "x long")}
@@ -52,14 +53,15 @@ def test_keys_without_end_do_not_make_a_tally_without_end(tmp_path: Path) -> Non
     world.close()
 
 
-def test_the_note_goes_on_after_a_restart_and_begins_anew_with_another_configuration(tmp_path: Path) -> None:
-    note = UnknownFieldsNote(tmp_path, "c1")
+def test_the_note_goes_on_after_a_restart_and_begins_anew_with_another_configuration() -> None:
+    store = InMemoryStore()
+    note = UnknownFieldsNote(store, "c1")
     note.add(100, {}, 5.0)
-    assert read_unknown_fields(tmp_path, "c1") is None
+    assert read_unknown_fields(store, "c1") is None
     note.add(10, MET, 6.0)
-    UnknownFieldsNote(tmp_path, "c1").add(20, {"$.x": UnknownField(2), "$.y": UnknownField(1)}, 7.0)
-    UnknownFieldsNote(tmp_path, "c1").add(10, {"$.y": UnknownField(1, "t", 0, 9, "$", "y string")}, 8.0)
-    known = read_unknown_fields(tmp_path, "c1")
+    UnknownFieldsNote(store, "c1").add(20, {"$.x": UnknownField(2), "$.y": UnknownField(1)}, 7.0)
+    UnknownFieldsNote(store, "c1").add(10, {"$.y": UnknownField(1, "t", 0, 9, "$", "y string")}, 8.0)
+    known = read_unknown_fields(store, "c1")
     assert known is not None
     assert known == UnknownFields(
         "c1", 6.0, 40, {"$.x": MET["$.x"].plus(UnknownField(2)), "$.y": UnknownField(2, "t", 0, 9, "$", "y string")}
@@ -68,18 +70,21 @@ def test_the_note_goes_on_after_a_restart_and_begins_anew_with_another_configura
     assert known.advice("$.x", "payments") == (
         "add `x long` (the type is a guess) to decode.schema, or '$.x' to slo.unknown_fields in streams/payments.yaml"
     )
-    assert read_unknown_fields(tmp_path, "c2") is None
-    UnknownFieldsNote(tmp_path, "c2").add(1, {"$.z": UnknownField(1)}, 9.0)
-    assert read_unknown_fields(tmp_path, "c1") is None
+    assert read_unknown_fields(store, "c2") is None
+    UnknownFieldsNote(store, "c2").add(1, {"$.z": UnknownField(1)}, 9.0)
+    assert read_unknown_fields(store, "c1") is None
 
 
-def test_a_damaged_note_and_a_disk_that_refuses_stop_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "unknown-fields.json").write_text("{")
-    assert read_unknown_fields(tmp_path) is None
-    file = tmp_path / "file"
-    file.touch()
-    UnknownFieldsNote(file, "c").add(1, MET, 0.0)
-    assert "unknown-fields.json cannot be written" in caplog.text
+def test_a_damaged_note_and_a_disk_that_refuses_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def full() -> None:
+        raise OSError("no space left")
+
+    store = InMemoryStore()
+    store.put("unknown-fields.json", b"{")
+    assert read_unknown_fields(store) is None
+    store.before["put"] = full
+    UnknownFieldsNote(store, "c").add(1, MET, 0.0)
+    assert "unknown-fields.json cannot be written: no space left" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from jobs.state.lease import Lease
+from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import read_actual
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.process_note import read_process_note
@@ -23,7 +24,7 @@ def test_a_driver_is_found_by_its_note_and_by_its_beat(world: World) -> None:
     for name in ("heartbeat.json", "process.json"):
         kept = (world.folder() / name).read_bytes()
         (world.folder() / name).unlink()
-        driver = read_actual(world.folder(), "payments").driver
+        driver = read_actual(LocalStore(world.folder()), "payments").driver
         assert driver is not None
         assert (driver.pid, driver.local) == (pid, True)
         (world.folder() / name).write_bytes(kept)
@@ -34,8 +35,8 @@ def test_a_pid_that_belongs_to_somebody_else_by_now_is_no_driver(world: World) -
     world.control().stop(*WHY)
     (world.folder() / "process.json").unlink()
     reused = msgspec.structs.replace(world.beat(), pid=os.getpid(), state="running")
-    write_heartbeat(world.folder(), reused)
-    assert read_actual(world.folder(), "payments").driver is None
+    write_heartbeat(LocalStore(world.folder()), reused)
+    assert read_actual(LocalStore(world.folder()), "payments").driver is None
     assert world.control().stop(*WHY).sentence == "payments is stopped already."
 
 
@@ -47,12 +48,14 @@ def test_a_beat_from_elsewhere_counts_for_some_time(world: World, host: str | No
     (world.folder() / "process.json").unlink()
     boot = here.boot if host else "another kernel"
     there = msgspec.structs.replace(here, host=host or here.host, boot=boot, state="running", beat_wall=time.time())
-    write_heartbeat(world.folder(), there)
-    driver = read_actual(world.folder(), "payments").driver
+    write_heartbeat(LocalStore(world.folder()), there)
+    driver = read_actual(LocalStore(world.folder()), "payments").driver
     assert driver is not None
     assert not driver.local
-    write_heartbeat(world.folder(), msgspec.structs.replace(there, beat=there.beat - 100, beat_wall=time.time() - 100))
-    assert read_actual(world.folder(), "payments").driver is None
+    write_heartbeat(
+        LocalStore(world.folder()), msgspec.structs.replace(there, beat=there.beat - 100, beat_wall=time.time() - 100)
+    )
+    assert read_actual(LocalStore(world.folder()), "payments").driver is None
 
 
 def test_a_frozen_driver_makes_room(world: World) -> None:
@@ -62,10 +65,10 @@ def test_a_frozen_driver_makes_room(world: World) -> None:
     frozen = world.beat()
     os.kill(frozen.pid, signal.SIGSTOP)
     deadline = time.monotonic() + 10
-    while (lease := Lease(world.folder(), "payments", 1.0).read()) is not None and lease.held():
+    while (lease := Lease(LocalStore(world.folder()), "payments", 1.0).read()) is not None and lease.held():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    write_heartbeat(world.folder(), msgspec.structs.replace(frozen, beat=frozen.beat - 60))
+    write_heartbeat(LocalStore(world.folder()), msgspec.structs.replace(frozen, beat=frozen.beat - 60))
     driver = world.control().observe().driver
     assert driver is not None
     assert driver.frozen
@@ -74,6 +77,6 @@ def test_a_frozen_driver_makes_room(world: World) -> None:
     assert done.heartbeat is not None
     assert done.heartbeat.attempt == 2
     assert "Attempt 1 was frozen and was killed." in done.sentence
-    note = read_process_note(world.folder())
+    note = read_process_note(LocalStore(world.folder()))
     assert note is not None
     assert world.living() == [note.pid]

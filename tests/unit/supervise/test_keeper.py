@@ -17,6 +17,7 @@ import pytest
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import load_settings
+from jobs.state.local_store import LocalStore
 from jobs.supervise.ending import MARK
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.keeper_note import KeeperNote, find_keeper, read_keeper
@@ -38,7 +39,7 @@ def kept(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world.control().start(*WHY)
     keeper_of(world)
     yield world
-    note = read_keeper(world.folder())
+    note = read_keeper(LocalStore(world.folder()))
     if note is not None and note.lives():
         os.kill(note.pid, signal.SIGKILL)
         wait_for(lambda: not note.lives(), "the keeper's end")
@@ -48,8 +49,8 @@ def kept(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def keeper_of(world: World, attempt: int = 1) -> KeeperNote:
-    wait_for(lambda: find_keeper(world.folder(), attempt), f"the keeper of attempt {attempt}", SOON)
-    note = find_keeper(world.folder(), attempt)
+    wait_for(lambda: find_keeper(LocalStore(world.folder()), attempt), f"the keeper of attempt {attempt}", SOON)
+    note = find_keeper(LocalStore(world.folder()), attempt)
     assert note is not None
     return note
 
@@ -70,7 +71,7 @@ def runs(world: World, attempt: int, seconds: float = SOON) -> Heartbeat:
 
 
 def newest(world: World) -> Launch:
-    launch = read_launch(world.folder())
+    launch = read_launch(LocalStore(world.folder()))
     assert launch is not None
     return launch
 
@@ -81,7 +82,7 @@ def ends(keeper: KeeperNote, seconds: float = SOON) -> None:
 
 def nobody_starts_another(world: World, attempt: int = 1) -> None:
     assert newest(world).attempt == attempt
-    note = read_process_note(world.folder())
+    note = read_process_note(LocalStore(world.folder()))
     assert note is not None
     assert note.attempt == attempt
     assert world.living() == []
@@ -126,7 +127,10 @@ def pausing_keeper(world: World, pause: float) -> KeeperNote:
     runs(world, 2)
     keeper_of(world, 2)
     kill(world)
-    wait_for(lambda: (note := read_keeper(world.folder())) is not None and note.pause == pause, "the pause to be told")
+    wait_for(
+        lambda: (note := read_keeper(LocalStore(world.folder()))) is not None and note.pause == pause,
+        "the pause to be told",
+    )
     return keeper
 
 
@@ -197,8 +201,8 @@ def test_a_last_word_is_the_last(world: World, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(FrazilError, match="made of cheese"):
         world.control().start(*WHY)
     # It may come up after its driver's end.
-    wait_for(lambda: read_keeper(world.folder()) is not None, "the keeper's word", SOON)
-    keeper = read_keeper(world.folder())
+    wait_for(lambda: read_keeper(LocalStore(world.folder())) is not None, "the keeper's word", SOON)
+    keeper = read_keeper(LocalStore(world.folder()))
     assert keeper is not None
     ends(keeper)
     nobody_starts_another(world)
@@ -253,7 +257,7 @@ def test_a_keeper_killed_on_its_way_leaves_one_driver_or_none(
     assert newest(world).attempt == launched
     if step == "keeper_after_launch":
         assert runs(world, 2).attempt == 2
-        wait_for(lambda: find_keeper(world.folder(), 2), "a keeper of its own", SOON)
+        wait_for(lambda: find_keeper(LocalStore(world.folder()), 2), "a keeper of its own", SOON)
         after = 2
     else:
         monkeypatch.setenv("STANDIN", "lands")
@@ -299,8 +303,8 @@ def test_an_action_that_holds_the_lock_is_waited_for(kept: World) -> None:
         launch = newest(kept)
         # As an action that is killed behind its note: nobody else may take the number.
         noted = msgspec.structs.replace(launch, attempt=2, reason="an action")
-        write_launch(kept.folder(), noted, (kept.folder() / "launched.yaml").read_text())
-    keeper = read_keeper(kept.folder())
+        write_launch(LocalStore(kept.folder()), noted, (kept.folder() / "launched.yaml").read_text())
+    keeper = read_keeper(LocalStore(kept.folder()))
     assert keeper is not None
     ends(keeper)
     assert newest(kept).reason == "an action"
@@ -361,11 +365,11 @@ def test_no_keeper_where_it_is_switched_off(world: World, monkeypatch: pytest.Mo
     monkeypatch.setenv("FRAZIL_KEEPER", "off")
     world.control().start(*WHY)
     runs(world, 1)
-    assert read_keeper(world.folder()) is None
+    assert read_keeper(LocalStore(world.folder())) is None
 
 
 def test_a_note_that_cannot_be_read_is_none(world: World) -> None:
     world.folder().mkdir(parents=True)
     for text in ("", "{", "[]", '{"attempt": 1}', "7"):
         (world.folder() / "keeper.json").write_text(text)
-        assert read_keeper(world.folder()) is None
+        assert read_keeper(LocalStore(world.folder())) is None

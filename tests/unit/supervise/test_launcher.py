@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
+from jobs.state.local_store import LocalStore
 from jobs.supervise import actual
 from jobs.supervise.ending import MARK
 from jobs.supervise.launcher import reap
@@ -46,8 +47,8 @@ def starter(world: World) -> subprocess.Popen[str]:
 
 
 def noted(world: World) -> int:
-    wait_for(lambda: read_process_note(world.folder()), "the note of the process")
-    note = read_process_note(world.folder())
+    wait_for(lambda: read_process_note(LocalStore(world.folder())), "the note of the process")
+    note = read_process_note(LocalStore(world.folder()))
     assert note is not None
     return note.pid
 
@@ -166,7 +167,7 @@ def test_a_stranger_in_a_session_of_the_same_number_is_left_alone(world: World) 
     world.control().start(*WHY)
     world.control().stop(*WHY)
     note_file = world.folder() / "process.json"
-    note = read_process_note(world.folder())
+    note = read_process_note(LocalStore(world.folder()))
     assert note is not None
     note_file.write_text(note_file.read_text().replace(f'"pid":{note.pid}', f'"pid":{process.pid}'))
     started = start_time(stranger)

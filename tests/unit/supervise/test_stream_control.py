@@ -14,6 +14,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.spec.problems import SpecError
 from jobs.state.lease import Lease
+from jobs.state.local_store import LocalStore
 from jobs.supervise import lifecycle
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launch
@@ -33,7 +34,7 @@ def test_a_stream_is_started_once(world: World) -> None:
     assert "runs already" in again.sentence
     assert world.beat().pid == done.heartbeat.pid
     assert world.wish().wish == "running"
-    launch = read_launch(world.folder())
+    launch = read_launch(LocalStore(world.folder()))
     assert launch is not None
     assert (launch.attempt, launch.failures, launch.reason) == (1, 0, "a test")
     assert launch.generation == done.heartbeat.generation
@@ -176,7 +177,7 @@ def test_a_stream_without_a_driver_of_its_own_is_only_wished_for(world: World) -
 
 
 def test_what_drains_the_stream_is_no_driver(world: World) -> None:
-    lease = Lease(world.folder(), "payments", 30.0)
+    lease = Lease(LocalStore(world.folder()), "payments", 30.0)
     lease.acquire(above=0)
     try:
         for action in ("start", "restart", "roll", "ensure_running", "resume", "stop", "pause"):
@@ -204,7 +205,7 @@ def test_failures_in_a_row_are_counted_by_the_supervisor_and_forgotten_by_an_ope
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failures() -> int:
-        launch = read_launch(world.folder())
+        launch = read_launch(LocalStore(world.folder()))
         assert launch is not None
         return launch.failures
 
@@ -307,10 +308,10 @@ def test_a_driver_on_another_host_is_asked_and_no_process_here_is_touched(world:
     there = msgspec.structs.replace(
         here, host="elsewhere", boot="another", attempt=7, state="running", beat_wall=time.time()
     )
-    write_heartbeat(world.folder(), there)
+    write_heartbeat(LocalStore(world.folder()), there)
     with pytest.raises(FrazilError, match=r"driven by process .* on elsewhere, which this host cannot reach") as caught:
         world.control(patience=IMPATIENT).stop(*WHY)
     assert caught.value.fix == f"on elsewhere: kill {here.pid}"
     assert world.wish().wish == "stopped"
-    write_heartbeat(world.folder(), msgspec.structs.replace(there, state="stopped"))
+    write_heartbeat(LocalStore(world.folder()), msgspec.structs.replace(there, state="stopped"))
     assert "is stopped" in world.control().stop(*WHY).sentence

@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from jobs.state.local_store import LocalStore
 from jobs.supervise.control import Control, read_control
 from jobs.supervise.ending import Patience
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
@@ -46,23 +47,23 @@ class World:
 
     def beat(self, stream: str = "payments") -> Heartbeat:
         """The newest heartbeat."""
-        beat = read_heartbeat(self.folder(stream))
+        beat = read_heartbeat(LocalStore(self.folder(stream)))
         assert beat is not None
         return beat
 
     def wish(self, stream: str = "payments") -> Control:
         """The operator's newest word."""
-        return read_control(self.folder(stream))
+        return read_control(LocalStore(self.folder(stream)))
 
     def living(self, stream: str = "payments") -> list[int]:
         """The processes of the newest launch."""
-        note = read_process_note(self.folder(stream))
+        note = read_process_note(LocalStore(self.folder(stream)))
         return session_members(note.pid) if note is not None else []
 
     def end(self) -> None:
         """End every driver of the deployment, with all that it started."""
         for folder in (self.home / ".frazil" / "state" / "streams").glob("*"):
-            note, beat = read_process_note(folder), read_heartbeat(folder)
+            note, beat = read_process_note(LocalStore(folder)), read_heartbeat(LocalStore(folder))
             for process in filter(None, (note, beat)):
                 if process is note or is_alive(process.pid, process.started):
                     for pid in session_members(process.pid):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from jobs.commit.errors import ToleranceError
-from jobs.state import lease_store
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.stream.unavailable import is_away
 from jobs.system.full_disk import DiskFullError, full_disk_named, is_full, refuse_if_full
+from tests.helpers.memory_store import InMemoryStore
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,21 @@ def test_a_folder_is_tried_with_a_file_that_does_not_stay(tmp_path: Path, monkey
         refuse_if_full("payments", tmp_path)
 
 
-def test_a_lease_that_could_not_be_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: bytes) -> None:
+def test_a_lease_that_could_not_be_given_back_is_waited_for() -> None:
+    def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    lease = Lease(tmp_path, "payments", 0.3)
+    store = InMemoryStore()
+    lease = Lease(store, "payments", 0.3)
     epoch = lease.acquire(above=0)
-    with monkeypatch.context() as disk:
-        disk.setattr(lease_store, "write_durably", full)
-        lease.release()
+    store.before["put"] = full
+    lease.release()
+    store.before.clear()
     with pytest.raises(LeaseHeldError) as held:
-        Lease(tmp_path, "payments", 30.0).acquire(above=0)
+        Lease(store, "payments", 30.0).acquire(above=0)
     assert is_away(held.value), "it is this driver's own"
     assert not is_away(LeaseHeldError("another process"))
-    again = Lease(tmp_path, "payments", 30.0)
+    again = Lease(store, "payments", 30.0)
     deadline = time.monotonic() + 10
     while True:
         try:

@@ -14,8 +14,9 @@ import pytest
 from jobs.spark.log import spark_log_option
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
-from jobs.state.files import create_durably, replace_whole, write_durably
+from jobs.state.files import create_durably, write_durably
 from jobs.state.lease import Lease
+from jobs.state.local_store import LocalStore
 from jobs.state.paths import stream_folder
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 from jobs.system import private
@@ -43,7 +44,7 @@ def mode(path: Path) -> int:
 def test_small_files_and_the_folders_made_for_them(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "streams" / "payments"
     write_durably(folder / "pending-00000001.json", b"{}")
-    replace_whole(folder / "heartbeat.json", b"{}")
+    LocalStore(folder).put("heartbeat.json", b"{}", durable=False)
     assert create_durably(folder / "lease-00000001.json", b"{}")
     with exclusive(folder / "lock", deadline_seconds=1.0):
         pass
@@ -65,8 +66,8 @@ def test_what_a_launch_its_driver_and_its_lease_leave(tmp_path: Path) -> None:
     try:
         world.control().pause(*WHY)
         settings = Settings.embedded(tmp_path)
-        Lease(world.folder(), "payments", 30.0).read()
-        write_supervisor_note(settings.state, SupervisorNote(0.0, "here", 1))
+        Lease(LocalStore(world.folder()), "payments", 30.0).read()
+        write_supervisor_note(LocalStore(settings.state), SupervisorNote(0.0, "here", 1))
         names = {path.name for path in world.folder().rglob("*") if path.is_file()}
         assert {"control.json", "launch.json", "launched.yaml", "process.json", "heartbeat.json", "driver.out"} <= names
         assert any(name.startswith("lease-") for name in names)

@@ -18,8 +18,9 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
+from jobs.state.local_store import LocalStore
 from jobs.state.paths import stream_folder
-from jobs.supervise.heartbeat import FILE, Heartbeat, LastError, write_heartbeat
+from jobs.supervise.heartbeat import KEY, Heartbeat, LastError, write_heartbeat
 from jobs.verify.audit_facts import StreamAudit
 from jobs.verify.audit_run import audit
 from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream
@@ -131,7 +132,7 @@ def last_word(stream: RealStream, kind: Any = "operator", *, state: Any = "faile
     now = time.time()
     error = LastError("offsets [5, 9) of payments-0 are gone", kind, **{"at": now, **more})
     beat = Heartbeat("payments", "g", 1, 1, "", "", "", now, state, now, 0.0, now, error=error)
-    write_heartbeat(folder, beat)
+    write_heartbeat(LocalStore(folder), beat)
 
 
 @pytest.mark.parametrize("question", [True, None])
@@ -163,7 +164,7 @@ def test_other_last_words_are_no_question(stream: RealStream, said: dict[str, An
 
 def test_a_last_word_of_an_earlier_version_is_read(stream: RealStream) -> None:
     last_word(stream, fix="`frazil accept payments --lost-offsets`")
-    file = stream_folder(stream.settings, "payments").root / FILE
+    file = stream_folder(stream.settings, "payments").root / KEY
     beat = msgspec.json.decode(file.read_bytes())
     del beat["error"]["question"]
     file.write_bytes(msgspec.json.encode(beat))

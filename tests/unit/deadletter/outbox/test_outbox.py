@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.connect_headers import Limits
 from jobs.deadletter.outbox.letters import chunks, count_letters, next_window
-from jobs.deadletter.outbox.note import FILE, Notes
+from jobs.deadletter.outbox.note import KEY, Notes
 from jobs.deadletter.outbox.position import Key, Published
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
@@ -20,7 +20,7 @@ from jobs.errors import FrazilError
 from jobs.spec.errors import LetterTopic
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
-from jobs.state.files import write_durably
+from tests.helpers.memory_store import InMemoryStore
 from tests.integration.dead_letters import SEEN
 
 START = Published.before_epoch(1)
@@ -126,9 +126,11 @@ def test_what_somebody_else_committed_is_refused(offset: int, metadata: str | No
         Published.from_group(offset, metadata)
 
 
-def test_the_note_begins_once_for_each_topic(tmp_path: Path) -> None:
+def test_the_note_begins_once_for_each_topic() -> None:
+    store = InMemoryStore()
+
     def notes(topic: str = "t", servers: str = "h:1") -> Notes:
-        return Notes(tmp_path, topic, servers, "orders.dead", write_durably)
+        return Notes(store, topic, servers, "orders.dead")
 
     assert notes().begin(Published.before_epoch(3)) == Published.before_epoch(3)
     assert notes().begin(Published.before_epoch(9)) == Published.before_epoch(3)
@@ -136,7 +138,7 @@ def test_the_note_begins_once_for_each_topic(tmp_path: Path) -> None:
     notes().keep(there)
     assert notes().begin(START) == there
     assert notes(servers="h:2").begin(START) == START
-    (tmp_path / FILE).write_bytes(b"{")
+    store.put(KEY, b"{")
     assert notes().begin(there) == there
 
 

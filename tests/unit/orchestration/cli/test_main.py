@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Decision
+from jobs.state.local_store import LocalStore
 from jobs.supervise.control import Control, Wish, read_control, write_control
 from orchestration.cli.accept import told
 from orchestration.cli.main import main
@@ -177,7 +178,7 @@ def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:
 def test_run_heeds_an_operator_who_has_stopped_the_stream(tmp_path: Path, wish: Wish, stays: str) -> None:
     home = deployment_in(tmp_path, "payments")
     folder = home / ".frazil" / "state" / "streams" / "payments"
-    write_control(folder, Control(wish, action="stop", reason="the migration", by="ann@desk"))
+    write_control(LocalStore(folder), Control(wish, action="stop", reason="the migration", by="ann@desk"))
     result = frazil(home, "run", "payments")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"Error: stream payments is {wish} by ann@desk: the migration.\n" in result.stderr
@@ -186,7 +187,7 @@ def test_run_heeds_an_operator_who_has_stopped_the_stream(tmp_path: Path, wish: 
     said = result.stderr
     assert f"Its records are landed all the same (--force), and it stays {stays}." in said
     assert "Error: The local broker is not running.\n  Next: frazil up\n" in said
-    assert read_control(folder).wish == wish
+    assert read_control(LocalStore(folder)).wish == wish
 
 
 def test_a_local_broker_that_was_killed_is_started_again_by_a_command_and_not_by_settings(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def beat(folder: StreamFolder, state: State) -> None:
     pid = os.getpid()
     now = time.time()
     write_heartbeat(
-        folder.root,
+        folder.store,
         Heartbeat(
             "payments",
             "g",
@@ -150,13 +150,13 @@ def test_a_stream_that_runs_or_may_start_is_not_reset(
     stop = "frazil stop payments --reason 'reset offsets'"
     assert "is wanted running" in said()[0] and said()[1] == stop
     for wish in ("paused", "stopped"):
-        write_control(folder.root, Control(wish=wish))
+        write_control(folder.store, Control(wish=wish))
         assert said() == ("", None)
     beat(folder, "paused")
     assert f"its driver, process {os.getpid()}, is paused" in said()[0] and said()[1] == stop
     beat(folder, "stopped")
     assert said() == ("", None)
-    lease = Lease(folder.root, "payments", 30.0)
+    lease = Lease(folder.store, "payments", 30.0)
     lease.acquire(above=0)
     try:
         assert f"is run by process {os.getpid()}" in said()[0] and said()[1] == stop
@@ -170,7 +170,7 @@ def test_a_stream_that_is_drained_on_request_needs_no_wish(
 ) -> None:
     drained = spec.model_copy(update={"trigger": "available_now"})
     assert refusal(drained, settings) is None
-    lease = Lease(folder.root, "payments", 30.0)
+    lease = Lease(folder.store, "payments", 30.0)
     lease.acquire(above=0)
     try:
         problem = refusal(drained, settings)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from jobs.state.lease_record import LeaseRecord
+from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import ActualState, LeaseHolder, LeaseState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
@@ -127,7 +128,7 @@ def stand_in(
         | changes
     )
     folder.mkdir(parents=True, exist_ok=True)
-    write_launch(folder, Launch(beat_now.attempt, generation, file, failures, now - 700), spec_text)
+    write_launch(LocalStore(folder), Launch(beat_now.attempt, generation, file, failures, now - 700), spec_text)
     record = LeaseRecord(
         stream=stream,
         epoch=1,
@@ -141,5 +142,5 @@ def stand_in(
         released=lease_state == "released",
     )
     (folder / "lease-00000001.json").write_bytes(msgspec.json.encode(record))
-    write_heartbeat(folder, beat_now)
+    write_heartbeat(LocalStore(folder), beat_now)
     return beat_now

@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from jobs.state import observed
+from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import read_actual
-from jobs.supervise.control import FILE as CONTROL_FILE
+from jobs.supervise.control import KEY as CONTROL_FILE
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.desired import DesiredState
-from jobs.supervise.heartbeat import FILE as BEAT_FILE
-from jobs.supervise.launches import FILE as LAUNCH_FILE
+from jobs.supervise.heartbeat import KEY as BEAT_FILE
+from jobs.supervise.launches import KEY as LAUNCH_FILE
 from jobs.supervise.observation import observe
 from jobs.system.boot import boot_clock
 from orchestration.reconcile.decision import Action
@@ -32,7 +33,7 @@ def wanted(world: World) -> dict[str, DesiredState]:
 
 def test_a_valid_file_gives_a_generation_and_the_operators_word(world: World) -> None:
     world.write("orders", "trigger: {every: 2m}\nrestart: {max_restarts: 3}\n")
-    write_control(world.folder("orders"), Control("paused", reason="month end"))
+    write_control(LocalStore(world.folder("orders")), Control("paused", reason="month end"))
     (each,) = wanted(world).values()
     assert (each.file, each.generation) == ("valid", world.generation("orders"))
     assert (each.control.wish, each.restart.max_restarts) == ("paused", 3)
@@ -128,20 +129,20 @@ def test_a_lease_says_whether_it_is_held(world: World) -> None:
     world.write("orders")
     world.drive("orders")
     folder = world.folder("orders")
-    there = read_actual(folder, "orders")
+    there = read_actual(LocalStore(folder), "orders")
     assert (there.lease.state, there.driver_lives, there.fresh, there.lease_is_the_drivers) == ("live", *[True] * 3)
     world.drive("orders", **dead_process())
-    there = read_actual(folder, "orders")
+    there = read_actual(LocalStore(folder), "orders")
     assert (there.lease.state, there.driver_lives) == ("dead", False)
     world.drive("orders", lease_state="released", state="stopped")
-    assert read_actual(folder, "orders").lease.state == "released"
-    assert read_actual(Path("/nowhere"), "orders").lease.state == "none"
+    assert read_actual(LocalStore(folder), "orders").lease.state == "released"
+    assert read_actual(LocalStore(Path("/nowhere")), "orders").lease.state == "none"
 
 
 def test_a_driver_of_another_host_is_judged_by_its_beats(world: World) -> None:
     world.write("orders")
     world.drive("orders", host="elsewhere", **dead_process())
-    there = read_actual(world.folder("orders"), "orders")
+    there = read_actual(LocalStore(world.folder("orders")), "orders")
     assert (there.process, there.driver_lives) == (None, True)
 
 
@@ -155,11 +156,11 @@ def test_a_driver_of_a_clock_that_was_ahead_is_gone_when_it_writes_nothing_more(
         document = msgspec.json.decode(file.read_bytes())
         changed = {"boot": "another kernel", "ttl_seconds": 30.0, wall: time.time() + 86_400}
         file.write_bytes(msgspec.json.encode(document | changed))
-    there = read_actual(folder, "orders")
+    there = read_actual(LocalStore(folder), "orders")
     assert (there.lease.state, there.fresh, there.driver_lives) == ("live", True, True), "at the first sight"
     now = boot_clock()
     monkeypatch.setattr(observed, "boot_clock", lambda: now + 60)
-    there = read_actual(folder, "orders")
+    there = read_actual(LocalStore(folder), "orders")
     assert (there.lease.state, there.fresh, there.driver_lives) == ("expired", False, False)
 
 

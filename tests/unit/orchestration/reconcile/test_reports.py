@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from jobs.spec.models import Freshness
+from jobs.state.local_store import LocalStore
 from jobs.supervise.launches import KeptRestart, read_launch, write_launch
 from orchestration.reconcile.memory import due
 from orchestration.reconcile.reports import report_seconds
@@ -196,11 +197,11 @@ def test_the_supervisor_tells_of_itself_every_two_minutes(orders: World) -> None
 def test_what_a_keeper_did_is_told_once_and_stays_in_the_metadata(orders: World) -> None:
     def kept(*whys: str, total: int, now: float) -> list[dg.AssetObservation]:
         orders.drive("orders", now=now, work=work(snapshot_id=int(now)))
-        launch = read_launch(orders.folder("orders"))
+        launch = read_launch(LocalStore(orders.folder("orders")))
         assert launch is not None
         newest = tuple(KeptRestart(number, now - 3, why) for number, why in enumerate(whys, start=2))
         noted = msgspec.structs.replace(launch, kept=total, kept_newest=newest)
-        write_launch(orders.folder("orders"), noted, orders.file("orders").read_text())
+        write_launch(LocalStore(orders.folder("orders")), noted, orders.file("orders").read_text())
         tick = orders.tick(now)
         return [each for each in events(tick, dg.AssetObservation) if "keeper" in (each.description or "")]
 
@@ -223,10 +224,10 @@ def test_what_a_keeper_did_is_told_once_and_stays_in_the_metadata(orders: World)
     assert len(kept("four", total=4, now=NOW + 95)) == 1
     at = NOW + 500
     orders.drive("orders", now=at, work=work(snapshot_id=9, lag_at=at, valid_through_ms=through(at)))
-    launch = read_launch(orders.folder("orders"))
+    launch = read_launch(LocalStore(orders.folder("orders")))
     assert launch is not None
     again = msgspec.structs.replace(launch, kept=4, kept_newest=(KeptRestart(2, NOW, "four"),))
-    write_launch(orders.folder("orders"), again, orders.file("orders").read_text())
+    write_launch(LocalStore(orders.folder("orders")), again, orders.file("orders").read_text())
     (sink,) = told(orders.tick(NOW + 500), SINK)
     assert (values(sink)["keeper_restarts"], values(sink)["keeper_restarted_why"]) == (4, "four")
 
@@ -237,7 +238,7 @@ def test_a_launch_of_the_release_before_is_read(orders: World) -> None:
     document = msgspec.json.decode(path.read_bytes())
     del document["kept"], document["kept_newest"]
     path.write_bytes(msgspec.json.encode(document))
-    launch = read_launch(orders.folder("orders"))
+    launch = read_launch(LocalStore(orders.folder("orders")))
     assert launch is not None
     assert (launch.attempt, launch.kept, launch.kept_newest) == (1, 0, ())
     assert told(orders.tick(NOW), SINK)

@@ -11,6 +11,7 @@ from pyiceberg.types import StringType
 
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
+from jobs.state.local_store import LocalStore
 from jobs.stream.opening import ensure_tables
 from jobs.supervise.observation import observe
 from orchestration.cli.status.collect import driver_status
@@ -63,7 +64,9 @@ def test_a_column_that_the_table_lacks_is_held_back_and_the_check_says_why(lande
     assert not check.passed
     assert "Column note is declared" in (check.description or "")
     observed = observe("orders", read_files(landed.deployment), landed.settings)
-    status = driver_status(observed, landed.deployment.stream("orders"), read_supervisor_note(landed.settings.state))
+    status = driver_status(
+        observed, landed.deployment.stream("orders"), read_supervisor_note(LocalStore(landed.settings.state))
+    )
     assert status.file_problem == decision.sentence
     assert status.generation != status.wanted_generation
 

@@ -15,6 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.state.lease import Lease
+from jobs.state.local_store import LocalStore
+from jobs.state.paths import StreamFolder
 from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control import Control, write_control
 from jobs.supervise.desired import DesiredState
@@ -53,7 +55,7 @@ def observed(newest: Heartbeat | None = None, *, lives: bool = False, **facts: A
     if lives:
         known |= {"process_note": ProcessNote(1, "g", 5, "6", "b", "h", 0.0), "noted_process": True}
     settings: Any = None
-    return Observation("payments", Path("/none"), settings, desired, ActualState(**known | facts))
+    return Observation("payments", StreamFolder.at(Path("/none")), settings, desired, ActualState(**known | facts))
 
 
 LATER = Launch(2, "g", "f", 0, 0.0)
@@ -140,7 +142,7 @@ def worked(world: World, **changes: Any) -> Heartbeat:
 def test_status_tells_what_the_driver_says_and_asks_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.control().start(*WHY)
     os.kill(world.beat().pid, signal.SIGSTOP)
-    write_heartbeat(world.folder(), worked(world))
+    write_heartbeat(LocalStore(world.folder()), worked(world))
     monkeypatch.setattr("orchestration.cli.status.command.quick_kafka", pytest.fail)
     monkeypatch.setattr("orchestration.cli.status.command.quick_catalog", pytest.fail)
     found = facts(world)
@@ -159,7 +161,7 @@ def test_status_tells_what_the_driver_says_and_asks_nobody(world: World, monkeyp
 def test_status_of_one_stream_shows_everything(world: World) -> None:
     world.control().start(*WHY)
     os.kill(world.beat().pid, signal.SIGSTOP)
-    write_heartbeat(world.folder(), worked(world))
+    write_heartbeat(LocalStore(world.folder()), worked(world))
     shown = frazil(world, "status", "payments").stdout
     for line in (
         "wished            running, by tester@here: a test",
@@ -173,9 +175,9 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
         assert line in shown, shown
     assert ["payments.v1", "0", "40", "3"] in [line.split() for line in shown.splitlines()]
     now = time.time()
-    write_supervisor_note(world.home / ".frazil" / "state", SupervisorNote(now - 5, "here", 1))
+    write_supervisor_note(LocalStore(world.home / ".frazil" / "state"), SupervisorNote(now - 5, "here", 1))
     assert "supervision       last looked 5 s ago, from here\n" in frazil(world, "status", "payments").stdout
-    write_supervisor_note(world.home / ".frazil" / "state", SupervisorNote(now - 300, "here", 1))
+    write_supervisor_note(LocalStore(world.home / ".frazil" / "state"), SupervisorNote(now - 300, "here", 1))
     assert (
         "nobody supervises now: last looked 5 min ago, from here; is Dagster's daemon running?"
         in frazil(world, "status").stdout
@@ -224,13 +226,13 @@ def test_status_shows_a_file_that_changed_broke_or_went(world: World) -> None:
 
 
 def test_status_of_a_drain_and_of_damage(world: World) -> None:
-    lease = Lease(world.folder(), "payments", 30.0)
+    lease = Lease(LocalStore(world.folder()), "payments", 30.0)
     lease.acquire(above=0)
     assert facts(world)["state"] == "draining"
     assert facts(world)["holder"].startswith(f"process {os.getpid()} on ")
     lease.release()
     assert facts(world)["state"] == "idle"
-    write_control(world.folder(), Control())
+    write_control(LocalStore(world.folder()), Control())
     (world.folder() / "control.json").write_text("{")
     assert "control.json cannot be read" in frazil(world, "status").stdout
 
@@ -240,7 +242,7 @@ def test_fifty_streams_with_drivers_take_a_moment(world: World) -> None:
     os.kill(world.beat().pid, signal.SIGSTOP)
     for number in range(50):
         world.write(f"s{number}")
-        write_heartbeat(world.folder(f"s{number}"), worked(world, stream=f"s{number}"))
+        write_heartbeat(LocalStore(world.folder(f"s{number}")), worked(world, stream=f"s{number}"))
     began = time.monotonic()
     shown = frazil(world, "status").stdout
     assert time.monotonic() - began < 30

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from jobs.state.local_store import LocalStore
 from jobs.supervise.heartbeat import LastError, Work
 from jobs.supervise.launches import SPEC_FILE
 from jobs.system.boot import boot_clock
@@ -55,7 +56,7 @@ def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_a
     (request,) = first.run_requests
     assert request.tags[STREAM_TAG] == "s07"
     assert request.run_key == "s07:ensure_running:1"
-    note = read_supervisor_note(world.settings.state)
+    note = read_supervisor_note(LocalStore(world.settings.state))
     assert note is not None
     by_action: dict[str, list[str]] = {}
     for stream, decision in note.decisions.items():

@@ -14,6 +14,7 @@ from pyiceberg.types import StringType
 
 from jobs.errors import FrazilError
 from jobs.state.paths import stream_folder
+from jobs.state.store import StateStore
 from jobs.supervise.control import Control, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
 from orchestration.sensors import replays_tick as tick_module
@@ -150,9 +151,7 @@ def test_a_stream_that_an_operator_stopped_is_left_alone(
     automatic(world)
     world.add([UNKNOWN])
     change_file(world, *OPENED)
-    folder = stream_folder(world.settings, "payments").root
-    folder.mkdir(parents=True, exist_ok=True)
-    write_control(folder, Control("stopped", reason="month end", by="jo"))
+    write_control(stream_folder(world.settings, "payments").store, Control("stopped", reason="month end", by="jo"))
     assert sensor.tick().run_requests == []
     assert check(instance)[0] == "FAILED"
 
@@ -242,10 +241,10 @@ def test_what_cannot_be_read_of_one_stream_holds_no_other_up(
     else:
         read = tick_module.read_actual
 
-        def damaged(root: Path, stream: str) -> Any:
+        def damaged(store: StateStore, stream: str) -> Any:
             if stream == "payments":
                 raise FrazilError("its state cannot be read.")
-            return read(root, stream)
+            return read(store, stream)
 
         monkeypatch.setattr(tick_module, "read_actual", damaged)
     tick = run_tick(deployment_of(world), Memory(), (), lambda stream: "", time.time())

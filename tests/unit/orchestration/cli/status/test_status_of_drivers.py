@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from jobs.state.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsNote
 from jobs.supervise.heartbeat import Work, write_heartbeat
 from orchestration.cli.main import main
@@ -48,10 +49,10 @@ def test_what_a_silent_supervisor_said_is_of_no_account(world: World) -> None:
     wait_for(lambda: not world.living(), "the driver's end")
     halted = {"payments": {"action": "halt", "sentence": "it failed 8 times in a row", "fix": "mend it"}}
     state = world.home / ".frazil" / "state"
-    write_supervisor_note(state, SupervisorNote(time.time() - 5, "here", 1, halted))
+    write_supervisor_note(LocalStore(state), SupervisorNote(time.time() - 5, "here", 1, halted))
     found = facts(world)
     assert (found["state"], found["supervisor"]) == ("halted", "it failed 8 times in a row")
-    write_supervisor_note(state, SupervisorNote(time.time() - 61, "here", 1, halted))
+    write_supervisor_note(LocalStore(state), SupervisorNote(time.time() - 61, "here", 1, halted))
     found = facts(world)
     assert (found["state"], found["supervisor"], found["next"]) == ("dead", None, "frazil start payments")
     assert json.loads(frazil(world, "status", "--json"))["supervisor"]["supervises"] is False
@@ -67,7 +68,7 @@ def test_a_quiet_stream_is_complete_through_the_look_at_its_topics_end(world: Wo
         offsets = {"payments.v1": {"0": 40}}
         lags = {"payments.v1": {"0": lag}}
         done = Work(position=offsets, lag=lags, lag_at=looked_at, valid_through_ms=1_700_000_000_000)
-        write_heartbeat(world.folder(), msgspec.structs.replace(world.beat(), work=done))
+        write_heartbeat(LocalStore(world.folder()), msgspec.structs.replace(world.beat(), work=done))
         return datetime.fromisoformat(facts(world)["complete_through"])
 
     assert abs(through(0).timestamp() - looked_at) < 0.01
@@ -78,7 +79,7 @@ def test_keys_that_are_not_declared_are_told(world: World) -> None:
     spec = Deployment.at(world.home).stream("payments")
     assert facts(world)["unknown_fields"] == {"since": None, "records_landed": None, "fields": []}
     met = {"$.colour": UnknownField(3, "payments.v1", 1, 17, "$", "colour string"), "$.debug.a": UnknownField(8)}
-    UnknownFieldsNote(world.folder(), spec.config_hash).add(8, met, 1_700_000_000.0)
+    UnknownFieldsNote(LocalStore(world.folder()), spec.config_hash).add(8, met, 1_700_000_000.0)
     world.write("payments", "slo: {unknown_fields: [$.debug]}\n")
     found = facts(world)["unknown_fields"]
     assert (found["since"], found["records_landed"]) == ("2023-11-14T22:13:20.000+00:00", 8)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.state.lease import Lease, LeaseHeldError
-from jobs.state.lease_store import LeaseFolder, LeaseStore
+from jobs.state.lease_documents import LeaseDocuments
+from tests.helpers.memory_store import InMemoryStore
 
 TTL = 30.0
 
@@ -26,41 +26,6 @@ class Clock:
         return self.now
 
 
-class Memory:
-    """A store as an object store is one; `before` runs within an operation, where a slow one would be held up."""
-
-    def __init__(self) -> None:
-        self.documents: dict[int, bytes] = {}
-        self.before: dict[str, Callable[[], None]] = {}
-        self.replaced = 0
-
-    def newest(self) -> tuple[int, bytes] | None:
-        self._reach("newest")
-        return max(self.documents.items(), default=None)
-
-    def create(self, epoch: int, content: bytes) -> bool:
-        self._reach("create")
-        return self.documents.setdefault(epoch, content) is content
-
-    def replace(self, epoch: int, content: bytes) -> None:
-        self._reach("replace")
-        self.replaced += 1
-        self.documents[epoch] = content
-
-    def remove_below(self, epoch: int) -> None:
-        self._reach("remove_below")
-        self.documents = {at: content for at, content in self.documents.items() if at >= epoch}
-
-    def unchanged_for(self, epoch: int, content: bytes) -> float:
-        return 0.0
-
-    def place(self, epoch: int) -> str:
-        return f"memory:{epoch}"
-
-    def _reach(self, operation: str) -> None:
-        self.before.get(operation, lambda: None)()
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
@@ -70,12 +35,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def store() -> Memory:
-    return Memory()
+def store() -> InMemoryStore:
+    return InMemoryStore()
 
 
 @pytest.fixture
-def make(store: Memory, clock: Clock) -> Iterator[Callable[..., Lease]]:
+def make(store: InMemoryStore, clock: Clock) -> Iterator[Callable[..., Lease]]:
     leases: list[Lease] = []
 
     def lease(on_lost: Callable[[], None] = lambda: None) -> Lease:
@@ -101,7 +66,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.parametrize("later", [TTL + 0.1, 10 * TTL, 1e6])
 def test_expired_and_taken_by_nobody_is_lost_for_good(
-    make: Callable[..., Lease], store: Memory, clock: Clock, later: float
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock, later: float
 ) -> None:
     told = []
     lease = make(lambda: told.append(1))
@@ -131,29 +96,33 @@ def test_the_renewing_thread_tells_of_the_loss_without_being_asked(make: Callabl
     assert isinstance(lease.lost, LeaseExpiredError)
 
 
-def test_the_renewing_thread_tells_of_a_successor(make: Callable[..., Lease], store: Memory, clock: Clock) -> None:
+def test_the_renewing_thread_tells_of_a_successor(
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
+) -> None:
     told = threading.Event()
     lease = make(told.set)
     lease.acquire(above=0)
-    store.documents[7] = store.documents[1]
+    store.documents["lease-00000007.json"] = store.documents["lease-00000001.json"]
     clock.now += TTL / 2
     assert told.wait(30)
     assert type(lease.lost) is FencedError
     assert "another driver took over (epoch 7 on the lease; this one has 1)" in str(lease.lost)
 
 
-def test_it_renews_when_a_third_of_its_time_is_over(make: Callable[..., Lease], store: Memory, clock: Clock) -> None:
+def test_it_renews_when_a_third_of_its_time_is_over(
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
+) -> None:
     lease = make()
     lease.acquire(above=0)
     for _ in range(3):
-        before = store.replaced
+        before = dict(store.documents)
         clock.now += TTL / 3
-        wait_until(lambda before=before: store.replaced > before, "it renews by itself")
+        wait_until(lambda before=before: store.documents != before, "it renews by itself")
     assert lease.lost is None
 
 
 def test_a_successor_is_named_also_when_the_lease_had_expired(
-    make: Callable[..., Lease], store: Memory, clock: Clock
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
     former, successor = make(), make()
     former.acquire(above=0)
@@ -168,25 +137,25 @@ def test_a_successor_is_named_also_when_the_lease_had_expired(
 
 
 def test_an_unreachable_store_is_no_loss_until_the_lease_runs_out(
-    make: Callable[..., Lease], store: Memory, clock: Clock
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
     lease = make()
     lease.acquire(above=0)
-    for operation in ("newest", "replace"):
+    for operation in ("keys", "put"):
         store.before[operation] = unreachable
         clock.now += 1
         with pytest.raises(OSError, match="no space left"):
             lease.verify()
         store.before.clear()
         lease.verify()
-    store.before["newest"] = unreachable
+    store.before["keys"] = unreachable
     clock.now += TTL + 1
     with pytest.raises(LeaseExpiredError):
         lease.verify()
 
 
 def test_a_write_that_is_through_too_late_does_not_count(
-    make: Callable[..., Lease], store: Memory, clock: Clock
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
     lease = make()
     lease.acquire(above=0)
@@ -194,7 +163,7 @@ def test_a_write_that_is_through_too_late_does_not_count(
     def slow() -> None:
         clock.now += TTL + 1
 
-    store.before["replace"] = slow
+    store.before["put"] = slow
     with pytest.raises(LeaseExpiredError):
         lease.verify()
     store.before.clear()
@@ -203,7 +172,7 @@ def test_a_write_that_is_through_too_late_does_not_count(
 
 
 def test_one_that_was_stopped_in_the_middle_of_renewing_is_told_who_took_over(
-    make: Callable[..., Lease], store: Memory, clock: Clock
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
     former, successor = make(), make()
     former.acquire(above=0)
@@ -213,14 +182,14 @@ def test_one_that_was_stopped_in_the_middle_of_renewing_is_told_who_took_over(
         clock.now += TTL + 1
         successor.acquire(above=0)
 
-    store.before["replace"] = meanwhile
+    store.before["put"] = meanwhile
     with pytest.raises(FencedError, match=r"another driver took over \(epoch 2"):
         former.verify()
     successor.verify()
 
 
 def test_a_stuck_store_holds_up_neither_the_answer_nor_the_end(
-    make: Callable[..., Lease], store: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.state.lease._RELEASE_SECONDS", 0.1)
     lease = make()
@@ -231,7 +200,7 @@ def test_a_stuck_store_holds_up_neither_the_answer_nor_the_end(
         stuck.set()
         go_on.wait(60)
 
-    store.before["replace"] = hang
+    store.before["put"] = hang
     clock.now += TTL / 2
     assert stuck.wait(30), "the renewing thread is in its write"
     clock.now += TTL
@@ -244,7 +213,7 @@ def test_a_stuck_store_holds_up_neither_the_answer_nor_the_end(
     go_on.set()
 
 
-def test_released_is_not_written_anew(make: Callable[..., Lease], store: Memory) -> None:
+def test_released_is_not_written_anew(make: Callable[..., Lease], store: InMemoryStore) -> None:
     lease = make()
     lease.acquire(above=0)
     lease.release()
@@ -258,7 +227,7 @@ def test_released_is_not_written_anew(make: Callable[..., Lease], store: Memory)
     assert make().acquire(above=0) == 2
 
 
-def test_never_taken(make: Callable[..., Lease], store: Memory) -> None:
+def test_never_taken(make: Callable[..., Lease], store: InMemoryStore) -> None:
     lease = make()
     with pytest.raises(LeaseLostError, match=r"\(epoch 0\)"):
         lease.verify()
@@ -267,7 +236,7 @@ def test_never_taken(make: Callable[..., Lease], store: Memory) -> None:
 
 
 def test_an_expired_lease_is_given_back_so_that_the_next_driver_need_not_wait(
-    make: Callable[..., Lease], store: Memory, clock: Clock
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
     lease = make()
     lease.acquire(above=0)
@@ -281,11 +250,11 @@ def test_an_expired_lease_is_given_back_so_that_the_next_driver_need_not_wait(
 
 
 def test_a_store_that_cannot_be_written_does_not_hide_why_a_driver_ended(
-    make: Callable[..., Lease], store: Memory, caplog: pytest.LogCaptureFixture
+    make: Callable[..., Lease], store: InMemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     lease = make()
     lease.acquire(above=0)
-    store.before["replace"] = unreachable
+    store.before["put"] = unreachable
     lease.release()
     assert "the lease could not be given back: no space left" in caplog.text
     with pytest.raises(LeaseLostError):
@@ -293,7 +262,7 @@ def test_a_store_that_cannot_be_written_does_not_hide_why_a_driver_ended(
 
 
 def test_one_that_slept_before_it_made_its_epoch_does_not_believe_in_it(
-    make: Callable[..., Lease], store: Memory
+    make: Callable[..., Lease], store: InMemoryStore
 ) -> None:
     sleeper, others = make(), make()
 
@@ -304,21 +273,38 @@ def test_one_that_slept_before_it_made_its_epoch_does_not_believe_in_it(
             others.release()
         others.acquire(above=0)
 
-    store.before["create"] = meanwhile
+    store.before["create_if_absent"] = meanwhile
     with pytest.raises(LeaseHeldError, match=r"\(epoch 4\)"):
         sleeper.acquire(above=0)
     others.verify()
 
 
-def test_a_folder_keeps_the_promises_of_a_store(tmp_path: Path) -> None:
-    store: LeaseStore = LeaseFolder(tmp_path / "new" / "folder")
-    assert store.newest() is None
-    assert store.create(2, b"one")
-    assert not store.create(2, b"two")
-    assert store.newest() == (2, b"one")
-    store.replace(2, b"three")
-    assert store.create(10, b"ten")
-    assert store.newest() == (10, b"ten")
-    store.remove_below(10)
-    assert [file.name for file in (tmp_path / "new" / "folder").iterdir()] == ["lease-00000010.json"]
-    assert store.place(10) == str(tmp_path / "new" / "folder" / "lease-00000010.json")
+def test_the_greatest_epoch_counts_whatever_else_there_is() -> None:
+    store = InMemoryStore()
+    documents = LeaseDocuments(store)
+    assert documents.newest() is None
+    assert documents.create(2, b"one")
+    assert not documents.create(2, b"two")
+    assert documents.newest() == (2, b"one")
+    documents.replace(2, b"three")
+    assert documents.create(10, b"ten")
+    store.put("lease-new.json", b"of nobody")
+    assert documents.newest() == (10, b"ten")
+    documents.remove_below(10)
+    assert set(store.documents) == {"lease-00000010.json", "lease-new.json"}
+    assert documents.place(10) == store.place("lease-00000010.json")
+    assert "lease-00000010.json" in store.durable
+
+
+def test_one_that_was_tidied_up_meanwhile_gives_way_to_the_next() -> None:
+    store = InMemoryStore()
+    documents = LeaseDocuments(store)
+    documents.create(1, b"one")
+
+    def meanwhile() -> None:
+        store.before.clear()
+        documents.create(2, b"two")
+        documents.remove_below(2)
+
+    store.before["get"] = meanwhile
+    assert documents.newest() == (2, b"two")
