@@ -27,8 +27,8 @@ from orchestration.reconcile.desired import as_launched
 from resources.deployment_resource import DeploymentResource
 
 JOB = "frazil_maintain"
-# What a run's configuration is given under; the steps are within it.
-GRAPH = "maintain"
+# What a run's configuration is given under: `ops.maintain.config`.
+KEY = "maintain"
 SCHEDULE = "frazil_maintenance_hourly"
 # After the ledger has taken note of the stamps (at 47 minutes), and apart from the full hour, when everything begins.
 CRON = "57 * * * *"
@@ -41,36 +41,30 @@ _ONLY_TELLS = "It only tells what would be done until dry_run is false."
 
 def maintain_run_config(config: MaintainConfig) -> dict[str, Any]:
     """The configuration of a run of `frazil_maintain`."""
-    return run_config(GRAPH, config)
+    return run_config(KEY, config)
 
 
-@dg.config_mapping
-def _as_asked(config: MaintainConfig) -> dict[str, Any]:
-    return run_config("plan", config)["ops"]
+def _given_under(key: str, config: type[TablesConfig], actions: Sequence[str] = ()) -> dg.ConfigMapping:
+    """A run's configuration, `ops.KEY.config`, as that of the op that plans.
+
+    Args:
+        config: What may be asked.
+        actions: What is asked in any case.
+    """
+
+    def planned(given: dict[str, Any]) -> dict[str, Any]:
+        asked = {"actions": list(actions), **given["ops"][key]["config"]}
+        return {**given, "ops": {"plan": {"config": asked}}}
+
+    # Permissive: loggers and the like are as in any job.
+    fields = dg.Permissive({"ops": dg.Field({key: dg.Field({"config": dg.Field(config.to_fields_dict())})})})
+    return dg.ConfigMapping(planned, config_schema=fields)
 
 
-def _of(actions: Sequence[str]) -> dg.ConfigMapping:
-    @dg.config_mapping
-    def mapped(config: TablesConfig) -> dict[str, Any]:
-        return run_config("plan", MaintainConfig(**config.model_dump(), actions=list(actions)))["ops"]
-
-    return mapped
-
-
-def _job(name: str, graph: str, stages: Sequence[dg.OpDefinition], config: dg.ConfigMapping, text: str) -> Any:
-    @dg.graph(name=graph, config=config, description=text)
-    def maintenance() -> None:
-        planned, due = plan_op()
-
-        def in_turn(table: Any) -> Any:
-            for stage in stages:
-                table = stage(table)
-            return report_op(table)
-
-        summary_op(planned, due.map(in_turn).collect())
-
+def _job(name: str, stages: Sequence[dg.OpDefinition], config: dg.ConfigMapping, text: str) -> dg.JobDefinition:
     @dg.job(
         name=name,
+        config=config,
         # One process, and with it one Spark; what is handed from step to step never leaves it.
         executor_def=dg.in_process_executor,
         tags={
@@ -83,39 +77,42 @@ def _job(name: str, graph: str, stages: Sequence[dg.OpDefinition], config: dg.Co
         description=f"{text} {_ONLY_TELLS}",
     )
     def job() -> None:
-        maintenance()
+        planned, due = plan_op()
+
+        def in_turn(table: Any) -> Any:
+            for stage in stages:
+                table = stage(table)
+            return report_op(table)
+
+        summary_op(planned, due.map(in_turn).collect())
 
     return job
 
 
 maintain_job = _job(
     JOB,
-    GRAPH,
     (compact_op, expire_op, orphans_op),
-    _as_asked,
+    _given_under(KEY, MaintainConfig),
     "Keep tables healthy: compaction, delete files, manifests, snapshots, orphans, metadata.",
 )
 maintenance_jobs: tuple[dg.JobDefinition, ...] = (
     maintain_job,
     _job(
         "frazil_compaction",
-        "compaction",
         (compact_op,),
-        _of(COMPACT),
+        _given_under("compaction", TablesConfig, COMPACT),
         "Compaction alone: small data files, delete files and manifests, as far as the tables' policies say.",
     ),
     _job(
         "frazil_snapshot_expiry",
-        "snapshot_expiry",
         (expire_op,),
-        _of(EXPIRE),
+        _given_under("snapshot_expiry", TablesConfig, EXPIRE),
         "Snapshot expiry alone, as far as the tables' policies say.",
     ),
     _job(
         "frazil_orphan_removal",
-        "orphan_removal",
         (orphans_op,),
-        _of(("orphans",)),
+        _given_under("orphan_removal", TablesConfig, ("orphans",)),
         "Orphan removal alone, as far as the tables' policies say.",
     ),
 )

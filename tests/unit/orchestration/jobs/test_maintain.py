@@ -189,22 +189,20 @@ def test_compaction_and_expiry_are_steps_and_a_table_is_done_before_the_next(
     assert result.success
     assert spark.asked == 0
     steps = ("compact", "expire_snapshots", "remove_orphans", "report")
-    each = [
-        f"maintain.{step}[{table}]" for table in ("orders__payments_1", "orders__payments_dead_2") for step in steps
-    ]
+    each = [f"{step}[{table}]" for table in ("orders__payments_1", "orders__payments_dead_2") for step in steps]
     begun = [event.step_key for event in result.all_events if event.event_type_value == "STEP_START"]
-    assert begun == ["maintain.plan", *each, "maintain.summary"]
+    assert begun == ["plan", *each, "summary"]
     assert set(observed(result)) == {key(SINK), key(DEAD)}
     assert [seen["steps_done"] for seen in observed(result).values()] == [1, 1]
     assert metadata_of(result, "summary")["result"] == "2 of 2 tables were maintained, 0 failed"
     # Nothing is left to do, so no step but the plan has anything to look at.
     again, _ = tables.run(instance, dry_run=False)
     begun = [event.step_key for event in again.all_events if event.event_type_value == "STEP_START"]
-    assert begun == ["maintain.plan", "maintain.summary"]
+    assert begun == ["plan", "summary"]
 
 
 @pytest.mark.parametrize(
-    ("name", "graph", "action"),
+    ("name", "key", "action"),
     [
         ("frazil_compaction", "compaction", "compact"),
         ("frazil_snapshot_expiry", "snapshot_expiry", "expire_snapshots"),
@@ -212,13 +210,13 @@ def test_compaction_and_expiry_are_steps_and_a_table_is_done_before_the_next(
     ],
 )
 def test_each_can_be_launched_by_itself(
-    tables: Tables, instance: dg.DagsterInstance, name: str, graph: str, action: str
+    tables: Tables, instance: dg.DagsterInstance, name: str, key: str, action: str
 ) -> None:
     tables.add(200)
     job = build_definitions(tables.deployment).resolve_job_def(name)
-    assert [node.name for node in job.all_node_defs] == [graph, "plan", action, "report", "summary"]
+    assert [node.name for node in job.all_node_defs] == ["plan", action, "report", "summary"]
     assert {op.pool for op in job.all_node_defs if isinstance(op, dg.OpDefinition)} == {POOL}
-    config = {"ops": {graph: {"config": {"tables": [SINK], "reason": "looking"}}}}
+    config = {"ops": {key: {"config": {"tables": [SINK], "reason": "looking"}}}}
     result = job.execute_in_process(run_config=config, instance=instance)
     (row,) = [record.data for record in metadata_of(result, "summary")["by_table"]]
     assert ("would do compact: 200 → " in row["result"]) == (action == "compact")
