@@ -3,7 +3,6 @@
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -17,6 +16,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
 
 if TYPE_CHECKING:
     from jobs.verify.audit_facts import StreamAudit
@@ -46,7 +46,10 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
         ],
     )
     def audit_stream(
-        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
+        context: dg.AssetCheckExecutionContext,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        kafka: KafkaResource,
     ) -> Iterator[dg.AssetCheckResult]:
         if only_sees_to_the_driver(context, spec, key):
             kept = kept_verdict(context, key, EXACTLY_ONCE, f"frazil audit {spec.stream}")
@@ -54,14 +57,12 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
                 yield kept
             return
         # Imported here: a code location that only loads should not wait for what the catalog needs.
-        from jobs.verify.audit_questions import asking_briefly
         from jobs.verify.audit_run import audit
 
         told, settings = _Progress(context), deployment.settings()
-        asked = partial(asking_briefly, settings.kafka)
         try:
             with catalog.catalog() as connected:
-                found = audit(_as_it_is_now(deployment, spec), settings, connected, kafka=asked, on_progress=told)
+                found = audit(_as_it_is_now(deployment, spec), settings, connected, kafka=kafka.quick, on_progress=told)
         except FrazilError as problem:
             raise failure(problem) from None
         yield audit_result(found, key)

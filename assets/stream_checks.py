@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pyiceberg.table import Table
@@ -15,8 +15,15 @@ from assets import names
 from jobs.commit.history import history
 from jobs.commit.stamp_parts import Counts
 from jobs.spec.models import StreamSpec
+from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from jobs.kafka.metadata import KafkaLog
 
 DESCRIPTIONS = {
     "driver_alive": "A driver runs, or the stream needs none. Warns while an operator has paused or stopped it.",
@@ -69,7 +76,7 @@ class Verdict:
         return dg.AssetCheckSeverity.WARN if self.warn else dg.AssetCheckSeverity.ERROR
 
 
-Judge = Callable[[Deployment, str], Sequence[Verdict]]
+Judge = Callable[[Deployment, str, Callable[[], "Catalog"], Callable[[], "KafkaLog"]], Sequence[Verdict]]
 
 
 def evaluation(verdict: Verdict, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
@@ -157,10 +164,13 @@ def stream_checks(spec: StreamSpec, key: dg.AssetKey, judge: Judge) -> dg.AssetC
         can_subset=True,
     )
     def watch_stream(
-        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource
+        context: dg.AssetCheckExecutionContext,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        kafka: KafkaResource,
     ) -> Iterator[dg.AssetCheckResult]:
         selected = {check.name for check in context.selected_asset_check_keys}
-        for verdict in judge(deployment.deployment(), spec.stream):
+        for verdict in judge(deployment.deployment(), spec.stream, catalog.quick, kafka.quick):
             if verdict.name in selected:
                 yield check_result(verdict, key)
 

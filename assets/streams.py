@@ -27,6 +27,7 @@ from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
 from resources.spark import SparkResource
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext,
         deployment: DeploymentResource,
         catalog: CatalogResource,
+        kafka: KafkaResource,
         spark: SparkResource,
     ) -> Iterator[dg.MaterializeResult]:
         try:
@@ -99,7 +101,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
                 yield from _running(context, current, deployment, catalog, keys)
                 return
             refuse_unless_running(current.stream, deployment.settings())
-            drained = _drained(context, current, deployment.settings(), spark)
+            drained = _drained(context, current, deployment.settings(), kafka, spark)
             tables = [catalog.table(name) for name in current.target_names]
         except FrazilError as problem:
             raise failure(problem) from None
@@ -207,7 +209,7 @@ def _described(spec: StreamSpec, text: str) -> str:
 
 
 def _drained(
-    context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, spark: SparkResource
+    context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, kafka: KafkaResource, spark: SparkResource
 ) -> "Drained":
     # Imported here: PySpark and what else it brings would double the time to load this code location.
     from jobs.stream.drain import drain
@@ -227,7 +229,7 @@ def _drained(
         context.log.info(f"Spark UI: {session.sparkContext.uiWebUrl}")
         return session
 
-    return drain(spec, settings, get_session, on_open=opened, on_progress=progressed)
+    return drain(spec, settings, get_session, kafka=kafka.log(), on_open=opened, on_progress=progressed)
 
 
 def _data_version(snapshot_id: int | None) -> dg.DataVersion | None:

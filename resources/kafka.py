@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.metadata import KafkaLog, quick_kafka
 from resources.deployment_resource import DeploymentResource
 
 
@@ -18,3 +18,11 @@ class KafkaResource(dg.ConfigurableResource):
             FrazilError: The local broker is not running, or a secret is not set.
         """
         return KafkaLog(self.deployment.settings().kafka)
+
+    def quick(self) -> KafkaLog:
+        """A connection that gives up within seconds.
+
+        Raises:
+            FrazilError: The local broker is not running, or a secret is not set.
+        """
+        return quick_kafka(self.deployment.settings().kafka)

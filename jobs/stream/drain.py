@@ -84,6 +84,7 @@ def drain(
     settings: Settings,
     get_spark: Callable[[], SparkSession],
     *,
+    kafka: KafkaLog | None = None,
     on_open: Callable[[OpenStream, int], None] = lambda stream, total: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Drained:
@@ -93,13 +94,14 @@ def drain(
         spec: The stream.
         settings: Where things are.
         get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
+        kafka: A connection to its topics' brokers; None: one is made.
         on_open: Told the opened stream and how many records wait.
         on_progress: Told after every batch.
 
     Raises:
         FrazilError: What stands in the way, and the next command.
     """
-    kafka = KafkaLog(settings.kafka)
+    kafka = kafka or KafkaLog(settings.kafka)
     with connect_catalog(settings) as catalog, opened(spec, settings, catalog, kafka) as stream:
         total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
         on_open(stream, total)

@@ -7,7 +7,7 @@ another one than was read, is gone, was cut, or no longer keeps what was not rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -20,22 +20,14 @@ from jobs.commit.start import starting_point
 from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import KafkaSettings, Settings
+from jobs.spec.settings import Settings
 from jobs.state.paths import stream_folder
 from jobs.stream.continuity import departed
 from jobs.supervise.heartbeat import LastError, read_heartbeat
 from jobs.verify.audit_facts import Problem
 
-# An audit does not wait for Kafka as a driver does.
-_KAFKA_SECONDS = timedelta(seconds=5)
 # The stream's tables as they are now, by name; those that are there.
 Tables = Mapping[str, TableMetadata]
-
-
-def asking_briefly(settings: KafkaSettings) -> KafkaLog:
-    """A connection to Kafka that gives up soon where nobody answers."""
-    timeout = min(settings.request_timeout, _KAFKA_SECONDS)
-    return KafkaLog(settings.model_copy(update={"request_timeout": timeout}))
 
 
 def rolled_back(name: str, table: Table, stream: str) -> Problem | None:

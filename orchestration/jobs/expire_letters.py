@@ -9,6 +9,7 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.jobs.runs import ACTION_TAG, BY_TAG
+from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -39,10 +40,11 @@ def keeping(specs: "Sequence[StreamSpec]") -> "list[StreamSpec]":
 
 
 @dg.op(name=OP)
-def expire_letters_op(context: dg.OpExecutionContext, config: ExpireConfig, deployment: DeploymentResource) -> None:
+def expire_letters_op(
+    context: dg.OpExecutionContext, config: ExpireConfig, deployment: DeploymentResource, catalog: CatalogResource
+) -> None:
     """Delete letters that are older than `errors.dead_letters.keep`, by whole days, while the streams run."""
     # Imported here: a code location that only loads should not wait for it.
-    from jobs.catalog import connect_catalog
     from jobs.operator.expire_letters import keeps_for_ever
     from jobs.translate import told_as_sentences
 
@@ -55,13 +57,13 @@ def expire_letters_op(context: dg.OpExecutionContext, config: ExpireConfig, depl
             raise keeps_for_ever(deployment.stream(name))
         for error in errors:
             context.log.warning(f"letters of a stream whose file cannot be read stay: {error}")
-        with connect_catalog(settings) as catalog:
+        with catalog.catalog() as connected:
             for spec in keeping(specs):
                 if config.streams and spec.stream not in config.streams:
                     continue
                 try:
                     with told_as_sentences(settings, spec.stream):
-                        row = _expired(context, catalog, spec, deployment, dry_run=config.dry_run)
+                        row = _expired(context, connected, spec, deployment, catalog, dry_run=config.dry_run)
                 except FrazilError as problem:
                     # One stream's trouble is none of the others'.
                     context.log.error(str(problem))
@@ -90,6 +92,7 @@ def _expired(
     catalog: "Catalog",
     spec: "StreamSpec",
     deployment: DeploymentResource,
+    connection: CatalogResource,
     *,
     dry_run: bool,
 ) -> dict[str, Any] | None:
@@ -109,7 +112,7 @@ def _expired(
         context.log.warning(sentence)
     if found.snapshot_id is not None:
         sink = catalog.load_table(spec.table.name) if catalog.table_exists(spec.table.name) else None
-        told = told_now(deployment.deployment(), spec.stream)
+        told = told_now(deployment.deployment(), spec.stream, connection.quick)
         told |= {"dead_letters_expired": found.letters, "run_id": context.run_id}
         report_letters(context.instance, spec, settings, done.table.refresh(), sink, **told)
     return {

@@ -10,6 +10,7 @@ from pydantic import Field
 from assets.failures import failure
 from jobs.errors import FrazilError
 from orchestration.jobs.runs import action_tags, run_config, tag_run
+from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def replay_run_config(config: ReplayConfig) -> dict[str, Any]:
 
 
 @dg.op(name=OP)
-def replay_op(context: dg.OpExecutionContext, config: ReplayConfig, deployment: DeploymentResource) -> None:
+def replay_op(
+    context: dg.OpExecutionContext, config: ReplayConfig, deployment: DeploymentResource, catalog: CatalogResource
+) -> None:
     """Run the selected letters through the stream's pipeline as it is now, or tell what would come back.
 
     It may be terminated, and run again: every record lands once.
@@ -74,7 +77,7 @@ def replay_op(context: dg.OpExecutionContext, config: ReplayConfig, deployment: 
     tag_run(context, replay_tags(config))
     try:
         spec, settings = deployment.stream(config.stream), deployment.settings()
-        result = _replayed(context, config, deployment, spec, settings)
+        result = _replayed(context, config, deployment, catalog, spec, settings)
     except FrazilError as problem:
         raise failure(problem) from None
     for sentence in replay_sentences(result):
@@ -94,10 +97,10 @@ def _replayed(
     context: dg.OpExecutionContext,
     config: ReplayConfig,
     deployment: DeploymentResource,
+    connection: CatalogResource,
     spec: "StreamSpec",
     settings: "Settings",
 ) -> "ReplayResult":
-    from jobs.catalog import connect_catalog
     from jobs.replay.dry_run import ReplayRequest, dry_run
     from jobs.replay.run import replay
     from jobs.spec.correction import parse_correction
@@ -109,13 +112,13 @@ def _replayed(
         context.log.info(f"with the correction:\n{correction.text}")
     request = ReplayRequest(selection(config), correction, config.rate or None, config.by, context.run_id)
     progress = _Told(context)
-    with told_as_sentences(settings, spec.stream), connect_catalog(settings) as catalog:
+    with told_as_sentences(settings, spec.stream), connection.catalog() as catalog:
         if config.dry_run:
             return dry_run(spec, catalog, request, on_progress=progress)
         try:
             return replay(spec, settings, catalog, request, on_progress=progress)
         finally:
-            _report(context, catalog, spec, deployment, request)
+            _report(context, catalog, spec, deployment, connection, request)
 
 
 def selection(config: ReplayConfig) -> "Selection":
@@ -171,6 +174,7 @@ def _report(
     catalog: "Catalog",
     spec: "StreamSpec",
     deployment: DeploymentResource,
+    connection: CatalogResource,
     request: "ReplayRequest",
 ) -> None:
     """How the letters stand now; also of a replay that failed, for batches may have landed before."""
@@ -179,7 +183,7 @@ def _report(
 
     try:
         dead, sink = catalog.load_table(spec.dead_letter_table), catalog.load_table(spec.table.name)
-        told = told_now(deployment.deployment(), spec.stream) | {"run_id": request.run_id or ""}
+        told = told_now(deployment.deployment(), spec.stream, connection.quick) | {"run_id": request.run_id or ""}
         report_letters(context.instance, spec, deployment.settings(), dead, sink, **told)
     except Exception as problem:
         # The replay matters more than its report, which the supervisor makes as well.

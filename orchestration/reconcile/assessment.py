@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
@@ -20,6 +21,11 @@ from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.memory import StreamMemory
 from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict, verdicts
 from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from jobs.kafka.metadata import KafkaLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +98,19 @@ def assess_now(deployment: Deployment, stream: str, lookups: Lookups, now: float
     return assess(held_back(observe(stream, files, deployment.settings()), files, lookups), now, 0.0)
 
 
-def judge(deployment: Deployment, stream: str) -> Sequence[Verdict]:
+def judge(
+    deployment: Deployment, stream: str, catalog: Callable[[], Catalog], kafka: Callable[[], KafkaLog]
+) -> Sequence[Verdict]:
     """What the checks say of one stream, looked at now; asks Kafka and the catalog if no driver tells.
 
     This is what a check does that is executed from the UI; the sensor says the same from the same facts.
     """
     now = time.time()
     try:
-        lookups = Lookups(deployment.settings())
+        deployment.settings()
     except SpecError as problem:
         return [settings_verdict(problem)]
+    lookups = Lookups(catalog, kafka)
     assessed = assess_now(deployment, stream, lookups, now)
     actual, spec = assessed.observed.actual, assessed.observed.desired.spec
     lag = lag_of(actual)

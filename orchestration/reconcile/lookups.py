@@ -18,7 +18,6 @@ from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
-from jobs.spec.settings import Settings
 from orchestration.reconcile.verdicts import Lag
 
 if TYPE_CHECKING:
@@ -58,14 +57,20 @@ class Lookups:
     """The catalog and Kafka, as far as one tick asks them. Who did not answer once is not asked again in the tick.
 
     Args:
-        settings: Where they are.
-        ask_kafka: Whether Kafka may be asked at all.
+        catalog: Connects to the catalog.
+        kafka: Connects to Kafka; None if it is not to be asked at all.
         budget_seconds: After so long nothing is asked any more.
     """
 
-    def __init__(self, settings: Settings, *, ask_kafka: bool = True, budget_seconds: float = BUDGET_SECONDS) -> None:
-        self._settings: Settings = settings
-        self._ask_kafka: bool = ask_kafka
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        kafka: Callable[[], KafkaLog] | None,
+        *,
+        budget_seconds: float = BUDGET_SECONDS,
+    ) -> None:
+        self._ask_catalog: Callable[[], Catalog] = catalog
+        self._ask_kafka: Callable[[], KafkaLog] | None = kafka
         self._deadline: float = time.monotonic() + budget_seconds
         self._catalog: Catalog | FrazilError | None = None
         self._kafka: KafkaLog | FrazilError | None = None
@@ -128,11 +133,11 @@ class Lookups:
 
         What its last driver said of lag is of no use here: records have come since.
         """
-        if not self._ask_kafka:
+        if self._ask_kafka is None:
             return None
         from jobs.catalog import NoCatalogYet, find_table
 
-        kafka, catalog = self.kafka(), self.catalog()
+        kafka, catalog = self._connected(self._ask_kafka), self.catalog()
         if isinstance(kafka, FrazilError):
             return None
         table = None
@@ -154,18 +159,13 @@ class Lookups:
 
     def catalog(self) -> Catalog | FrazilError:
         """A connection, or why there is none."""
-        from jobs.catalog import quick_catalog
-
         if self._catalog is None:
-            self._catalog = self._asked("catalog", lambda: quick_catalog(self._settings))
+            self._catalog = self._asked("catalog", self._ask_catalog)
         return self._catalog if not self.late else FrazilError("there was no time left to ask")
 
-    def kafka(self) -> KafkaLog | FrazilError:
-        """A connection, or why there is none."""
-        from jobs.kafka.metadata import quick_kafka
-
+    def _connected(self, ask_kafka: Callable[[], KafkaLog]) -> KafkaLog | FrazilError:
         if self._kafka is None:
-            self._kafka = self._asked("kafka", lambda: quick_kafka(self._settings.kafka))
+            self._kafka = self._asked("kafka", ask_kafka)
         return self._kafka if not self.late else FrazilError("there was no time left to ask")
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from assets.metadata import driver_metadata, instant
 from jobs.supervise.heartbeat import Heartbeat
@@ -11,6 +12,9 @@ from orchestration.reconcile.assessment import assess_now
 from orchestration.reconcile.lookups import Lookups
 from orchestration.reconcile.stream_state import Standing, standing
 from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 
 def standing_metadata(stands: Standing, beat: Heartbeat | None) -> dict[str, Any]:
@@ -36,8 +40,8 @@ def standing_metadata(stands: Standing, beat: Heartbeat | None) -> dict[str, Any
     return told | {key: value for key, value in found.items() if key not in told}
 
 
-def told_now(deployment: Deployment, stream: str) -> dict[str, Any]:
+def told_now(deployment: Deployment, stream: str, catalog: Callable[[], Catalog]) -> dict[str, Any]:
     """What a report made by a run carries of the stream's state, as the supervisor's own reports do."""
     now = time.time()
-    assessed = assess_now(deployment, stream, Lookups(deployment.settings()), now)
+    assessed = assess_now(deployment, stream, Lookups(catalog, None), now)
     return standing_metadata(standing(assessed.observed, assessed.decision, now), assessed.observed.heartbeat)

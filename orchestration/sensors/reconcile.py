@@ -11,7 +11,9 @@ from orchestration.jobs.control import JOB
 from orchestration.reconcile.memory import Memory
 from orchestration.sensors.reconcile_tick import run_tick
 from orchestration.sensors.requests import acting_runs, newest_requests
+from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
 
 SENSOR = "frazil_reconcile"
 INTERVAL_SECONDS = 10
@@ -31,11 +33,18 @@ def reconcile_sensor() -> dg.SensorDefinition:
             "run on while it is off; one that is killed is started again by its keeper, one that fails by nobody."
         ),
     )
-    def frazil_reconcile(context: dg.SensorEvaluationContext, deployment: DeploymentResource) -> dg.SensorResult:
+    def frazil_reconcile(
+        context: dg.SensorEvaluationContext,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        kafka: KafkaResource,
+    ) -> dg.SensorResult:
         memory = Memory.from_cursor(context.cursor)
         instance = context.instance
         tick = run_tick(
             deployment.deployment(),
+            catalog.quick,
+            kafka.quick,
             memory,
             acting_runs(instance),
             lambda streams: newest_requests(instance, streams),

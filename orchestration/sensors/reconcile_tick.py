@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import msgspec
@@ -32,6 +33,11 @@ from orchestration.reconcile.supervisor_file import SupervisorNote, write_superv
 from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict
 from orchestration.sensors.requests import CONTROL_ACTIONS, control_run
 from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from jobs.kafka.metadata import KafkaLog
 
 _LOOK_SECONDS = 60
 # A driver that is paused, or waits for its trigger, does not look: then the supervisor does.
@@ -75,6 +81,8 @@ class Tick:
 
 def run_tick(
     deployment: Deployment,
+    catalog: Callable[[], Catalog],
+    kafka: Callable[[], KafkaLog],
     memory: Memory,
     under_way: Mapping[str, str],
     newest_requests: Callable[[Iterable[str]], Mapping[str, int]],
@@ -84,6 +92,8 @@ def run_tick(
     """Look at every stream and decide; changes nothing but the memory and the supervisor's note.
 
     Args:
+        catalog: Connects to the catalog.
+        kafka: Connects to Kafka.
         under_way: By stream, the run that acts on it now.
         newest_requests: The numbers of the newest control runs of streams, for those that the memory has lost.
         now: Seconds since 1970.
@@ -100,7 +110,8 @@ def run_tick(
         memory.settings = 0
         for remembered in memory.streams.values():
             remembered.checks = []
-    lookups = Lookups(settings, ask_kafka=due(now, memory.away_until - _LOOK_SECONDS, _LOOK_SECONDS))
+    ask_kafka = due(now, memory.away_until - _LOOK_SECONDS, _LOOK_SECONDS)
+    lookups = Lookups(catalog, kafka if ask_kafka else None)
     for stream in stream_ids(files, settings):
         remembered = memory.streams.setdefault(stream, StreamMemory())
         try:

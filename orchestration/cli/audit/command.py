@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.errors import FrazilError
+from jobs.kafka.metadata import quick_kafka
 from jobs.spec.durations import parse_duration
 from jobs.verify.audit_facts import StreamAudit
-from jobs.verify.audit_questions import asking_briefly
 from jobs.verify.audit_run import audit as audit_stream
 from orchestration.cli.audit.output import audit_facts, print_audit
 from orchestration.cli.terminal import messages, print_json
@@ -60,7 +60,7 @@ def audit(
         def told(done: int, total: int, rows: int) -> None:
             bar.update(task, completed=done, total=total or None, rows=rows)
 
-        asked = partial(asking_briefly, settings.kafka)
+        asked = partial(quick_kafka, settings.kafka)
         found = audit_stream(
             spec, settings, catalog, table=table, full=full, since=from_then, kafka=asked, on_progress=told
         )

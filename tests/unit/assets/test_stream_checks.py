@@ -21,6 +21,7 @@ from jobs.supervise.control import Control, write_control
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
 from resources.spark import SparkResource
 from tests.unit.orchestration.deployments import STREAM
 
@@ -28,7 +29,7 @@ from tests.unit.orchestration.deployments import STREAM
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 
 
-def judge(deployment: Deployment, stream: str) -> Sequence[Verdict]:
+def judge(deployment: Deployment, stream: str, *_: object) -> Sequence[Verdict]:
     assert stream == "orders"
     return [
         Verdict(name, name != "driver_alive", f"{name} in words.", "code", figures={"attempt": 3})
@@ -47,6 +48,7 @@ def resources(here: Deployment) -> dict[str, Any]:
     return {
         "deployment": paths,
         "catalog": CatalogResource(deployment=paths),
+        "kafka": KafkaResource(deployment=paths),
         "spark": SparkResource(deployment=paths),
     }
 

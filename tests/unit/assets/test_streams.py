@@ -21,6 +21,7 @@ from jobs.stream.drain import Drained
 from jobs.stream.results import BatchDone
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
 from resources.spark import SparkResource
 
 
@@ -101,6 +102,7 @@ def resources(home: Path) -> dict[str, Any]:
     return {
         "deployment": paths,
         "catalog": CatalogResource(deployment=paths),
+        "kafka": KafkaResource(deployment=paths),
         "spark": SparkResource(deployment=paths),
     }
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from resources.catalog import CatalogResource
+from resources.deployment import Deployment
+from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
 
 STREAM = """\
 stream: {stream}
@@ -24,3 +30,13 @@ def deployment_in(home: Path, *streams: str) -> Path:
     for stream in streams:
         (folder / f"{stream}.yaml").write_text(STREAM.format(stream=stream, topic=f"{stream}.v1"))
     return home
+
+
+def connections(deployment: Deployment) -> dict[str, Any]:
+    """The resources of a deployment that connect to nothing before they are asked."""
+    paths = DeploymentResource.of(deployment)
+    return {
+        "deployment": paths,
+        "catalog": CatalogResource(deployment=paths),
+        "kafka": KafkaResource(deployment=paths),
+    }

@@ -8,8 +8,8 @@ import dagster as dg
 
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
-from resources.deployment_resource import DeploymentResource
 from tests.unit.deadletter.letters_world import LettersWorld
+from tests.unit.orchestration.deployments import connections
 
 DEAD = dg.AssetKey(["frazil", "orders", "payments_dead"])
 # The same file, but that fields which the schema does not know are passed over.
@@ -21,7 +21,7 @@ def deployment_of(world: LettersWorld) -> Deployment:
 
 
 def resources(world: LettersWorld) -> dict[str, object]:
-    return {"deployment": DeploymentResource.of(deployment_of(world))}
+    return connections(deployment_of(world))
 
 
 def change_file(world: LettersWorld, former: str, now: str) -> None:
@@ -69,10 +69,10 @@ class Replays:
         self.cursor: str | None = None
 
     def tick(self) -> Any:
-        context = dg.build_sensor_context(
+        with dg.build_sensor_context(
             self.instance, self.cursor, definitions=self.definitions, resources=self.resources
-        )
-        result = self.definitions.resolve_sensor_def("frazil_replays").evaluate_tick(context)
+        ) as context:
+            result = self.definitions.resolve_sensor_def("frazil_replays").evaluate_tick(context)
         self.cursor = result.cursor
         for event in result.asset_events:
             self.instance.report_runless_asset_event(event)

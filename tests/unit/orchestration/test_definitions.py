@@ -134,6 +134,23 @@ def test_the_packaged_instance_settings_are_accepted_by_dagster(tmp_path: Path) 
         assert instance.run_coordinator.dequeue_interval_seconds == 1
 
 
+def test_who_asks_what_is_said_by_the_resources_that_are_required(tmp_path: Path) -> None:
+    definitions = build_definitions(Deployment.at(deployment_in(tmp_path, "orders")))
+    repository = definitions.get_repository_def()
+
+    def asked_by(job: str) -> set[str]:
+        ops = [node for node in definitions.resolve_job_def(job).all_node_defs if isinstance(node, dg.OpDefinition)]
+        return {key for op in ops for key in op.required_resource_keys} - {"deployment"}
+
+    asks = {sensor.name: set(sensor.required_resource_keys) - {"deployment"} for sensor in repository.sensor_defs}
+    assert asks["frazil_reconcile"] == {"catalog", "kafka"}
+    assert asked_by("__ASSET_JOB") == {"catalog", "kafka", "spark"}
+    assert asked_by("frazil_audit") == {"catalog", "kafka"}
+    assert asked_by("frazil_maintain") == {"catalog", "spark"}
+    assert [asked_by(job) for job in ("frazil_ledger", "frazil_replay", "frazil_expire_letters")] == [{"catalog"}] * 3
+    assert asked_by("frazil_control") == set()
+
+
 def test_everything_that_dagster_lists_says_what_it_is(tmp_path: Path) -> None:
     definitions = build_definitions(Deployment.at(deployment_in(tmp_path, "orders", "refunds")))
     repository = definitions.get_repository_def()

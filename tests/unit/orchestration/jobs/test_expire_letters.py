@@ -93,7 +93,10 @@ def test_the_schedule_asks_once_a_day_where_a_stream_sets_it(world: LettersWorld
     def evaluated() -> Any:
         definitions = build_definitions(deployment_of(world))
         context = dg.build_schedule_context(
-            instance, scheduled_execution_time=at, resources=resources(world), repository_def=None
+            instance,
+            scheduled_execution_time=at,
+            resources={"deployment": resources(world)["deployment"]},
+            repository_def=None,
         )
         return definitions.resolve_schedule_def(SCHEDULE).evaluate_tick(context)
 

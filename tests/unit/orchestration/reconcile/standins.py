@@ -26,8 +26,7 @@ from orchestration.definitions import build_definitions
 from orchestration.reconcile.memory import Memory
 from orchestration.sensors.reconcile_tick import Tick, run_tick
 from resources.deployment import Deployment
-from resources.deployment_resource import DeploymentResource
-from tests.unit.orchestration.deployments import STREAM
+from tests.unit.orchestration.deployments import STREAM, connections
 from tests.unit.orchestration.reconcile.made import NOW, stand_in
 
 # What no driver says, and nobody can tell a time of.
@@ -82,7 +81,17 @@ class World:
         """One tick, with no run known to Dagster but `under_way`."""
         now = time.time() if now is None else now
         clock = boot_clock() if clock is None else clock
-        return run_tick(self.deployment, self.memory, {}, lambda streams: {}, now, clock)
+        asked = connections(self.deployment)
+        return run_tick(
+            self.deployment,
+            asked["catalog"].quick,
+            asked["kafka"].quick,
+            self.memory,
+            {},
+            lambda streams: {},
+            now,
+            clock,
+        )
 
 
 class Sensor:
@@ -90,16 +99,16 @@ class Sensor:
 
     def __init__(self, world: World, instance: dg.DagsterInstance) -> None:
         self.definitions: dg.Definitions = build_definitions(world.deployment)
-        self.resources: dict[str, object] = {"deployment": DeploymentResource.of(world.deployment)}
+        self.resources: dict[str, object] = connections(world.deployment)
         self.instance: dg.DagsterInstance = instance
         self.cursor: str | None = msgspec.json.encode(world.memory).decode()
 
     def tick(self) -> Any:
-        context = dg.build_sensor_context(
-            self.instance, self.cursor, definitions=self.definitions, resources=self.resources
-        )
         sensor = self.definitions.resolve_sensor_def("frazil_reconcile")
-        result = sensor.evaluate_tick(context)
+        with dg.build_sensor_context(
+            self.instance, self.cursor, definitions=self.definitions, resources=self.resources
+        ) as context:
+            result = sensor.evaluate_tick(context)
         self.cursor = result.cursor
         return result
 

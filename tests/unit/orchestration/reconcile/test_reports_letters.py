@@ -11,7 +11,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from jobs.catalog import quick_catalog
 from jobs.deadletter.selection import Selection
+from jobs.kafka.metadata import quick_kafka
 from jobs.replay.state_changes import Change, change_letters
 from jobs.system.boot import boot_clock
 from orchestration.reconcile import letter_reports
@@ -45,7 +47,16 @@ class Supervised:
 
     def tick(self, at: float) -> list[dict[str, Any]]:
         """The reports of the dead letters of one tick."""
-        self.last: Tick = run_tick(deployment_of(self.world), self.memory, {}, lambda streams: {}, at, boot_clock())
+        self.last: Tick = run_tick(
+            deployment_of(self.world),
+            lambda: quick_catalog(self.world.settings),
+            lambda: quick_kafka(self.world.settings.kafka),
+            self.memory,
+            {},
+            lambda streams: {},
+            at,
+            boot_clock(),
+        )
         assert self.last.problems == {}
         return [values(event) for event in told(self.last, DEAD)]
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import dagster as dg
 import pytest
 
+from jobs.catalog import quick_catalog
 from jobs.commit.stamp_parts import Counts
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control import Control, write_control
@@ -174,7 +175,7 @@ def test_a_paused_stream_is_no_green_one_though_its_driver_lives(orders: World, 
 def test_a_report_of_a_run_carries_the_state_too(orders: World) -> None:
     orders.drive("orders", state="paused", work=work(), **LINKS)
     write_control(LocalStore(orders.folder("orders")), Control("paused", by="jo", at=NOW))
-    carried = told_now(orders.deployment, "orders")
+    carried = told_now(orders.deployment, "orders", lambda: quick_catalog(orders.settings))
     assert (carried["state"], carried["next"]) == ("paused", "frazil resume orders")
     assert carried["spark_ui"].url == "http://127.0.0.1:4040"
 
