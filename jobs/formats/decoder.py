@@ -12,6 +12,7 @@ import pyarrow as pa
 DECODE_VALUE = "decode_value"
 """The stage that refuses a value, as dead letters call it."""
 
+LONGEST_PATH = 200
 MOST_UNKNOWN_PATHS = 100
 OTHER_UNKNOWN_PATHS = "…"
 """What is counted in place of further paths in `Decoded.unknown_fields`, so that these have an end."""
@@ -88,3 +89,11 @@ class ValueDecoder(Protocol):
             values: One value per record; null is a tombstone.
         """
         ...
+
+
+def shortened(path: str) -> str:
+    """A path as it is counted and told: a key may be as long as a record, and hold what does things to a terminal."""
+    if path.isprintable() and len(path) <= LONGEST_PATH:
+        return path
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in path[:LONGEST_PATH])
+    return shown if len(path) <= LONGEST_PATH else f"{shown}…"

@@ -21,7 +21,6 @@ UNKNOWN_FIELD = "unknown_field"
 KEY_CASE = "key_case"
 TOO_DEEP = "too_deep"
 
-LONGEST_PATH = 200
 _LONGEST_SHOWN = 60
 _FOUND = ", found "
 _KINDS = frozenset(
@@ -75,11 +74,3 @@ def shown_key(key: str) -> str:
         return key
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{key[:_LONGEST_SHOWN]}… ({len(key)} characters, {digest})"
-
-
-def shortened(path: str) -> str:
-    """A path as it is counted and told: a key may be as long as a record, and hold what does things to a terminal."""
-    if path.isprintable() and len(path) <= LONGEST_PATH:
-        return path
-    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in path[:LONGEST_PATH])
-    return shown if len(path) <= LONGEST_PATH else f"{shown}…"

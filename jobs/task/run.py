@@ -22,10 +22,10 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.table import dead_letter_rows
-from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure, shortened
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
-from jobs.formats.problems import shortened, without_value
+from jobs.formats.problems import without_value
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline

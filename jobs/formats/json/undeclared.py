@@ -11,8 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.errors import FrazilError
-from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField
-from jobs.formats.problems import shortened
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField, shortened
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType, parse_schema
 
 MOST_VALUES = 10

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.formats.decoder import LONGEST_PATH, shortened
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.undeclared import MOST_VALUES, column_for, examples, guessed_type
-from jobs.formats.problems import LONGEST_PATH, shortened
 from jobs.schema.declared import parse_schema
 
 SCHEMA = "id string, payer struct<name: string>, items list<struct<sku: string>>, limits map<string, struct<n: int>>"
