@@ -41,7 +41,6 @@ from jobs.commit.errors import CatalogFailedError, CommitDeniedError, CommitUnkn
 from jobs.commit.lineage import LINE_PROPERTY, extended
 from jobs.commit.long_properties import in_parts, limit_of
 from jobs.commit.operations import Append, Operation, ReplaceFiles
-from jobs.commit.refusals import is_denied
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.errors import first_line
 from jobs.write.exact_doubles import exact_partitions, of_type, restored, widen_zeros
@@ -257,3 +256,26 @@ def _landed(table: Table, snapshot_id: int, summary: Mapping[str, str], problem:
     table.metadata = fresh.metadata
     table.metadata_location = fresh.metadata_location
     return landed
+
+
+# By name, so that nothing of a catalog that is not used has to be installed or imported. A token that has run out is
+# not among them: the stream is opened anew with another.
+_DENIED = {
+    ("pyiceberg.exceptions", "BadRequestError"),
+    ("pyiceberg.exceptions", "ForbiddenError"),
+    ("pyiceberg.exceptions", "ValidationError"),
+    ("pyiceberg.exceptions", "ValidationException"),
+    ("builtins", "NotImplementedError"),
+    ("builtins", "PermissionError"),
+}
+# Of AWS's catalogs, whose client has one class for all errors.
+_DENIED_CODES = {"AccessDenied", "AccessDeniedException", "InvalidInputException", "ValidationException"}
+
+
+def is_denied(problem: BaseException) -> bool:
+    """Whether a catalog refused a commit for what it asks, or for who asks: the same answer comes to every attempt."""
+    if any((kind.__module__, kind.__name__) in _DENIED for kind in type(problem).__mro__):
+        return True
+    response = getattr(problem, "response", None)
+    error = response.get("Error") if isinstance(response, dict) else None
+    return isinstance(error, dict) and error.get("Code") in _DENIED_CODES

@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jobs.schema.vocabulary import ENCODINGS, KNOWN_TYPES, PRIMITIVE_NAMES, TYPE_ALIASES, unknown_type
-from jobs.schema.words import SchemaTextError, Word, end_of_field, words
+from jobs.schema.words import (
+    ENCODINGS,
+    KNOWN_TYPES,
+    PRIMITIVE_NAMES,
+    TYPE_ALIASES,
+    SchemaTextError,
+    Word,
+    end_of_field,
+    unknown_type,
+    words,
+)
 
 KAFKA_COLUMN_PREFIX = "_kafka"
 MAX_NESTING = 32

@@ -17,8 +17,7 @@ from jobs.spec.durations import Duration
 from jobs.spec.errors import Errors
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
 from jobs.spec.mask import case_problem
-from jobs.spec.partition_check import partition_problems
-from jobs.spec.partitioning import PartitionExpr
+from jobs.spec.partitioning import PartitionExpr, partition_problems
 from jobs.spec.policy import OrNone, StreamMaintenance
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec

@@ -19,8 +19,7 @@ import msgspec
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
-from jobs.state.lease_documents import LeaseDocuments
-from jobs.state.lease_record import LeaseRecord
+from jobs.state.lease_record import LeaseDocuments, LeaseRecord
 from jobs.state.paths import stream_folder
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id

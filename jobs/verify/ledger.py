@@ -4,6 +4,9 @@ It is filled from the stamps, at any time and by anybody: each filling commits t
 come, on exactly the head of the ledger that it decided on, so several at once never write a row twice.
 """
 
+# PyIceberg's conditions take a column and a value, which a type checker does not see.
+# pyright: reportCallIssue=false
+
 from __future__ import annotations
 
 import logging
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
@@ -24,7 +28,6 @@ from jobs.commit.producer import commit_once
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify import ledger_table
-from jobs.verify.ledger_filter import rows_wanted
 from jobs.verify.ledger_marks import (
     AUDITED_PREFIX,
     AuditMark,
@@ -181,3 +184,16 @@ def _drop(ledger: Table, files: Sequence[DataFile]) -> None:
 
 def _crowded(said: str) -> CommitRefusedError:
     return CommitRefusedError(f"the ledger: {said}", fix="nothing is lost: do it again once fewer others write to it")
+
+
+def rows_wanted(
+    stream: str, table: str | None, after_sequence: int | None, uuid: str | None = None
+) -> BooleanExpression:
+    """Rows of a stream; of a table by its name, or by its uuid under any; of commits with a greater sequence number."""
+    first = 0 if after_sequence is None else after_sequence + 1
+    wanted: BooleanExpression = And(EqualTo("stream", stream), GreaterThanOrEqual("sequence", first))
+    if table is None:
+        return wanted
+    # A table that was renamed has rows under its former name; it keeps its uuid.
+    named: BooleanExpression = EqualTo("table_name", table)
+    return And(wanted, named if uuid is None else Or(named, EqualTo("table_uuid", uuid)))

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.commit.errors import HalfCommittedError
 from jobs.kafka.topic_reader import TopicReader
-from jobs.replay.connect import size
+from jobs.replay.connect import task
 from jobs.replay.connect.dry_run import try_queue
 from jobs.replay.connect.importer import take_queue
 from jobs.stream.opening import ensure_tables
@@ -39,8 +39,8 @@ def test_batches_are_bounded_in_bytes(queue: Queue, monkeypatch: pytest.MonkeyPa
     ensure_tables(queue.pipeline.spec(), queue.pipeline.catalog())
     for offset in range(9):
         queue.put(GOOD, offset)
-    monkeypatch.setattr(size, "FIRST_RECORDS", 2)
-    monkeypatch.setattr(size, "MAX_BYTES", 1)
+    monkeypatch.setattr(task, "FIRST_RECORDS", 2)
+    monkeypatch.setattr(task, "MAX_BYTES", 1)
     for take in (try_queue, take_queue):
         done: list[int] = []
         queue.take(take, on_progress=lambda told, done=done: done.append(told.done))

@@ -24,8 +24,7 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.note import QueueNote
 from jobs.replay.connect.opening import as_stream, opened_queue
-from jobs.replay.connect.size import MAX_RECORDS, QueueSize
-from jobs.replay.connect.task import QueueCounts, QueueTask
+from jobs.replay.connect.task import MAX_RECORDS, QueueCounts, QueueSize, QueueTask
 from jobs.replay.dry_run import ReplayRequest
 from jobs.replay.landed import has_coordinates
 from jobs.replay.opening import replay_session

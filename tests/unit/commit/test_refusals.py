@@ -32,9 +32,8 @@ from jobs.commit.errors import (
     HeadMovedError,
 )
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.producer import commit_once, is_denied
 from jobs.commit.proposals import Outcome
-from jobs.commit.refusals import is_denied
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
 from jobs.stream.unavailable import is_away

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from jobs.schema.declared import parse_schema
 from jobs.schema.table_schema import iceberg_schema
-from jobs.spec.partition_check import partition_problems
-from jobs.spec.partitioning import PartitionError, PartitionExpr, parse_partition_expr
+from jobs.spec.partitioning import PartitionError, PartitionExpr, parse_partition_expr, partition_problems
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.state.lease import Lease, LeaseHeldError
-from jobs.state.lease_documents import LeaseDocuments
+from jobs.state.lease_record import LeaseDocuments
 from tests.helpers.memory_store import InMemoryStore
 
 TTL = 30.0

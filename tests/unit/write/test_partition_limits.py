@@ -34,8 +34,7 @@ from pyiceberg.types import (
 
 from jobs.schema.declared import parse_schema
 from jobs.schema.table_schema import iceberg_schema
-from jobs.spec.partition_check import partition_problems
-from jobs.spec.partitioning import PartitionExpr
+from jobs.spec.partitioning import PartitionExpr, partition_problems
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.partition_limits import in_manifests, partition_limits
 from jobs.write.partitioning import partition_spec, split

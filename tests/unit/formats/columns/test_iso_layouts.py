@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from jobs.formats.columns import exact
-from jobs.formats.columns.iso_layouts import LAYOUTS, looks_like
 from jobs.formats.columns.leaves import convert_leaf
+from jobs.formats.columns.text_leaves import LAYOUTS, looks_like
 from jobs.formats.problems import OUT_OF_RANGE, ValueProblem
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive

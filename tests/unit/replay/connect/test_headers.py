@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.deadletter.connect_headers import Limits, letter_record
-from jobs.replay.connect.headers import Headers, origin
+from jobs.replay.connect.records import Headers, origin
 from tests.unit.deadletter.letters_world import BROKEN, LettersWorld
 
 PLACE = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.replay.connect.size import FIRST_RECORDS, MAX_RECORDS, QueueSize
+from jobs.replay.connect.task import FIRST_RECORDS, MAX_RECORDS, QueueSize
 from jobs.replay.dry_run import MAX_BYTES
 
 

@@ -18,8 +18,7 @@ from jobs.errors import FrazilError
 from jobs.system.processes import is_alive, start_time
 from orchestration.cli.dev import services as services_module
 from orchestration.cli.dev.children import Child
-from orchestration.cli.dev.service_restarts import MOST_FAILURES, STEADY_SECONDS, Restarts
-from orchestration.cli.dev.services import DagsterServices
+from orchestration.cli.dev.services import MOST_FAILURES, STEADY_SECONDS, DagsterServices, Restarts
 from orchestration.cli.dev.services_claim import ServicesClaim
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
@@ -94,7 +93,7 @@ def test_one_that_is_killed_is_back_and_the_other_does_not_notice(
 def test_one_that_ends_again_and_again_is_given_up_with_a_sentence(
     services: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestration.cli.dev.service_restarts._FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("orchestration.cli.dev.services._FIRST_PAUSE_SECONDS", 0.01)
     services.start()
     services.came_up()
     services.script = "print('no such port'); raise SystemExit(1)"
