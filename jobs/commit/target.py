@@ -190,7 +190,10 @@ class Target:
                 )
             self.commit(Append(), stamp)
 
-        compare_and_swap(self.name, attempt, self._given_up, self._pauses)
+        def given_up(said: str) -> FrazilError:
+            return CommitRefusedError(f"stream {self.stream}: {said}", fix="run the command again")
+
+        compare_and_swap(self.name, attempt, given_up, self._pauses)
 
     def swap(
         self,

@@ -13,17 +13,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
-from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseDocuments, LeaseRecord
 from jobs.state.paths import stream_folder
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
+
+if TYPE_CHECKING:
+    from jobs.spec.settings import Settings
 
 log = logging.getLogger(__name__)
 

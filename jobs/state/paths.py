@@ -6,12 +6,16 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jobs.commit.offsets import TopicPartition, from_spark_offsets
-from jobs.spec.settings import Settings
 from jobs.state.local_store import LocalStore
 from jobs.state.store import StateStore
 from jobs.system.private import private_folder
+
+if TYPE_CHECKING:
+    # A keeper, which launches drivers with a few megabytes, imports neither.
+    from jobs.commit.offsets import TopicPartition
+    from jobs.spec.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class StreamFolder:
 
     def last_planned(self) -> dict[TopicPartition, int]:
         """How far the last query had planned to read, from what is left of its checkpoint: a hint, not a position."""
+        from jobs.commit.offsets import from_spark_offsets
+
         try:
             logs = self.root.glob("checkpoints/*/offsets/*")
             newest = max((log for log in logs if log.name.isdigit()), key=lambda log: int(log.name), default=None)

@@ -208,6 +208,22 @@ class ActualState:
         return self.lease
 
 
+class UnreadableStateError(FrazilError):
+    """Something of a stream's state cannot be read, so nothing may be concluded from what is missing."""
+
+
+def read_certain(store: StateStore, stream: str) -> ActualState:
+    """As `read_actual`, for who acts on what is not there.
+
+    Raises:
+        UnreadableStateError: A document cannot be read.
+    """
+    actual = read_actual(store, stream)
+    if actual.problem:
+        raise UnreadableStateError(actual.problem, fix=actual.fix)
+    return actual
+
+
 def read_actual(store: StateStore, stream: str) -> ActualState:
     """What there is of a stream in the state store now. Never raises for what stands there.
 

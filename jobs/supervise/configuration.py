@@ -53,7 +53,8 @@ def configuration(observed: Observation, streams: Path, judgement: Judgement = l
         text = file.read_text(encoding="utf-8")
         config = Configuration(desired.spec, text, file, desired.generation)
         return _unless_refused(config, observed, judgement)
-    if desired.error is None:
+    # A folder that is missing says nothing of what is wanted; the supervisor starts nothing then either.
+    if desired.error is None or (desired.file == "unsure" and not streams.is_dir()):
         raise FrazilError(
             f"There is no file for stream {stream} in streams/, so it is not started.", fix="frazil validate"
         )

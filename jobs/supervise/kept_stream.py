@@ -7,6 +7,7 @@ was quicker. It launches what was launched, so nothing is read here but the stat
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -14,10 +15,17 @@ from typing import Any
 
 import msgspec
 
+from jobs.supervise import keeper_note
+
+# A keeper that was started by an earlier release has that release's modules in memory, beside which these do not work:
+# it begins anew with its order.
+if not hasattr(keeper_note, "KEY"):
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
 from jobs.errors import FrazilError
 from jobs.state.paths import StreamFolder
 from jobs.steps import step
-from jobs.supervise.actual import ActualState, read_actual
+from jobs.supervise.actual import ActualState, UnreadableStateError, read_certain
 from jobs.supervise.control import LOCK, read_control
 from jobs.supervise.ending import end_leftovers, kill_session
 from jobs.supervise.heartbeat import BEAT_SECONDS
@@ -78,7 +86,7 @@ class KeptStream:
         """Go on waiting for a driver that beats, and end one that is frozen or never began to beat."""
         looks = 0
         while is_alive(self.pid, self.started):
-            actual = self._observe()
+            actual = read_certain(self._folder.store, self._stream)
             beat = actual.heartbeat
             mine = beat is not None and beat.attempt == self._attempt
             if mine and actual.heartbeat_age <= BEAT_SECONDS * 2:
@@ -121,7 +129,7 @@ class KeptStream:
         """Launch the next driver, after the pause that its failures ask for; returns whether it was launched here."""
         step("keeper_saw_death")
         died = time.monotonic()
-        actual = self._observe()
+        actual = read_certain(self._folder.store, self._stream)
         beat = actual.heartbeat
         if self._launched_at is not None and (beat is None or beat.attempt < self._attempt):
             # Another one would end there as well, as with a mistake in the settings: the supervisor knows more.
@@ -137,16 +145,16 @@ class KeptStream:
             if left <= 0:
                 try:
                     return self._launch(why)
-                except OSError as problem:
+                except (OSError, UnreadableStateError) as problem:
                     self._say(f"it could not be started: {problem}")
                     left = _AGAIN_SECONDS
             time.sleep(min(left, _POLL_SECONDS if left < _AGAIN_SECONDS else _AGAIN_SECONDS))
-            verdict = self._judged(self._observe())
+            verdict = self._judged(read_certain(self._folder.store, self._stream))
         return False if verdict.expected else self._leave(verdict.why)
 
     def _launch(self, why: str) -> bool:
         with exclusive(self._folder.root / LOCK, deadline_seconds=_LOCK_SECONDS):
-            actual = self._observe()
+            actual = read_certain(self._folder.store, self._stream)
             verdict, former = self._judged(actual), actual.launch
             if not verdict.restart or former is None:
                 return self._leave(verdict.why)
@@ -172,12 +180,6 @@ class KeptStream:
         with contextlib.suppress(OSError):
             write_keeper(self._folder.store, attempt)
         return True
-
-    def _observe(self) -> ActualState:
-        actual = read_actual(self._folder.store, self._stream)
-        if actual.problem:
-            raise FrazilError(actual.problem, fix=actual.fix)
-        return actual
 
     def _judged(self, actual: ActualState, *, living: bool = False) -> Verdict:
         """What is to be done if the driver is gone; `living`: it is not, and is left out of account."""

@@ -21,7 +21,7 @@ from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings, load_settings
 from jobs.state.paths import stream_folder
 from jobs.steps import step
-from jobs.supervise.actual import Driver, read_actual
+from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control import LOCK, Control, Wish, read_control, write_control
 from jobs.supervise.desired import read_stream_files
@@ -225,7 +225,7 @@ class Lifecycle:
     def end(self, now: Observation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
         return end_driver(
-            self._stream, driver, self._patience, lambda: read_actual(now.folder.store, self._stream).driver
+            self._stream, driver, self._patience, lambda: read_certain(now.folder.store, self._stream).driver
         )
 
     @contextlib.contextmanager

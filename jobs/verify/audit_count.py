@@ -24,7 +24,7 @@ class Block:
 
     partition: TopicPartition
     range: OffsetRange
-    units: Mapping[TargetSpec, tuple[Unit, ...]]
+    units: Mapping[TargetSpec, Sequence[Unit]]
 
     def readings(self, target: TargetSpec) -> list[Reading]:
         """What was read of it for one target."""
@@ -87,9 +87,9 @@ def blocks(every: Mapping[TargetSpec, Expected], after: Mapping[TargetSpec, int]
 
 def _block(partition: TopicPartition, together: list[tuple[Unit, TargetSpec]]) -> Block:
     range_ = OffsetRange(together[0][0].range.start, max(unit.range.end for unit, _ in together))
-    units: dict[TargetSpec, tuple[Unit, ...]] = {}
+    units: dict[TargetSpec, list[Unit]] = {}
     for unit, target in together:
-        units[target] = (*units.get(target, ()), unit)
+        units.setdefault(target, []).append(unit)
     return Block(partition, range_, units)
 
 

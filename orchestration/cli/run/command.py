@@ -20,7 +20,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.paths import stream_folder
-from jobs.supervise.actual import read_actual
+from jobs.supervise.actual import read_certain
 from jobs.supervise.control import read_control
 from jobs.translate import told_as_sentences
 from orchestration.cli.run.all_streams import NotLanded, land_all
@@ -105,7 +105,7 @@ def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
 def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> None:
     """Leave a stream alone that a driver lands, or that an operator has stopped."""
     store = stream_folder(settings, stream).store
-    driver = read_actual(store, stream).driver
+    driver = read_certain(store, stream).driver
     if driver is not None:
         raise NotLanded(
             f"stream {stream} is driven by {driver.name}, which lands what its topics hold.",

@@ -373,3 +373,33 @@ def test_a_note_that_cannot_be_read_is_none(world: World) -> None:
     for text in ("", "{", "[]", '{"attempt": 1}', "7"):
         (world.folder() / "keeper.json").write_text(text)
         assert read_keeper(LocalStore(world.folder())) is None
+
+
+STALE = """
+import os, sys, types
+if os.environ.get("BEGUN"):
+    import jobs.supervise.kept_stream
+    heavy = sorted({"pydantic", "pyiceberg", "pyarrow", "pyspark"} & {name.partition(".")[0] for name in sys.modules})
+    print("begun anew with", sys.argv[1:], "and", heavy)
+    sys.exit()
+os.environ["BEGUN"] = "1"
+for name in ("jobs.supervise.keeper_note", "jobs.system.boot"):
+    sys.modules[name] = types.ModuleType(name)
+import jobs.supervise as room
+room.keeper_note = sys.modules["jobs.supervise.keeper_note"]
+import jobs.supervise.kept_stream
+"""
+
+
+def test_a_keeper_with_modules_of_an_earlier_release_begins_anew_with_its_order() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "BEGUN"}
+    done = subprocess.run(
+        [sys.executable, "-c", STALE, "the order"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment,
+    )
+    # What a keeper needs to judge and to launch is small, too.
+    assert (done.returncode, done.stdout) == (0, "begun anew with ['the order'] and []\n"), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import load_settings
+from jobs.supervise.actual import UnreadableStateError, read_actual, read_certain
 from jobs.supervise.desired import read_stream_files, stream_files
 from jobs.supervise.launches import Launch
 from jobs.supervise.observation import Observation, observe
+from tests.helpers.memory_store import InMemoryStore
 from tests.unit.supervise.worlds import WHY, World
 
 
@@ -39,6 +42,23 @@ def test_a_damaged_document_is_named_and_the_others_are_read(world: World, docum
     (world.folder() / document).write_bytes(whole)
     now = observed(world)
     assert (now.actual.problem, now.control.wish) == ("", "paused")
+
+
+class Away(InMemoryStore):
+    """A store that one document cannot be read from."""
+
+    def get(self, key: str) -> bytes | None:
+        if key == "heartbeat.json":
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return super().get(key)
+
+
+def test_nothing_is_concluded_from_what_cannot_be_read() -> None:
+    store = Away()
+    assert read_actual(store, "payments").driver is None
+    with pytest.raises(UnreadableStateError, match="Stale file handle") as told:
+        read_certain(store, "payments")
+    assert told.value.fix
 
 
 def test_each_document_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

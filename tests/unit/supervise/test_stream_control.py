@@ -140,6 +140,16 @@ def test_a_stream_whose_file_is_gone_can_be_stopped_and_not_started(world: World
         world.control().start(*WHY)
 
 
+def test_nothing_is_started_while_the_folder_of_the_files_is_missing(world: World) -> None:
+    world.control().start(*WHY)
+    world.control().stop(*WHY)
+    streams = world.home / "streams"
+    streams.rename(world.home / "elsewhere")
+    with pytest.raises(FrazilError, match="There is no file for stream payments"):
+        world.control().start(*WHY)
+    assert world.living() == []
+
+
 def test_the_supervisor_ends_only_what_nobody_wants(world: World) -> None:
     world.control().start(*WHY)
     assert "is wanted" in world.control().end(*WHY).sentence
