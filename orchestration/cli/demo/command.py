@@ -196,7 +196,7 @@ class _Landing:
         while True:
             self._services.check()
             status = self._services.api.status(run_id)
-            self._show(words.get(status, status.lower()))
+            self._show(words.get(status, status.lower()) if status else "Dagster does not answer")
             if status in FINISHED:
                 break
             time.sleep(0.3)

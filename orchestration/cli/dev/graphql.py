@@ -1,7 +1,7 @@
-"""Dagster's GraphQL API through its own client: find an asset's job, launch a run of it, follow the run.
+"""Dagster's GraphQL API: find an asset's job, launch a run of it, follow the run.
 
-The client is imported when it is first needed: it brings all of Dagster, which whoever starts the services need not
-wait for.
+Its clients are imported when they are first needed: Dagster's own brings all of Dagster, which whoever starts the
+services need not wait for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from jobs.errors import FrazilError
 
 if TYPE_CHECKING:
-    from dagster_graphql import DagsterGraphQLClient
     from gql.transport.requests import RequestsHTTPTransport
 
 _TIMEOUT_SECONDS = 20
@@ -24,6 +23,7 @@ _FIND = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { __ty
     jobNames repository { name location { name } } } } }"""
 _LOAD_ERRORS = """query { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError {
     ... on PythonError { message } } } } } }"""
+_STATUS = """query($id: ID!) { runOrError(runId: $id) { ... on Run { status } ... on Error { message } } }"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,22 @@ class Dagster:
         self._url: str = url
 
     def ask(self, query: str, seconds: int = _TIMEOUT_SECONDS, **variables: Any) -> dict[str, Any]:
-        """The data that answers a query that the client has no method for.
+        """The data that answers a query.
 
         Raises:
             ConnectionError: Nobody answers within `seconds`, or somebody who is not Dagster.
+            FrazilError: The query is refused.
         """
         from gql import Client, gql
-        from gql.transport.exceptions import TransportError
+        from gql.transport.exceptions import TransportError, TransportQueryError
 
         request = gql(query)
         request.variable_values = variables
         try:
             return Client(transport=self._transport(seconds)).execute(request)
+        except TransportQueryError as problem:
+            said = (each["message"] if isinstance(each, dict) else str(each) for each in problem.errors or [problem])
+            raise FrazilError(f"Dagster at {self._url} refused a query: {'; '.join(said)}") from None
         except TransportError as problem:
             raise ConnectionError(f"Dagster does not answer at {self._url}: {problem}") from None
 
@@ -65,7 +69,7 @@ class Dagster:
         """Where an asset is; None while nobody answers or the code location is still being loaded.
 
         Raises:
-            FrazilError: A code location cannot be loaded.
+            FrazilError: A code location cannot be loaded, or Dagster refuses to tell.
         """
         with contextlib.suppress(ConnectionError):
             node = self.ask(_FIND, key={"path": list(key)})["assetNodeOrError"]
@@ -85,23 +89,28 @@ class Dagster:
         Raises:
             FrazilError: It is refused.
         """
-        from dagster_graphql import DagsterGraphQLClientError
+        from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
 
+        client = DagsterGraphQLClient(self._url, transport=self._transport(_TIMEOUT_SECONDS))
         try:
-            return self._client().submit_job_execution(
+            return client.submit_job_execution(
                 job.job, job.location, job.repository, asset_selection=[list(key) for key in keys]
             )
         except DagsterGraphQLClientError as problem:
             raise FrazilError(f"Dagster refused the run: {'; '.join(map(str, problem.args))}") from None
 
-    def status(self, run_id: str) -> str:
-        """A run's status in Dagster's words, such as STARTED."""
-        return self._client().get_run_status(run_id).value
+    def status(self, run_id: str) -> str | None:
+        """A run's status in Dagster's words, such as STARTED; None while nobody answers.
 
-    def _client(self) -> DagsterGraphQLClient:
-        from dagster_graphql import DagsterGraphQLClient
-
-        return DagsterGraphQLClient(self._url, transport=self._transport(_TIMEOUT_SECONDS))
+        Raises:
+            FrazilError: Dagster refuses to tell: there is no such run, or none any more.
+        """
+        with contextlib.suppress(ConnectionError):
+            run = self.ask(_STATUS, id=run_id)["runOrError"]
+            if "message" in run:
+                raise FrazilError(f"Dagster does not tell of run {run_id[:8]}: {run['message']}")
+            return run["status"]
+        return None
 
     def _transport(self, seconds: int) -> RequestsHTTPTransport:
         from gql.transport.requests import RequestsHTTPTransport

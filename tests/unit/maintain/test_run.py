@@ -320,6 +320,26 @@ def test_what_was_done_is_told_though_it_cannot_be_measured_again(
     assert "could not be measured again: OSError: 503 SlowDown for ${env:PASS}" in caplog.text
 
 
+def test_a_table_whose_last_steps_find_it_locked_is_measured_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def landed(at: Work, batch: Sequence[Step]) -> list[StepResult]:
+        lake.land(days=1, rows=1)
+        return [StepResult(step) for step in batch]
+
+    monkeypatch.setattr(run, "compact", landed)
+    told: list[Progress] = []
+    policy = {"compact": {"min_files": 2}, "metadata": {"previous_versions": 7}}
+    maintenance = run.TableMaintenance(work(lake, policy), only={"compact", "metadata"}, on_progress=told.append)
+    maintenance.carry_out(("compact",))
+    with table_lock(lake.settings, NAME, str(lake.table().metadata.table_uuid)):
+        maintenance.carry_out(("metadata",))
+    result = maintenance.result()
+    assert [(each.step.action, each.done) for each in result.done] == [("compact", True), ("metadata", False)]
+    assert [error.split(" by ")[0] for error in result.errors] == ["Not tried: table lake.payments is being maintained"]
+    assert told[-1].result is result.done[-1]
+    assert result.after is not None
+    assert result.after.snapshots == result.before.snapshots + 1
+
+
 def with_secret(lake: Lake) -> Settings:
     conf = SparkSettings.model_validate({"conf": {"spark.some.password": "${env:PASS}"}})
     return lake.settings.model_copy(update={"spark": conf})

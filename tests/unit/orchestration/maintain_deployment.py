@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,10 @@ class Tables:
         for manifest in head.manifests(loaded.io):
             Path(manifest.manifest_path.removeprefix("file://")).write_bytes(b"nothing")
 
-    def run(self, instance: dg.DagsterInstance, **config: Any) -> tuple[Any, CountingSpark]:
-        """The job on these tables, and the Spark that it had."""
+    def run(
+        self, instance: dg.DagsterInstance, steps: Sequence[str] | None = None, **config: Any
+    ) -> tuple[Any, CountingSpark]:
+        """The job on these tables, or only some of its steps, and the Spark that it had."""
         paths = DeploymentResource.of(self.deployment)
         spark = CountingSpark(deployment=paths)
         result = maintain_job.execute_in_process(
@@ -103,6 +106,7 @@ class Tables:
                 "spark": spark,
                 HANDED_ON: dg.mem_io_manager,
             },
+            op_selection=steps,
             raise_on_error=False,
         )
         return result, spark

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,22 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from jobs.maintain.history import table_store
 from jobs.maintain.lock import table_lock
+from jobs.spec.maintenance import maintained_table
 from orchestration.definitions import build_definitions
+from orchestration.jobs.maintain.due_table import DueTable, StepAtWork
 from orchestration.jobs.maintain.jobs import maintain_job
+from orchestration.jobs.maintain.metadata import outcome_metadata
 from orchestration.jobs.maintain.ops import POOL
 from orchestration.sensors.requests import acting_runs
+from resources.catalog import CatalogResource
 from resources.deployment import Deployment
+from resources.deployment_resource import DeploymentResource
 from tests.unit.maintain.health_world import MB
 from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.letters_deployment import failure_of, metadata_of
-from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables
+from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, CountingSpark, Tables
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 
@@ -133,6 +141,61 @@ def test_without_java_each_table_that_needs_spark_says_so(
     assert observed(result)[key(SINK)]["data_files_less"] == 0
     evaluation = checked(result)[key(SINK)]
     assert not evaluation.passed
+
+
+@pytest.mark.parametrize(
+    "steps", [["plan", "compact"], ["plan", "compact", "expire_snapshots", "remove_orphans", "report"]]
+)
+def test_without_the_steps_that_fail_the_run_its_last_step_does(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steps: list[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    tables.add(200)
+    result, _ = tables.run(instance, steps, dry_run=False, actions=["compact"])
+    assert f"JAVA_HOME is {tmp_path / 'nowhere'}" in failure_of(result).description
+    (event,) = result.get_step_failure_events()
+    assert event.step_key == f"{steps[-1]}[orders__payments_1]"
+    assert set(observed(result)) == ({key(SINK), key(DEAD)} if "report" in steps else {key(DEAD)})
+
+
+def test_a_step_logs_what_fails_in_it(
+    tables: Tables, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    tables.add(200)
+    result, _ = tables.run(instance, dry_run=False, actions=["compact"])
+    assert any("compact" in said and "JAVA_HOME is" in said for said in errors_in(instance, result, "compact"))
+
+
+def errors_in(instance: dg.DagsterInstance, result: Any, step: str) -> list[str]:
+    return [
+        entry.user_message
+        for entry in instance.all_logs(result.run_id)
+        if entry.level == logging.ERROR and entry.dagster_event is None and str(entry.step_key).startswith(f"{step}[")
+    ]
+
+
+def test_what_was_done_before_a_problem_is_told_with_it(tables: Tables, instance: dg.DagsterInstance) -> None:
+    tables.in_settings(f"{{name: {SINK}, metadata: {{previous_versions: 7}}}}")
+    tables.add(200)
+    with dg.build_op_context(instance=instance) as context:
+        paths = DeploymentResource.of(tables.deployment)
+        step = StepAtWork(context, CountingSpark(deployment=paths))
+        table = maintained_table(tables.settings, [], SINK)
+        due = DueTable(table, tables.settings, [], frozenset({"compact", "metadata"}))
+        due.carry_out(("metadata",), step, CatalogResource(deployment=paths))
+        folder = Path(table_store(tables.settings, str(tables.catalog.load_table(SINK).metadata.table_uuid)).place(""))
+        shutil.rmtree(folder)
+        folder.write_text("no folder")
+        due.carry_out(("compact",), step, CatalogResource(deployment=paths))
+    outcome = due.outcome()
+    assert outcome.result is not None and outcome.result.after is not None and outcome.health is not None
+    assert [(each.step.action, each.done, each.error) for each in outcome.result.done] == [("metadata", True, None)]
+    (problem,) = outcome.problems
+    assert SINK in problem.message and folder.name in problem.message
+    assert "Traceback" in outcome.trace
+    told = outcome_metadata(outcome)
+    assert (told["problems"], told["steps_done"]) == (1, 1)
 
 
 def test_a_table_that_somebody_maintains_is_left_alone(tables: Tables, instance: dg.DagsterInstance) -> None:
