@@ -105,15 +105,13 @@ class TableMaintenance:
         self._planned_at: str = loaded.metadata_location
         self._facts, self._plan = _planned(work, loaded, only)
         self._execution: _Execution | None = None
-        self._after: TableFacts | None = None
         self._skipped: str | None = None
         self._seconds: float = time.monotonic() - began
 
     def carry_out(self, actions: Collection[str] = ACTIONS) -> None:
         """Do the plan's steps of these actions, under the table's lock.
 
-        The plan is made anew by the first call if the table has changed since. Once the last step is done the table is
-        measured again.
+        The plan is made anew by the first call if the table has changed since.
 
         Args:
             actions: In the plan's order: those of a later call come after those of an earlier one.
@@ -130,16 +128,15 @@ class TableMaintenance:
                 steps.step("maintain_after_lock")
                 if self._execution is None:
                     self._execution = self._begun()
-                tried = self._execution.carry_out(actions, lock)
-                if tried and not self._execution.left(ACTIONS):
-                    self._after = _after(self._work, self._facts)
+                self._execution.carry_out(actions, lock)
                 steps.step("maintain_before_release")
         except TableBusyError as busy:
             if self._execution is None:
                 self._skipped = busy.message
             else:
                 self._execution.give_up(actions, f"Not tried: {busy.message}")
-        self._seconds += time.monotonic() - began
+        finally:
+            self._seconds += time.monotonic() - began
 
     def _begun(self) -> _Execution:
         work, again = self._work, self._work.load()
@@ -151,9 +148,12 @@ class TableMaintenance:
         return _Execution(work, self._plan, self._facts.spec_id, self._on_progress)
 
     def result(self) -> TableResult:
-        """What was done so far."""
+        """What was done so far; the table is measured again if there was anything to do."""
+        began = time.monotonic()
         done = tuple(self._execution.results) if self._execution else ()
-        return TableResult(self._work.name, self._plan, done, self._facts, self._after, self._skipped, self._seconds)
+        after = _after(self._work, self._facts) if done else None
+        seconds = self._seconds + time.monotonic() - began
+        return TableResult(self._work.name, self._plan, done, self._facts, after, self._skipped, seconds)
 
 
 def _planned(work: Work, table: Table, only: Collection[str] | None) -> tuple[TableFacts, Plan]:
@@ -209,10 +209,9 @@ class _Execution:
         tried = {id(result.step) for result in self.results}
         return [step for step in self.plan.steps if step.action in actions and id(step) not in tried]
 
-    def carry_out(self, actions: Collection[str], lock: TableLock) -> bool:
-        """Try what is left of these actions; says whether there was anything."""
-        left = self.left(actions)
-        for batch in batches(left, self.spec_id):
+    def carry_out(self, actions: Collection[str], lock: TableLock) -> None:
+        """Try what is left of these actions."""
+        for batch in batches(self.left(actions), self.spec_id):
             self._tell(batch)
             refused = {id(step): why for step in batch if (why := self._why_not(step))}
             tried = [step for step in batch if id(step) not in refused]
@@ -223,13 +222,16 @@ class _Execution:
             # What was not tried is not noted: it would count as a failure, after some of which it waits.
             found += [StepResult(step, error=refused[id(step)], done=False) for step in batch if id(step) in refused]
             for result in found:
-                self.results.append(result)
-                self.on_progress(self._progress(result.step, result))
-        return bool(left)
+                self._ended(result)
 
     def give_up(self, actions: Collection[str], why: str) -> None:
         """Try none of what is left of these actions."""
-        self.results += [StepResult(step, error=why, done=False) for step in self.left(actions)]
+        for step in self.left(actions):
+            self._ended(StepResult(step, error=why, done=False))
+
+    def _ended(self, result: StepResult) -> None:
+        self.results.append(result)
+        self.on_progress(self._progress(result.step, result))
 
     def _tell(self, batch: Sequence[Step]) -> None:
         for step in batch:

@@ -34,7 +34,7 @@ class Outcome:
     Attributes:
         result: None if it did not come to a plan.
         health: How it is afterwards; None with the result.
-        problem: Why it did not come to a plan.
+        problem: Why it did not come to a plan, or with a result not to the plan's end.
         trace: The stack trace of a problem that nobody foresaw.
     """
 
@@ -53,11 +53,10 @@ class Outcome:
     @property
     def problems(self) -> list[FrazilError]:
         """Everything that went wrong, as sentences with what to do next."""
-        if self.problem is not None:
-            return [self.problem]
         # Steps that one run of Spark was to do together fail together, and one sentence is enough.
         errors = dict.fromkeys(step.error for step in self.result.done if step.error) if self.result else {}
-        return [_told(self.table.name, error) for error in errors]
+        steps = [_told(self.table.name, error) for error in errors]
+        return steps if self.problem is None else [self.problem, *steps]
 
 
 def actions_of(named: Sequence[str]) -> frozenset[str] | None:
@@ -143,26 +142,40 @@ def maintained(
     """
     for table in tables:
         maintain = partial(maintain_table, catalog, settings, table, spark=spark, specs=specs)
-        yield attempted(settings, table, partial(maintain, dry_run=dry_run, only=only, on_progress=on_progress))
+        result = problem = None
+        try:
+            result = maintain(dry_run=dry_run, only=only, on_progress=on_progress)
+        except Exception as raised:
+            problem = raised
+        yield outcome_of(settings, table, result, problem)
 
 
-def attempted(settings: Settings, table: MaintainedTable, attempt: Callable[[], TableResult]) -> Outcome:
-    """What becomes of a table; what goes wrong is its problem.
+def outcome_of(
+    settings: Settings, table: MaintainedTable, result: TableResult | None, problem: Exception | None
+) -> Outcome:
+    """What became of a table.
 
     Args:
-        attempt: Maintains it.
+        result: What was done; None if it did not come to a plan.
+        problem: What ended its maintenance early; None if nothing did.
     """
-    try:
-        result = attempt()
-    except FrazilError as problem:
-        return Outcome(table, None, problem=problem)
-    except Exception as problem:
-        said = redacted(settings, first_line(problem))
-        told = _told(table.name, f"{type(problem).__name__}: {said}")
-        return Outcome(table, None, problem=told, trace=redacted(settings, traceback.format_exc()))
+    told, trace = None, ""
+    if problem is not None:
+        told = as_told(settings, table, problem)
+        if not isinstance(problem, FrazilError):
+            trace = redacted(settings, "".join(traceback.format_exception(problem)))
+    if result is None:
+        return Outcome(table, None, problem=told, trace=trace)
     facts = result.after or result.before
     done = read_maintained(table_store(settings, facts.uuid))
-    return Outcome(table, result, score(facts, table.policy, done))
+    return Outcome(table, result, score(facts, table.policy, done), told, trace)
+
+
+def as_told(settings: Settings, table: MaintainedTable, problem: Exception) -> FrazilError:
+    """A table's problem for a person to read: without secrets, and with the next command."""
+    if isinstance(problem, FrazilError):
+        return problem
+    return _told(table.name, f"{type(problem).__name__}: {redacted(settings, first_line(problem))}")
 
 
 def _told(table: str, error: str) -> FrazilError:

@@ -15,7 +15,7 @@ from resources.spark import SparkResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from jobs.maintain.results import Progress, TableResult
+    from jobs.maintain.results import Progress
     from jobs.maintain.run import TableMaintenance
     from jobs.maintain.tables import Outcome
     from jobs.spec.maintenance import MaintainedTable
@@ -37,6 +37,7 @@ class StepAtWork:
         self._context: dg.OpExecutionContext = context
         self._spark: SparkResource = spark
         self._told: float = float("-inf")
+        self._failures: set[str] = set()
 
     def session(self) -> Any:
         """The session of the run."""
@@ -46,13 +47,22 @@ class StepAtWork:
         return started
 
     def tell(self, progress: Progress) -> None:
-        """The steps of the plan in the log, every few seconds at most; what fails is told with its table."""
+        """The steps of the plan in the log, every few seconds at most; each failure once and at once."""
         from orchestration.jobs.maintain.report import progress_sentence
 
-        now = time.monotonic()
-        if now - self._told >= _PROGRESS_SECONDS:
+        now, error = time.monotonic(), progress.result.error if progress.result else None
+        if error:
+            # Steps that one run of Spark was to do together fail together.
+            if error not in self._failures:
+                self._failures.add(error)
+                self._context.log.error(progress_sentence(progress))
+        elif now - self._told >= _PROGRESS_SECONDS:
             self._told = now
             self._context.log.info(progress_sentence(progress))
+
+    def tell_problem(self, problem: FrazilError) -> None:
+        """What ends the table's maintenance early."""
+        self._context.log.error(str(problem))
 
 
 class DueTable:
@@ -83,6 +93,8 @@ class DueTable:
 
     def carry_out(self, actions: Sequence[str], step: StepAtWork, catalog: CatalogResource) -> None:
         """Do what is due of these actions. What goes wrong is told with the table, and keeps no other from its turn."""
+        from jobs.maintain.tables import as_told
+
         self._step = step
         if self._problem is not None:
             return
@@ -91,6 +103,7 @@ class DueTable:
             self._maintenance.carry_out(actions)
         except Exception as problem:
             self._problem = problem
+            step.tell_problem(as_told(self.settings, self.table, problem))
 
     def _begun(self, catalog: CatalogResource) -> TableMaintenance:
         from jobs.maintain.run import TableMaintenance
@@ -107,13 +120,13 @@ class DueTable:
 
     def outcome(self) -> Outcome:
         """What became of it; nothing more can be done then."""
-        from jobs.maintain.tables import attempted
+        from jobs.maintain.tables import outcome_of
 
+        result, problem = self._maintenance and self._maintenance.result(), self._problem
         if self._catalog is not None:
             self._catalog.close()
-        return attempted(self.settings, self.table, self._result)
-
-    def _result(self) -> TableResult:
-        if self._problem is not None or self._maintenance is None:
-            raise self._problem or FrazilError(f"table {self.table.name} was not tried.")
-        return self._maintenance.result()
+        if result is None:
+            problem = problem or FrazilError(f"table {self.table.name} was not tried.")
+        elif problem is not None and not result.done:
+            result = None
+        return outcome_of(self.settings, self.table, result, problem)

@@ -162,6 +162,8 @@ def _stage(name: str, actions: Sequence[str], turn: int, text: str) -> dg.OpDefi
         context: dg.OpExecutionContext, table: DueTable, catalog: CatalogResource, spark: SparkResource
     ) -> DueTable:
         table.carry_out(actions, StepAtWork(context, spark), catalog)
+        if _is_last(context) and (problems := table.outcome().problems):
+            raise failure(problems[0])
         return table
 
     return stage
@@ -189,6 +191,8 @@ def report_op(context: dg.OpExecutionContext, table: DueTable) -> Iterator[Any]:
     _say(context, outcome, dry_run=False)
     # Told at once, so that it stands there however the run ends.
     yield from _events(table.settings, outcome)
+    if _is_last(context) and outcome.problems:
+        raise failure(outcome.problems[0])
     yield dg.Output(outcome)
 
 
@@ -206,6 +210,11 @@ def summary_op(context: dg.OpExecutionContext, planned: Planned, maintained: lis
         told = failure(problems[0])
         raise dg.Failure(told.description, {**told.metadata, **metadata}, allow_retries=False)
     context.add_output_metadata(metadata)
+
+
+def _is_last(context: dg.OpExecutionContext) -> bool:
+    """Whether no step after this one was selected, so that it fails for the table's problems itself."""
+    return not context.job_def.dependency_structure.output_to_downstream_inputs_for_node(context.op.name)
 
 
 def _say(context: dg.OpExecutionContext, outcome: "Outcome", *, dry_run: bool) -> None:
