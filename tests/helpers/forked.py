@@ -76,13 +76,16 @@ class Forked:
     def wait_until_stopped(self, seconds: float = 60.0) -> None:
         """Wait until SIGSTOP has stopped it."""
         deadline = time.monotonic() + seconds
-        while not self._state().startswith("T"):
+        while not is_stopped(self.pid):
             assert self._process.exitcode is None, f"it has ended: {self.said()}"
             assert time.monotonic() < deadline, f"it was not stopped within {seconds:.0f} s"
             time.sleep(_POLL_SECONDS)
 
-    def _state(self) -> str:
-        return subprocess.run(["ps", "-o", "state=", "-p", str(self.pid)], capture_output=True, text=True).stdout
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has stopped a process."""
+    state = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True).stdout
+    return state.startswith("T")
 
 
 def frazil(*arguments: str) -> None:
