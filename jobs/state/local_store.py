@@ -43,9 +43,8 @@ class LocalStore:
         from jobs.state.observed import forget
 
         path = self._root / key
-        if path.parent.is_dir():
-            remove_durably(path)
-            forget(path)
+        remove_durably(path)
+        forget(path)
 
     def keys(self, pattern: str) -> list[str]:
         found = (path for path in self._root.glob(pattern) if not path.name.startswith("."))

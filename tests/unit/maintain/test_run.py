@@ -17,7 +17,7 @@ from jobs.commit.lineage import line_of
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamps import property_key
 from jobs.errors import FrazilError
-from jobs.maintain import run
+from jobs.maintain import execution, run
 from jobs.maintain import work as work_module
 from jobs.maintain.expire import expire
 from jobs.maintain.facts import TableFacts
@@ -325,7 +325,7 @@ def test_a_table_whose_last_steps_find_it_locked_is_measured_again(lake: Lake, m
         lake.land(days=1, rows=1)
         return [StepResult(step) for step in batch]
 
-    monkeypatch.setattr(run, "compact", landed)
+    monkeypatch.setattr(execution, "compact", landed)
     told: list[Progress] = []
     policy = {"compact": {"min_files": 2}, "metadata": {"previous_versions": 7}}
     maintenance = run.TableMaintenance(work(lake, policy), only={"compact", "metadata"}, on_progress=told.append)
@@ -358,14 +358,14 @@ def test_secrets_in_a_failure_do_not_reach_the_log(
     assert result.errors == ("table lake.payments: compact failed: RuntimeError: no session for ${env:PASS}",)
     assert "Traceback" in caplog.text and "no session for ${env:PASS}" in caplog.text
     assert "hunter2" not in caplog.text
-    assert [record.exc_info for record in caplog.records if record.name == run.__name__] == [None]
+    assert [record.exc_info for record in caplog.records if record.name == execution.__name__] == [None]
 
 
 def test_a_jvm_that_ends_in_a_step_is_told_and_the_next_step_gets_another(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone: list[bool] = []
-    monkeypatch.setattr(run, "jvm_is_gone", lambda: bool(gone))
+    monkeypatch.setattr(execution, "jvm_is_gone", lambda: bool(gone))
     monkeypatch.setattr(work_module, "jvm_is_gone", lambda: bool(gone))
     made: list[object] = []
     monkeypatch.setattr(work_module, "Procedures", lambda session, *_: made.append(session) or session)
@@ -383,8 +383,8 @@ def test_a_jvm_that_ends_in_a_step_is_told_and_the_next_step_gets_another(
         gone.clear()
         return len(made)
 
-    monkeypatch.setattr(run, "compact", dies)
-    monkeypatch.setattr(run, "manifests", merged)
+    monkeypatch.setattr(execution, "compact", dies)
+    monkeypatch.setattr(execution, "manifests", merged)
     policy = {"compact": {"min_files": 2}, "manifests": {"max": 1}}
     result = lake.maintain(session, policy, only={"compact", "manifests"})
     assert made == [0, 1]
