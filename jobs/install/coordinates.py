@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 ArtifactSet: TypeAlias = Literal["spark", "broker", "connect"]
 
-PYSPARK_MINIMUM = (4, 0, 5)
-PYSPARK_BELOW = (4, 1)
+PYSPARK_MINIMUM = (4, 1, 4)
+PYSPARK_BELOW = (4, 2)
 JAVA_VERSIONS = (17, 21)
 
 
@@ -44,34 +44,34 @@ class Coordinate:
 SPARK: tuple[Coordinate, ...] = (
     Coordinate(
         "org.apache.iceberg",
-        "iceberg-spark-runtime-4.0_2.13",
-        "1.11.0",
+        "iceberg-spark-runtime-4.1_2.13",
+        "1.12.0",
         "Reading, MERGE and the maintenance procedures; from 1.11 on a MERGE can carry snapshot properties. It must "
-        "name PySpark's own minor version (4.0) and Scala version (2.13).",
+        "name PySpark's own minor version (4.1) and Scala version (2.13).",
     ),
     Coordinate(
         "org.apache.spark",
         "spark-sql-kafka-0-10_2.13",
-        "4.0.0",
-        "Spark's Kafka source. 4.0.0 on PySpark 4.0.5: the later patch releases were published without the token "
+        "4.1.1",
+        "Spark's Kafka source. 4.1.1 on PySpark 4.1.4: the later patch releases were published without the token "
         "provider that they ask for.",
     ),
     Coordinate(
         "org.apache.spark",
         "spark-token-provider-kafka-0-10_2.13",
-        "4.0.0",
+        "4.1.1",
         "The Kafka source loads it on start, with or without tokens; the version is the source's.",
     ),
     Coordinate(
         "org.apache.kafka",
         "kafka-clients",
-        "3.9.0",
-        "The version that the Kafka source 4.0.0 was built with; it talks to brokers from 2.1 to 4.x.",
+        "3.9.1",
+        "The version that the Kafka source 4.1.1 was built with; it talks to brokers from 2.1 to 4.x.",
     ),
     Coordinate(
         "org.apache.commons",
         "commons-pool2",
-        "2.12.0",
+        "2.12.1",
         "The Kafka source's pool of consumers; PySpark carries only commons-pool 1.",
     ),
     Coordinate(

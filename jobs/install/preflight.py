@@ -100,7 +100,7 @@ def check_java() -> Java:
     JAVA_HOME wins even if it is wrong, because Spark's own launcher takes it first, too.
 
     Raises:
-        PreflightError: None was found, it does not answer, or its version is not one that Spark 4.0 supports.
+        PreflightError: None was found, it does not answer, or its version is not one that Spark 4.1 supports.
     """
     executable, home = _find_java()
     try:
@@ -127,7 +127,7 @@ def check_java() -> Java:
     if version not in JAVA_VERSIONS:
         through = f" (by JAVA_HOME={home})" if home else " (by PATH)"
         raise PreflightError(
-            f"Java {version} was found at {executable}{through}; frazil needs Java {_JAVA_NEEDED}, which Spark 4.0"
+            f"Java {version} was found at {executable}{through}; frazil needs Java {_JAVA_NEEDED}, which Spark 4.1"
             " supports",
             fix=_JAVA_FIX,
         )

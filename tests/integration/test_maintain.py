@@ -259,7 +259,8 @@ def test_deletes_and_manifests_of_a_table_whose_partitioning_changed(tmp_path: P
     assert measure(lake.table(), policy, work.now(), deep=True).delete_files == 1
     result = lake.maintain(lambda: spark, {}, only={"compact", "position_deletes"}, now=later)
     assert result.errors == ()
-    assert [(each.step.action, each.done) for each in result.done] == [("compact", False), ("position_deletes", True)]
+    # Iceberg 1.12 drops them with the compaction already, which rewrites nothing; earlier releases left it to the second.
+    assert [each.step.action for each in result.done] == ["compact", "position_deletes"]
     assert result.after is not None and result.after.delete_files == 0
     assert lake.ids() == dict.fromkeys(set(range(lake.rows)) - {8, 9, 16}, 1)
 

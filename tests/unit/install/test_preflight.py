@@ -58,7 +58,7 @@ def test_a_java_of_the_wrong_version(path_folder: Path, answer: str, version: in
     with pytest.raises(PreflightError) as caught:
         check_java()
     assert str(caught.value) == (
-        f"Java {version} was found at {java} (by PATH); frazil needs Java 17 or 21, which Spark 4.0 supports\n"
+        f"Java {version} was found at {java} (by PATH); frazil needs Java 17 or 21, which Spark 4.1 supports\n"
         "  Next: install a JDK or JRE 17 or 21, or point JAVA_HOME at one"
     )
 
@@ -107,19 +107,19 @@ def test_a_java_for_another_machine(path_folder: Path) -> None:
     assert caught.value.message == f"{java} cannot be started (Exec format error); frazil needs Java 17 or 21"
 
 
-@pytest.mark.parametrize("version", ["4.0.5", "4.0.12"])
+@pytest.mark.parametrize("version", ["4.1.4", "4.1.12"])
 def test_a_good_pyspark(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     assert check_pyspark() == version
 
 
-@pytest.mark.parametrize("version", ["3.5.8", "4.0.4", "4.1.0", "4.1.0.dev1"])
+@pytest.mark.parametrize("version", ["3.5.8", "4.1.3", "4.2.0", "4.2.0.dev1"])
 def test_a_pyspark_of_another_line(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     with pytest.raises(PreflightError) as caught:
         check_pyspark()
     assert str(caught.value) == (
-        f"PySpark {version} is installed in {sys.prefix}; frazil needs 4.0.5 or later, below 4.1, because its Iceberg"
+        f"PySpark {version} is installed in {sys.prefix}; frazil needs 4.1.4 or later, below 4.2, because its Iceberg"
         " and Kafka jars are built for that line\n  Next: make setup"
     )
 
@@ -131,7 +131,7 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(PreflightError) as caught:
         check_pyspark()
-    assert caught.value.message == f"PySpark is not installed in {sys.prefix}; frazil needs 4.0.5 or later, below 4.1"
+    assert caught.value.message == f"PySpark is not installed in {sys.prefix}; frazil needs 4.1.4 or later, below 4.2"
 
 
 def test_an_old_python(monkeypatch: pytest.MonkeyPatch) -> None:
