@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets import names
+from assets.dead_letters import KNOWN_FILES, report_check, tally_metadata
 from assets.failures import failure
 from assets.kept_verdicts import kept_letters
-from assets.letters import KNOWN_FILES, letter_metadata, report_check
 from assets.metadata import column_schema, dead_letter_metadata, landed_metadata
 from assets.running import (
     dead_letters_of_running,
@@ -124,7 +124,7 @@ def stream_assets(spec: StreamSpec, settings: Settings) -> dg.AssetsDefinition:
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: "Drained", table: "Table") -> dict[str, Any]:
     if target.role == "rows":
         return landed_metadata(spec, drained, table)
-    return dead_letter_metadata(spec, drained, table) | letter_metadata(tally(table, spec.stream, KNOWN_FILES))
+    return dead_letter_metadata(spec, drained, table) | tally_metadata(tally(table, spec.stream, KNOWN_FILES))
 
 
 def _running(

@@ -20,9 +20,10 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import connect_catalog
 from jobs.commit.operations import Append
 from jobs.commit.producer import commit_once
-from jobs.deadletter.table import dead_letter_rows
+from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
-from jobs.replay.dry_run import ReplayRequest, dry_run
+from jobs.replay.dry_run import dry_run
+from jobs.replay.request import ReplayRequest
 from jobs.replay.result import ReplayResult
 from jobs.replay.run import replay
 from jobs.spec.loading import load_stream

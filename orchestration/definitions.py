@@ -13,7 +13,7 @@ import dagster as dg
 
 from assets import names
 from assets.audit_check import audit_check
-from assets.letters import letter_checks
+from assets.dead_letters import dead_letter_checks
 from assets.problems import problem_assets
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
@@ -25,7 +25,7 @@ from jobs.spec.settings import Settings
 from orchestration.jobs.actions import action_jobs, opened_with
 from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
 from orchestration.jobs.control import control_job
-from orchestration.jobs.expire_letters import expire_letters_job, expire_schedule
+from orchestration.jobs.dead_letter_expiry import expire_dead_letters_job, expire_schedule
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
 from orchestration.jobs.maintain.ops import HANDED_ON
 from orchestration.jobs.replay import OP as REPLAY_OP
@@ -75,7 +75,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             control_job,
             *action_jobs(shown),
             *_opened_filled_in([spec.stream for spec in shown]),
-            expire_letters_job,
+            expire_dead_letters_job,
             *maintenance_jobs,
             ledger_job,
             *([audit] if audit else []),
@@ -97,7 +97,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
 def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
     yield stream_checks(spec, keys[0], judge)
     yield audit_check(spec, keys[0])
-    yield letter_checks(spec, names.table_key(settings, spec.dead_letter_table), keys[0], judge_letters)
+    yield dead_letter_checks(spec, names.table_key(settings, spec.dead_letter_table), keys[0], judge_letters)
     yield health_checks(spec, keys)
 
 

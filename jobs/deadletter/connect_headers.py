@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
+from jobs.deadletter.kafka_record import FRAZIL, Header, KafkaRecord, Limits, milliseconds, original_headers
 from jobs.formats.problems import (
     BAD_BINARY,
     BAD_DATE,
@@ -27,7 +28,6 @@ from jobs.formats.problems import (
 )
 
 CONNECT = "__connect.errors."
-FRAZIL = "__frazil."
 EXCEPTION_MESSAGE = CONNECT + "exception.message"
 STACK_TRACE = CONNECT + "exception.stacktrace"
 POINTER = FRAZIL + "pointer"
@@ -55,57 +55,6 @@ _OF_THE_TABLE = frozenset(
 
 LONGEST_TRACE = 4096
 _SHORT_MESSAGE = 256
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What Kafka's record format (version 2) needs at most beside keys, values and header texts: the batch's head, the
-# record's own lengths and deltas, and two lengths per header.
-_BATCH_HEAD = 61
-_RECORD_HEAD = 36
-_HEADER_HEAD = 10
-
-Header = tuple[str, bytes | None]
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaRecord:
-    """A record to be produced.
-
-    Attributes:
-        timestamp_ms: Milliseconds since 1970; None where the source had none.
-        headers: In order; a name may stand more than once.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...]
-    timestamp_ms: int | None
-
-    @property
-    def size(self) -> int:
-        """The most bytes that a batch with nothing but this record takes, uncompressed."""
-        texts = sum(len(name.encode()) + len(value or b"") for name, value in self.headers)
-        body = len(self.key or b"") + len(self.value or b"") + texts
-        return _BATCH_HEAD + _RECORD_HEAD + len(self.headers) * _HEADER_HEAD + body
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a topic takes.
-
-    Attributes:
-        max_bytes: Its `max.message.bytes`.
-        before_ms, after_ms: How far a timestamp may be before and after the broker's clock; None for any distance, as
-            where the topic keeps the time of arrival.
-    """
-
-    max_bytes: int = 1_048_588
-    before_ms: int | None = None
-    after_ms: int | None = None
-
-    def takes_time(self, timestamp_ms: int, now_ms: int) -> bool:
-        """Whether a record with this timestamp is taken."""
-        if self.before_ms is not None and now_ms - timestamp_ms > self.before_ms:
-            return False
-        return self.after_ms is None or timestamp_ms - now_ms <= self.after_ms
 
 
 def connect_stage(stage: str, error_class: str) -> tuple[str, str]:
@@ -122,7 +71,7 @@ def connect_stage(stage: str, error_class: str) -> tuple[str, str]:
     return _WRITER
 
 
-def letter_record(letter: Mapping[str, Any], table: str, limits: Limits, now_ms: int) -> KafkaRecord | None:
+def connect_record(letter: Mapping[str, Any], table: str, limits: Limits, now_ms: int) -> KafkaRecord | None:
     """One row of the dead-letter table as a record of the topic.
 
     What is too large for the topic loses its stack trace, then the end of its message, then its value, key and original
@@ -137,8 +86,8 @@ def letter_record(letter: Mapping[str, Any], table: str, limits: Limits, now_ms:
     Returns:
         The record, or None if not even the reasons alone fit into the topic.
     """
-    original = tuple((header["key"] or "", header["value"]) for header in letter["headers"] or ())
-    timestamp = _milliseconds(letter["timestamp"])
+    original = original_headers(letter)
+    timestamp = milliseconds(letter["timestamp"])
     ours = [*_own_headers(letter, table)]
     # The client takes 0 for "now".
     if timestamp is not None and (timestamp == 0 or not limits.takes_time(timestamp, now_ms)):
@@ -217,14 +166,6 @@ def _own_headers(letter: Mapping[str, Any], table: str) -> Iterator[Header]:
 def _pointer(letter: Mapping[str, Any], table: str) -> bytes:
     where = {"table": table} | {name: letter[name] for name in ("stream", "topic", "partition", "offset")}
     return json.dumps(where, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _milliseconds(timestamp: datetime | None) -> int | None:
-    """Kafka's number of a timestamp; it says -1 where a record has none."""
-    if timestamp is None:
-        return None
-    millis = (timestamp - _EPOCH) // timedelta(milliseconds=1)
-    return millis if millis >= 0 else None
 
 
 def _cut(text: bytes | None, room: int) -> bytes | None:

@@ -63,7 +63,7 @@ class Expired:
         return told
 
 
-def expire_letters(
+def expire_dead_letters(
     table: Table,
     keep: timedelta,
     *,

@@ -1,14 +1,20 @@
-"""The table that keeps records which could not be landed: their bytes, where they came from and why they failed."""
+"""The dead-letter table: its columns and types, the check that it still has them, and the adding of new ones.
+
+Its rows are the records that could not be landed (`jobs.deadletter.rows`), with what became of them since: the columns
+of the replay state.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import (
     BinaryType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
@@ -18,14 +24,15 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.deadletter.masking import masked
-from jobs.formats.decoder import Failure
-from jobs.spec.mask import NO_MASK, Mask
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
+from jobs.commit.errors import HeadMovedError
+from jobs.errors import FrazilError
+from jobs.schema.compatibility import holds
 from jobs.spec.partitioning import PartitionExpr
 
 STATES = ("new", "replayed", "failed_again", "parked", "dismissed")
-# What a letter lives through; the stream that writes it leaves them null, which reads as new and as no attempt.
-LETTER_LIFE = (
+# What replays and people make of a dead letter. The stream that writes it leaves them null: new, and never tried.
+REPLAY_STATE_FIELDS = (
     NestedField(21, "state", StringType(), False, "new, replayed, failed_again, parked or dismissed; null is new."),
     NestedField(22, "attempts", IntegerType(), False, "Replays that tried it."),
     NestedField(23, "state_at", TimestamptzType(), False, "When the state was set."),
@@ -61,129 +68,111 @@ DEAD_LETTER_SCHEMA = Schema(
     NestedField(15, "batch_id", LongType()),
     NestedField(16, "epoch", LongType()),
     NestedField(17, "first_seen", TimestamptzType(), required=True, doc="When the batch that met it was made."),
-    *LETTER_LIFE,
+    *REPLAY_STATE_FIELDS,
 )
 DEAD_LETTER_PARTITIONS = (PartitionExpr("day", "first_seen", None),)
 
-_HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
-_INSTANT = pa.timestamp("us", tz="UTC")
-ARROW_SCHEMA = pa.schema(
-    [
-        pa.field("stream", pa.string(), nullable=False),
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", _INSTANT),
-        pa.field("timestamp_type", pa.string()),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", _HEADERS),
-        pa.field("stage", pa.string(), nullable=False),
-        pa.field("error_class", pa.string(), nullable=False),
-        pa.field("message", pa.string()),
-        pa.field("field", pa.string()),
-        pa.field("config_hash", pa.string()),
-        pa.field("batch_id", pa.int64()),
-        pa.field("epoch", pa.int64()),
-        pa.field("first_seen", _INSTANT, nullable=False),
-    ]
-)
-LIFE_ARROW = pa.schema(
-    [
-        pa.field("state", pa.string()),
-        pa.field("attempts", pa.int32()),
-        pa.field("state_at", _INSTANT),
-        pa.field("replay", pa.string()),
-        pa.field("run_id", pa.string()),
-        pa.field("replay_snapshot_id", pa.int64()),
-        pa.field("replay_error_class", pa.string()),
-        pa.field("replay_message", pa.string()),
-        pa.field("correction", pa.string()),
-        pa.field("changed_by", pa.string()),
-        pa.field("note", pa.string()),
-    ]
-)
-_NO_COLUMNS = Schema()
-_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+_ARROW = {
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    TimestamptzType: pa.timestamp("us", tz="UTC"),
+    ListType: pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
+}
 
 
-def dead_letter_rows(
-    records: pa.RecordBatch,
-    failures: Sequence[Failure],
-    *,
-    stream: str,
-    config_hash: str,
-    batch_id: int | None,
-    epoch: int | None,
-    first_seen: datetime,
-    mask: Mask = NO_MASK,
-    rows: Schema = _NO_COLUMNS,
-) -> pa.RecordBatch:
-    """Failed records as rows of the dead-letter table.
+def _arrow_schema(fields: Sequence[NestedField]) -> pa.Schema:
+    return pa.schema([pa.field(each.name, _ARROW[type(each.field_type)], nullable=each.optional) for each in fields])
 
-    Args:
-        records: As Kafka gave them: key, value, headers, topic, partition, offset, timestamp, timestampType. Only
-            topic, partition and offset must be there.
-        failures: Why each of them failed, in their order.
-        stream: Id of the stream.
-        config_hash: Of the configuration that the records failed under.
-        batch_id: Spark's batch; None for records that no batch of the stream's driver has met.
-        epoch: The driver's epoch; likewise.
-        first_seen: An instant that is the same in each attempt at the batch, so that a replay makes the same rows.
-        mask: What is not kept of the records.
-        rows: The schema of the rows that the stream decodes.
 
-    Returns:
-        A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept.
+REPLAY_STATE_ARROW = _arrow_schema([field for field in REPLAY_STATE_FIELDS if field.name != "masked"])
+# Without the columns of the replay state, and `masked`.
+ARROW_SCHEMA = _arrow_schema(DEAD_LETTER_SCHEMA.fields[: -len(REPLAY_STATE_FIELDS)])
+_LATER = frozenset(field.name for field in REPLAY_STATE_FIELDS)
+
+
+class AlteredTableError(FrazilError):
+    """A dead-letter table is not what frazil made: a column is missing, or has become another."""
+
+
+def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:
+    """The dead-letter table, with the columns of a letter's life; several that add them at once all succeed.
 
     Raises:
-        ValueError: `first_seen` has no zone.
+        AlteredTableError: It lacks a column that letters are written to, or has one that cannot hold them.
     """
-    if first_seen.tzinfo is None:
-        raise ValueError("first_seen must have a zone")
-    parts: list[str | None] = []
-    if mask != NO_MASK:
-        hidden = masked(records, failures, mask, rows)
-        records, failures, parts = hidden.records, hidden.failures, hidden.parts
-    count = records.num_rows
 
-    def from_kafka(name: str, kind: pa.DataType) -> pa.Array:
-        index = records.schema.get_field_index(name)
-        return pa.nulls(count, kind) if index < 0 else _as(records.column(index), kind)
+    def attempt() -> Table:
+        table = catalog.load_table(name)
+        check_dead_letter_table(table)
+        has = set(table.schema().column_names)
+        missing = [field for field in REPLAY_STATE_FIELDS if field.name not in has]
+        if not missing:
+            return table
+        # A refusal means that somebody changed the table, perhaps by adding the same columns.
+        with conflicts_told():
+            try:
+                with table.update_schema() as update:
+                    for field in missing:
+                        update.add_column(field.name, field.field_type, doc=field.doc)
+            except ValueError as again:
+                # A retry of PyIceberg's own meets the columns that another has added.
+                if "exists" not in str(again):
+                    raise
+                raise HeadMovedError(str(again)) from again
+        return table
 
-    def constant(value: object, kind: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(value, kind), count)
+    def given_up(said: str) -> FrazilError:
+        return FrazilError(
+            f"the columns of a letter's life could not be added: {said}.",
+            fix="let the other writer finish, then run this again",
+        )
 
-    codes = from_kafka("timestampType", pa.int32()).to_pylist()
-    arrays = {
-        "stream": constant(stream, pa.string()),
-        "topic": from_kafka("topic", pa.string()),
-        "partition": from_kafka("partition", pa.int32()),
-        "offset": from_kafka("offset", pa.int64()),
-        "timestamp": from_kafka("timestamp", _INSTANT),
-        "timestamp_type": pa.array([_TIMESTAMP_TYPES.get(code) for code in codes], pa.string()),
-        "key": from_kafka("key", pa.binary()),
-        "value": from_kafka("value", pa.binary()),
-        "headers": from_kafka("headers", _HEADERS),
-        "stage": pa.array([failure.stage for failure in failures], pa.string()),
-        "error_class": pa.array([failure.error_class for failure in failures], pa.string()),
-        "message": pa.array([_text(failure.message) for failure in failures], pa.string()),
-        "field": pa.array([_text(failure.field) for failure in failures], pa.string()),
-        "config_hash": constant(config_hash, pa.string()),
-        "batch_id": constant(batch_id, pa.int64()),
-        "epoch": constant(epoch, pa.int64()),
-        "first_seen": constant(first_seen.astimezone(UTC), _INSTANT),
-    }
-    made = pa.RecordBatch.from_arrays(list(arrays.values()), schema=ARROW_SCHEMA)
-    return made.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string())) if any(parts) else made
+    return compare_and_swap(name, attempt, given_up)
 
 
-def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    return values if values.type == kind else values.cast(kind)
+def check_dead_letter_table(table: Table) -> None:
+    """See that letters can be written to the table and read from it.
+
+    Raises:
+        AlteredTableError: Naming each column in question.
+    """
+    columns = {field.name: field for field in table.schema().fields}
+    problems = [said for wanted in DEAD_LETTER_SCHEMA.fields for said in _problems(wanted, columns.get(wanted.name))]
+    known = {field.name for field in DEAD_LETTER_SCHEMA.fields}
+    problems += [
+        f"column {name} is required, and letters have no such column"
+        for name, field in columns.items()
+        if field.required and name not in known
+    ]
+    if problems:
+        name = ".".join(table.name())
+        raise AlteredTableError(
+            f"dead-letter table {name} was altered: {'; '.join(problems)}. Nothing was changed in it.",
+            fix=f"alter {name} back, or name another table in errors.dead_letters.table",
+        )
 
 
-def _text(value: str | None) -> str | None:
-    """Text that UTF-8 can hold: a message may quote half of a surrogate pair that JSON escaped."""
-    return value if value is None or value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+def _problems(wanted: NestedField, column: NestedField | None) -> list[str]:
+    if column is None:
+        return [] if wanted.name in _LATER else [f"column {wanted.name} is missing"]
+    if not _holds(wanted.field_type, column.field_type):
+        return [f"column {wanted.name} is {column.field_type}, where {wanted.field_type} is needed"]
+    if column.required and not wanted.required:
+        return [f"column {wanted.name} is required, and letters may lack it"]
+    return []
+
+
+def _holds(wanted: IcebergType, column: IcebergType) -> bool:
+    match wanted, column:
+        case ListType(), ListType():
+            return _holds(wanted.element_type, column.element_type)
+        case StructType(), StructType():
+            theirs = {field.name: field for field in column.fields}
+            return all(
+                field.name in theirs and _holds(field.field_type, theirs[field.name].field_type)
+                for field in wanted.fields
+            ) and len(theirs) == len(wanted.fields)
+        case _:
+            return holds(wanted, column)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import FileScanTask, Table
 
-from jobs.deadletter.letters import UnreadableLettersError, read_whole
+from jobs.deadletter.reader import UnreadableDeadLettersError, read_data_file
 from jobs.deadletter.selection import ONLY_NAMED, REPLAYABLE
 from jobs.deadletter.table import STATES
 
@@ -126,7 +126,7 @@ def tally(table: Table, stream: str, known: KnownFiles | None = None) -> Tally:
         if counts is None:
             try:
                 counts = _counted(table, task)
-            except UnreadableLettersError:
+            except UnreadableDeadLettersError:
                 unreadable += task.file.record_count
                 continue
             known.put(file, counts)
@@ -138,7 +138,7 @@ def tally(table: Table, stream: str, known: KnownFiles | None = None) -> Tally:
 
 def _counted(table: Table, task: FileScanTask) -> dict[tuple[str, Kind], int]:
     names = [name for name in ("stream", "state", "error_class", "config_hash") if name in table.schema().column_names]
-    batches = list(read_whole(table, task, tuple(names)))
+    batches = list(read_data_file(table, task, tuple(names)))
     counts: dict[tuple[str, Kind], int] = {}
     if not batches:
         return counts

@@ -1,4 +1,4 @@
-"""Which records stand in a table already, by the coordinates that its rows carry."""
+"""Records that have landed in a table already, found by the coordinates that its rows carry; and duplicates."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
 # expressions it sees pydantic's keywords only.
@@ -18,7 +18,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.table import Table
 
-from jobs.deadletter.letters import keys_of
+from jobs.deadletter.reader import keys_of
 from jobs.deadletter.selection import any_of
 
 SINK_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp")
@@ -30,7 +30,7 @@ def has_coordinates(table: Table) -> bool:
     return set(SINK_COLUMNS) <= set(table.schema().column_names)
 
 
-def standing(
+def already_landed(
     table: Table,
     records: pa.RecordBatch,
     *,
@@ -47,18 +47,18 @@ def standing(
             gives the same offsets to other records.
         only: Of the table's rows; all without it.
     """
-    none = np.zeros(records.num_rows, dtype=bool)
+    found = np.zeros(records.num_rows, dtype=bool)
     if not records.num_rows or table.current_snapshot() is None:
-        return none
+        return found
     topics: dict[str, int] = {}
     sought = _keys(records, topics, LETTER_COLUMNS, by_time)
     wanted = _near(records, columns)
     wanted = wanted if only is None else And(wanted, only)
     for batch in table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader():
         if batch.num_rows:
-            found = pc.is_in(sought, value_set=_keys(batch, topics, columns, by_time))
-            none |= found.to_numpy(zero_copy_only=False)
-    return none
+            known = pc.is_in(sought, value_set=_keys(batch, topics, columns, by_time))
+            found |= known.to_numpy(zero_copy_only=False)
+    return found
 
 
 def first_of(records: pa.RecordBatch, *, by_time: bool = True) -> np.ndarray:

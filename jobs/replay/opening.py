@@ -1,4 +1,4 @@
-"""Taking the replays of a stream over: the lease, the claims on both tables, and what stands in the way."""
+"""Opening of a replay session: the lease, the claims on both tables, and what has to be finished before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 from jobs.commit.errors import RolledBackError
 from jobs.commit.history import history
 from jobs.commit.target import Target
-from jobs.deadletter.table_upkeep import ensure_life_columns
+from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.errors import FrazilError
-from jobs.replay.return_note import ReturnNote, return_notes
+from jobs.replay.pending_return import PendingReturn, pending_returns
 from jobs.replay.session import BATCHES, ReplaySession, landed_batches, replay_folder, replay_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -41,7 +41,7 @@ def replay_session(
     refuse_if_replayed(lease, spec.stream)
     if not returning:
         refuse_unfinished_return(folder, spec.stream)
-    ensure_life_columns(catalog, spec.dead_letter_table)
+    ensure_replay_state_columns(catalog, spec.dead_letter_table)
     targets = {table: Target(catalog, table, name) for table in spec.target_names}
     session = ReplaySession(name, spec.config_hash, lease, targets, spec=spec, folder=folder)
     with session.held():
@@ -108,9 +108,8 @@ def refuse_unfinished_return(folder: StreamFolder, stream: str) -> None:
     Raises:
         FrazilError: There may be some.
     """
-    note = next(iter(return_notes(folder.store)), None)
-    if note is not None:
-        topic = ReturnNote.read(folder.store, note).topic
+    if pending := pending_returns(folder.store):
+        topic = PendingReturn.read(folder.store, pending[0]).topic
         raise FrazilError(
             f"stream {stream}: an earlier `frazil replay {stream} --to-topic {topic}` was interrupted within a batch.",
             fix=f"finish it first: frazil replay {stream} --to-topic {topic}",

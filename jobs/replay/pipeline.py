@@ -1,10 +1,16 @@
-"""The stream's own pipeline on dead letters: what would land now, and why the rest would not."""
+"""Replay pipeline: the stream's own pipeline for dead letters, of which those that have landed already are left out."""
+
+# PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
+# pyright: reportCallIssue=false
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
+from pyiceberg.expressions import EqualTo
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -13,6 +19,8 @@ from jobs.formats.decoder import Failure
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stage import Stage
+from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of, has_coordinates
+from jobs.replay.outcome import Outcome
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
@@ -21,7 +29,7 @@ MASKED = "letter_masked"
 REPLAY_STAGE = "replay"
 
 
-def letter_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
+def dead_letter_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
     """The pipeline of a stream for its dead letters: those that do not hold their record fail, and say so.
 
     Args:
@@ -83,3 +91,66 @@ def _gone(row: int, withheld: bool) -> Failure:
         return Failure(row, REPLAY_STAGE, MASKED, message, None)
     message = "the letter has no value, which a record that failed has: its row was altered or damaged"
     return Failure(row, REPLAY_STAGE, UNREADABLE, message, None)
+
+
+class ReplayPipeline:
+    """Takes batches of dead letters through the pipeline, those left out whose rows the stream's table has.
+
+    Args:
+        spec: The stream, corrected or not.
+    """
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self._spec: StreamSpec = spec
+        self._made: tuple[Schema, PartitionSpec, Pipeline] | None = None
+
+    def _pipeline(self, sink: Table) -> Pipeline:
+        """One for all batches: the decoder learns; another when the table's columns or partitions change meanwhile."""
+        schema, partitions = sink.schema(), sink.spec()
+        if self._made is None or self._made[:2] != (schema, partitions):
+            self._made = schema, partitions, dead_letter_pipeline(self._spec, sink)
+        return self._made[2]
+
+    def process(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, Outcome]:
+        """What becomes of the letters of a batch.
+
+        Args:
+            sink: The stream's table.
+            table: Of the letters; tells what has landed where the stream's table does not say where rows come from.
+
+        Returns:
+            Rows for the stream's table, and which letters they are of. A letter of a record that another letter lands
+            counts as already landed.
+        """
+        there = _already_landed(sink, table, letters)
+        first = first_of(letters)
+        alone = first == np.arange(letters.num_rows)
+        kept = np.flatnonzero(alone & ~there)
+        block = self._pipeline(sink).run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)))
+        landed = kept[block.positions]
+        outcome = Outcome(
+            landed,
+            np.flatnonzero(there | (~alone & np.isin(first, landed))),
+            [failure.at(int(kept[failure.row])) for failure in block.failures],
+        )
+        # Another letter of a record that failed may keep more of it.
+        rest = np.flatnonzero(~there & ~alone & ~np.isin(first, landed))
+        if not len(rest):
+            return block.rows, outcome
+        rows, others = self.process(sink, table, letters.take(pa.array(rest)))
+        return (
+            pa.concat_batches([each for each in (block.rows, rows) if each.num_rows] or [rows]),
+            Outcome(
+                np.concatenate([landed, rest[others.landed]]),
+                np.concatenate([outcome.already_landed, rest[others.already_landed]]),
+                [*outcome.failures, *(failure.at(int(rest[failure.row])) for failure in others.failures)],
+            ),
+        )
+
+
+def _already_landed(sink: Table, table: Table, letters: pa.RecordBatch) -> np.ndarray:
+    if has_coordinates(sink):
+        return already_landed(sink, letters)
+    if "state" not in table.schema().column_names:
+        return np.zeros(letters.num_rows, dtype=bool)
+    return already_landed(table, letters, columns=LETTER_COLUMNS, only=EqualTo("state", "replayed"))

@@ -1,13 +1,17 @@
-"""What a replay did, or would do."""
+"""Result of a replay, of its dry run, and of a return to a topic; and the progress on the way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from jobs.commit.stamp_parts import Counts
-from jobs.deadletter.letters import LetterCounts
+import pyarrow as pa
+
+from jobs.deadletter.reader import DeadLetterCounts
+from jobs.formats.decoder import Failure
+from jobs.replay.outcome import Outcome
 
 Coordinates = tuple[str, int, int]
+COORDINATES = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class ReplayResult:
     snapshots: tuple[int, ...] = ()
     correction: str | None = None
     seconds: float = 0.0
-    there_is: LetterCounts | None = None
+    there_is: DeadLetterCounts | None = None
 
     @property
     def failed(self) -> int:
@@ -83,11 +87,37 @@ class ReplayResult:
 
 
 @dataclass(slots=True)
+class ReturnResult:
+    """What a return came to.
+
+    Attributes:
+        selected: Letters of the selection.
+        returned: Those that are in the topic now; in a dry run, that would be.
+        recovered: Those that an interrupted return before had put there, and that know it now.
+        left: Those that were left as they are, by why: `letter_masked`, `letter_unreadable`; of a topic that the stream
+            reads itself also `stands_in_table`, `of_another_topic`.
+        unreadable: Letters in data files that cannot be read; `problems` names them.
+    """
+
+    stream: str
+    topic: str
+    dry_run: bool
+    replay: str = ""
+    selected: int = 0
+    returned: int = 0
+    recovered: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    unreadable: int = 0
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class Sums:
-    """A result in the making."""
+    """A result in the making; its numbers are letters."""
 
     total: int = 0
-    counts: Counts = field(default_factory=Counts)
+    landed: int = 0
     standing: int = 0
     failed_again: int = 0
     parked: int = 0
@@ -96,16 +126,29 @@ class Sums:
     problems: list[str] = field(default_factory=list)
     snapshots: list[int] = field(default_factory=list)
 
-    def failed_for(self, stage: str, error_class: str, where: Coordinates) -> None:
-        """Count one more letter with this reason."""
-        known = self.reasons.get((stage, error_class))
-        self.reasons[stage, error_class] = (
-            replace(known, count=known.count + 1) if known else Reason(stage, error_class, 1, where)
-        )
+    def add(self, letters: pa.RecordBatch, outcome: Outcome, parked: int = 0) -> None:
+        """Add the outcome of a batch, `parked` of whose failed letters are parked now."""
+        self.landed += len(outcome.landed)
+        self.standing += len(outcome.already_landed)
+        self.parked += parked
+        self.failed_again += len(outcome.failures) - parked
+        for failure in outcome.failures:
+            topic, partition, offset = (letters.column(name)[failure.row].as_py() for name in COORDINATES)
+            self.failed_for(failure, (topic, partition, offset))
+
+    def failed_for(self, failure: Failure, coordinates: Coordinates) -> None:
+        """Count the reason of one more record."""
+        key = failure.stage, failure.error_class
+        known = self.reasons.get(key) or Reason(*key, 0, coordinates)
+        self.reasons[key] = replace(known, count=known.count + 1)
+
+    def by_count(self) -> tuple[Reason, ...]:
+        """The reasons, the most frequent first."""
+        return tuple(sorted(self.reasons.values(), key=lambda reason: (-reason.count, reason.error_class)))
 
     @property
     def progress(self) -> Progress:
         """How far it is."""
         failed = self.failed_again + self.parked
-        done = self.counts.landed + self.standing + failed + self.unreadable
-        return Progress(max(self.total, done), done, self.counts.landed, failed)
+        done = self.landed + self.standing + failed + self.unreadable
+        return Progress(max(self.total, done), done, self.landed, failed)

@@ -1,17 +1,16 @@
-"""Returning letters to a topic as the records that they were, for those who feed other consumers from it.
+"""Return of dead letters to a topic as the records that they were, for those who feed other consumers from it.
 
-Each batch is one Kafka transaction, which also commits the batch's number to a consumer group. Which letters it has is
-noted before, and told to the letters after; so whoever comes next asks the group whether the noted batch is in.
+Each batch is one Kafka transaction, which also commits the batch's number to a consumer group. Before it, a pending
+return says which letters the batch has, and after it their replay state is set; so whoever comes next asks the group
+whether the pending batch is in the topic.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,20 +18,18 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
-from jobs.deadletter.connect_headers import KafkaRecord
-from jobs.deadletter.letters import count_letters
+from jobs.deadletter.kafka_record import KafkaRecord, returned_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.replay.dry_run import ReplayRequest, batches_of, limited, tables_for
-from jobs.replay.landed import first_of, has_coordinates, standing
-from jobs.replay.lifecycle import CHANGE_ARROW, change_life
+from jobs.replay.landed import already_landed, first_of, has_coordinates
 from jobs.replay.opening import refuse_unfinished_queue, replay_session
+from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_returns
 from jobs.replay.pipeline import MASKED, UNREADABLE
-from jobs.replay.result import Progress, Sums
-from jobs.replay.return_note import RETURNED_TO, ReturnNote, changes_of, remove_note, return_notes
-from jobs.replay.returned_record import returned_record
+from jobs.replay.replay_state import attempts_after, replay_state_changes, update_replay_state
+from jobs.replay.request import ReplayRequest, batches_of, tables_for
+from jobs.replay.result import Progress, ReturnResult, Sums
 from jobs.replay.session import ReplaySession
 from jobs.spec.errors import LetterTopic
 from jobs.spec.models import StreamSpec
@@ -44,33 +41,6 @@ from jobs.steps import step
 GROUP = "frazil-replay-"
 STANDING, ELSEWHERE = "stands_in_table", "of_another_topic"
 MAX_LETTERS = 5_000
-_RATE_SECONDS = 5.0
-
-
-@dataclass(slots=True)
-class ReturnResult:
-    """What a return came to.
-
-    Attributes:
-        selected: Letters of the selection.
-        returned: Those that are in the topic now; in a dry run, that would be.
-        recovered: Those that an interrupted return before had put there, and that know it now.
-        left: Those that were left as they are, by why: `letter_masked`, `letter_unreadable`; of a topic that the stream
-            reads itself also `stands_in_table`, `of_another_topic`.
-        unreadable: Letters in data files that cannot be read; `problems` names them.
-    """
-
-    stream: str
-    topic: str
-    dry_run: bool
-    replay: str = ""
-    selected: int = 0
-    returned: int = 0
-    recovered: int = 0
-    left: dict[str, int] = field(default_factory=dict)
-    unreadable: int = 0
-    problems: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 def return_letters(
@@ -114,6 +84,7 @@ def return_letters(
         _recover(session, settings, result)
         session.letters.read()
         with _transactions(session, settings, topic) as (transactions, largest):
+            result.replay = session.new_replay()
             _Return(session, transactions, catalog, request, result, partitions, largest).run(on_progress)
     result.seconds = time.monotonic() - began
     return result
@@ -146,26 +117,26 @@ def _transactions(session: ReplaySession, settings: Settings, topic: str) -> Ite
 def _recover(session: ReplaySession, settings: Settings, result: ReturnResult) -> None:
     """Tell letters that an interrupted return put into a topic; forget what it did not."""
     store = session.folder.store
-    for key in return_notes(store):
-        note = ReturnNote.read(store, key)
+    for key in pending_returns(store):
+        pending = PendingReturn.read(store, key)
         decided = None
         # A topic that is gone has taken its letters with it.
-        if _partitions(settings, note.topic):
-            with _transactions(session, settings, note.topic) as (transactions, _):
+        if _partitions(settings, pending.topic):
+            with _transactions(session, settings, pending.topic) as (transactions, _):
                 # From here on nobody else can decide it.
                 decided = transactions.take_over()
         # Whoever returns afterwards finishes this one first, so the group stands at it, or never came to it.
-        if decided is not None and decided[0] == note.number:
-            change_life(session.letters, changes_of(store, key), epoch=session.epoch)
-            result.recovered += note.letters
-        remove_note(store, key)
+        if decided is not None and decided[0] == pending.number:
+            update_replay_state(session.letters, pending.changes(store), epoch=session.epoch)
+            result.recovered += pending.letters
+        pending.remove(store)
 
 
 def _batches(
     table: Any, spec: StreamSpec, request: ReplayRequest, result: ReturnResult, most: int
 ) -> Iterator[pa.RecordBatch]:
     sums = Sums()
-    result.selected = limited(count_letters(table, spec.stream, request.selection), request)
+    result.selected = request.count(table, spec.stream)
     yield from batches_of(table, spec.stream, request, sums, most)
     result.unreadable, result.problems = sums.unreadable, sums.problems
 
@@ -188,99 +159,86 @@ def _returnable(
         leave(ELSEWHERE, np.array([each != topic for each in letters.column("topic").to_pylist()], dtype=bool))
         sink = catalog.load_table(spec.table.name)
         if has_coordinates(sink):
-            leave(STANDING, standing(sink, letters))
+            leave(STANDING, already_landed(sink, letters))
     return np.flatnonzero(kept)
 
 
+@dataclass(slots=True)
 class _Return:
-    """One return at work."""
+    """One return at work.
 
-    def __init__(
-        self,
-        session: ReplaySession,
-        transactions: Transactions,
-        catalog: Catalog,
-        request: ReplayRequest,
-        result: ReturnResult,
-        partitions: int,
-        largest: int,
-    ) -> None:
-        self._partitions: int = partitions
-        self._largest: int = largest
-        self._session: ReplaySession = session
-        self._transactions: Transactions = transactions
-        self._catalog: Catalog = catalog
-        self._request: ReplayRequest = request
-        self._result: ReturnResult = result
-        self._batch: int = 0
-        result.replay = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{session.epoch}-{uuid.uuid4().hex[:6]}"
+    Attributes:
+        partitions: Of the topic.
+        largest: The most bytes that a record may have.
+    """
+
+    session: ReplaySession
+    transactions: Transactions
+    catalog: Catalog
+    request: ReplayRequest
+    result: ReturnResult
+    partitions: int
+    largest: int
+    batch: int = 0
 
     def run(self, on_progress: Callable[[Progress], None]) -> None:
         """All batches of the selection."""
-        result, spec = self._result, self._session.spec
-        rate = self._request.rate or spec.errors.replay.rate
-        most = MAX_LETTERS if rate is None else max(1, min(MAX_LETTERS, int(rate * _RATE_SECONDS)))
-        self._transactions.take_over()
-        began, passed = time.monotonic(), 0
-        for batch in _batches(self._session.letters.table, spec, self._request, result, most):
-            if rate is not None and passed:
-                time.sleep(max(0.0, passed / rate - (time.monotonic() - began)))
-            kept = _returnable(batch, spec, self._catalog, result.topic, result)
+        result, spec = self.result, self.session.spec
+        self.transactions.take_over()
+        pace, passed = self.request.pace(spec, MAX_LETTERS), 0
+        for batch in _batches(self.session.letters.table, spec, self.request, result, pace.batch):
+            pace.wait(passed)
+            kept = _returnable(batch, spec, self.catalog, result.topic, result)
             if len(kept):
                 self._land(batch.take(pa.array(kept)))
             passed += batch.num_rows
             on_progress(Progress(result.selected, passed, result.returned, sum(result.left.values())))
 
     def _land(self, letters: pa.RecordBatch) -> None:
-        session, result = self._session, self._result
+        session, result = self.session, self.result
         records = list(self._records(letters))
-        note = ReturnNote.numbered(result.topic, session.epoch, self._batch, letters.num_rows)
+        pending = PendingReturn.numbered(result.topic, session.epoch, self.batch, letters.num_rows)
         session.lease.verify()
-        key = note.write(session.folder.store, self._changes(letters))
+        pending.write(session.folder.store, _changes_of(letters, self.request, self.result))
         step("return_before_produce")
-        self._transactions.begin()
+        self.transactions.begin()
         for record, partition in records:
-            self._transactions.produce(record, partition)
-        self._transactions.deliver()
-        self._transactions.offer(note.number, f'{{"means":"letters that went back","replay":"{result.replay}"}}')
+            self.transactions.produce(record, partition)
+        self.transactions.deliver()
+        self.transactions.offer(pending.number, f'{{"means":"letters that went back","replay":"{result.replay}"}}')
         step("return_before_commit")
-        self._transactions.commit()
+        self.transactions.commit()
         step("return_after_commit")
-        change_life(session.letters, changes_of(session.folder.store, key), epoch=session.epoch)
+        update_replay_state(session.letters, pending.changes(session.folder.store), epoch=session.epoch)
         step("return_after_life")
-        remove_note(session.folder.store, key)
-        self._batch += 1
+        pending.remove(session.folder.store)
+        self.batch += 1
         result.returned += len(records)
 
     def _records(self, letters: pa.RecordBatch) -> Iterator[tuple[KafkaRecord, int | None]]:
         """Each record once, and the partition that it came from if this is its topic."""
-        topic = self._result.topic
+        topic = self.result.topic
         for letter in letters.take(pa.array(np.unique(first_of(letters)))).to_pylist():
-            record = returned_record(letter, self._result.replay)
-            if record.size > self._largest:
+            record = returned_record(letter, self.result.replay)
+            if record.size > self.largest:
                 where = f"topic {letter['topic']}, partition {letter['partition']}, offset {letter['offset']}"
                 raise FrazilError(
-                    f"topic {topic} takes {self._largest} bytes, and the letter of {where} has {record.size} with its "
+                    f"topic {topic} takes {self.largest} bytes, and the letter of {where} has {record.size} with its "
                     "headers.",
                     fix=f"raise max.message.bytes of topic {topic}, or select other letters, such as with --offsets",
                 )
-            own = letter["topic"] == topic and letter["partition"] < self._partitions
+            own = letter["topic"] == topic and letter["partition"] < self.partitions
             yield record, letter["partition"] if own else None
 
-    def _changes(self, letters: pa.RecordBatch) -> pa.Table:
-        """The life that letters have once they are in the topic."""
-        count, request = letters.num_rows, self._request
-        constant: dict[str, Any] = {
-            "state": "replayed",
-            "state_at": datetime.now(UTC),
-            "replay": self._result.replay,
-            "run_id": request.run_id,
-            "changed_by": request.by or None,
-            "note": f"{RETURNED_TO}{self._result.topic}",
-        }
-        columns: dict[str, Any] = {each.name: [constant.get(each.name)] * count for each in CHANGE_ARROW}
-        columns |= {name: letters.column(name) for name in ("topic", "partition", "offset", "first_seen")}
-        columns["attempts"] = [(known or 0) + 1 for known in letters.column("attempts").to_pylist()]
-        return pa.table(
-            {each.name: pa.array(columns[each.name], each.type) for each in CHANGE_ARROW}, schema=CHANGE_ARROW
-        )
+
+def _changes_of(letters: pa.RecordBatch, request: ReplayRequest, result: ReturnResult) -> pa.Table:
+    """The replay state that letters have once they are in the topic."""
+    return replay_state_changes(
+        letters,
+        state="replayed",
+        attempts=attempts_after(letters),
+        replay=result.replay,
+        run_id=request.run_id,
+        changed_by=request.by or None,
+        note=f"{RETURNED_TO}{result.topic}",
+    )

@@ -1,11 +1,9 @@
-"""Replaying letters: the records of a selection through the stream's pipeline as it is now, into the same tables."""
+"""Replay run: the selected dead letters through the stream's pipeline as it is now, into the same tables."""
 
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -13,22 +11,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from jobs.commit.stamp_parts import Counts
-from jobs.deadletter.letters import count_letters
 from jobs.errors import FrazilError
-from jobs.formats.decoder import Failure
-from jobs.replay.changes import Attempt, changes_after
-from jobs.replay.dry_run import (
-    MAX_LETTERS,
-    ReplayRequest,
-    Trial,
-    all_letters,
-    batches_of,
-    limited,
-    result_of,
-    tables_for,
-    where,
-)
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
+from jobs.replay.outcome import Attempt, changes_after
+from jobs.replay.pipeline import ReplayPipeline
+from jobs.replay.request import MAX_LETTERS, ReplayRequest, batches_of, replay_result, tables_for
 from jobs.replay.result import Progress, ReplayResult, Sums
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
@@ -38,8 +25,6 @@ from jobs.steps import step
 from jobs.write.target_writer import TargetWriter
 
 MAX_RUNS = 5
-# With a rate, a batch holds what may pass in so many seconds.
-_RATE_SECONDS = 5.0
 
 
 def replay(
@@ -48,12 +33,14 @@ def replay(
     catalog: Catalog,
     request: ReplayRequest,
     *,
+    most: int = MAX_LETTERS,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> ReplayResult:
     """Bring letters back, each record once, whatever was killed and however often this is run.
 
     Args:
         spec: The stream, as its file has it.
+        most: Letters in a batch.
         on_progress: Told after each batch.
 
     Raises:
@@ -67,17 +54,15 @@ def replay(
     nothing = Sums()
     if is_at_rest(spec, settings, sink, letters) and not _any_of(letters, spec.stream, request, nothing):
         # It would commit nothing but its claims.
-        return result_of(spec, request, nothing, began, there_is=all_letters(letters, spec.stream))
+        return replay_result(spec.stream, request, nothing, began, letters)
     with replay_session(spec, settings, catalog) as session:
         # Finishing what an earlier replay left may have changed letters.
         session.letters.read()
         work = _Replay(session, request)
-        selected = count_letters(session.letters.table, spec.stream, request.selection)
-        work.sums.total = limited(selected, request)
+        work.sums.total = request.count(session.letters.table, spec.stream)
         # Also without a letter that can be read: it tells of the others.
-        work.run(on_progress)
-        there_is = None if selected.total else all_letters(session.letters.table, spec.stream)
-        return result_of(spec, request, work.sums, began, replay=work.id, there_is=there_is)
+        work.run(most, on_progress)
+        return replay_result(spec.stream, request, work.sums, began, session.letters.table, replay=work.id)
 
 
 def _any_of(letters: Table, stream: str, request: ReplayRequest, sums: Sums) -> bool:
@@ -89,24 +74,21 @@ class _Replay:
 
     def __init__(self, session: ReplaySession, request: ReplayRequest) -> None:
         self.sums: Sums = Sums()
-        self.id: str = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{session.epoch}-{uuid.uuid4().hex[:6]}"
+        self.id: str = session.new_replay()
         self._session: ReplaySession = session
         self._request: ReplayRequest = request
-        self._spec: StreamSpec = request.correction.spec if request.correction else session.spec
-        self._rate: float | None = request.rate or self._spec.errors.replay.rate
-        self._trial: Trial = Trial(self._spec)
+        self._spec: StreamSpec = request.corrected(session.spec)
+        self._pipeline: ReplayPipeline = ReplayPipeline(self._spec)
         correction = request.correction.text if request.correction else None
         park_after = self._spec.errors.replay.park_after
         self._attempt: Attempt = Attempt(self.id, request.by or None, request.run_id, correction, park_after)
 
-    def run(self, on_progress: Callable[[Progress], None]) -> None:
+    def run(self, most: int, on_progress: Callable[[Progress], None]) -> None:
         """All batches of the selection, one after another."""
-        most = MAX_LETTERS if self._rate is None else max(1, min(MAX_LETTERS, int(self._rate * _RATE_SECONDS)))
-        began, passed = time.monotonic(), 0
         stream, table = self._session.spec.stream, self._session.letters.table
-        for batch in batches_of(table, stream, self._request, self.sums, most):
-            if self._rate is not None and passed:
-                time.sleep(max(0.0, passed / self._rate - (time.monotonic() - began)))
+        pace, passed = self._request.pace(self._session.spec, most), 0
+        for batch in batches_of(table, stream, self._request, self.sums, pace.batch):
+            pace.wait(passed)
             self._land(batch)
             passed += batch.num_rows
             on_progress(self.sums.progress)
@@ -116,14 +98,14 @@ class _Replay:
         for _ in range(MAX_RUNS):
             sink.read()
             seen = sink.seen()
-            rows, outcome = self._trial.take(sink.table, self._session.letters.table, letters)
+            rows, outcome = self._pipeline.process(sink.table, self._session.letters.table, letters)
             files = self._written(rows)
             step("replay_after_files")
             landed, failed = len(outcome.landed), len(outcome.failures)
             counts = Counts(landed + failed, landed, failed)
             changes = changes_after(letters, outcome, self._attempt)
             if self._session.land(self._spec.config_hash, files, seen, changes, counts):
-                self._count(letters, counts, len(outcome.standing), changes, outcome.failures)
+                self.sums.add(letters, outcome, changes.column("state").to_pylist().count("parked"))
                 if files and self._session.snapshot is not None:
                     self.sums.snapshots.append(self._session.snapshot)
                 return
@@ -144,19 +126,3 @@ class _Replay:
         except BaseException:
             writer.abort()
             raise
-
-    def _count(
-        self,
-        letters: pa.RecordBatch,
-        counts: Counts,
-        aside: int,
-        changes: pa.Table,
-        failures: list[Failure],
-    ) -> None:
-        parked = changes.column("state").to_pylist().count("parked")
-        self.sums.counts += counts
-        self.sums.standing += aside
-        self.sums.parked += parked
-        self.sums.failed_again += len(failures) - parked
-        for failure in failures:
-            self.sums.failed_for(failure.stage, failure.error_class, where(letters, failure.row))

@@ -1,10 +1,12 @@
-"""Holding a stream's replays: one at a time, what an earlier one left finished first, and one batch committed."""
+"""Replay session: holds the replays of a stream, commits batches, and finishes what an earlier replay left."""
 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile
@@ -20,12 +22,13 @@ from jobs.commit.stamp_parts import Counts, Part
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
-from jobs.replay.changes import as_parquet, from_parquet, with_snapshot
 from jobs.replay.landed import has_coordinates
-from jobs.replay.lifecycle import CHANGE_ARROW, change_life
+from jobs.replay.outcome import as_parquet, from_parquet, with_snapshot
+from jobs.replay.replay_state import CHANGE_ARROW, update_replay_state
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.paths import StreamFolder, stream_folder
+from jobs.state.store import NotWrittenError
 from jobs.steps import step
 
 log = logging.getLogger(__name__)
@@ -49,7 +52,7 @@ def replay_folder(settings: Settings, stream: str) -> StreamFolder:
 
 
 def landed_batches(table: Table, stream: str) -> int:
-    """How many batches of a stream's replays a table knows: its own, or the dead letters those whose life is told."""
+    """How many batches of a stream's replays a table knows: its own, or the dead letters those that they have."""
     newest = history(table.metadata, replay_id(stream)).newest
     return newest.position.get(BATCHES, 0) if newest else 0
 
@@ -83,33 +86,48 @@ class ReplaySession(CommitSession):
         """The number of the next batch."""
         return self.sink.newest.position.get(BATCHES, 0) if self.sink.newest else 0
 
+    def new_replay(self) -> str:
+        """An id for one replay, as its letters keep it."""
+        return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{self.epoch}-{uuid.uuid4().hex[:6]}"
+
     def land(self, config: str, files: Sequence[DataFile], seen: Seen, changes: pa.Table, counts: Counts) -> bool:
-        """Commit one batch: its rows, then the life of its letters.
+        """Commit one batch: its rows, then the replay state of its letters.
 
         Args:
             config: The hash of the configuration that made the rows.
             files: For the stream's table; none if no letter of the batch succeeded.
             seen: The table as the files were written for it.
-            changes: See `change_life`; letters that are replayed get the snapshot's id here.
+            changes: See `update_replay_state`; letters that are replayed get the snapshot's id here.
             counts: Letters by what became of them.
 
         Returns:
             False if the table changed so that the files no longer fit; nothing is committed and the files are gone.
 
         Raises:
+            OSError: The state store cannot be reached; files that its pending record cannot name are gone.
             FencedError: Another replay has taken over; nothing more is committed from here.
         """
         if not files:
             self.lease.verify()
-            change_life(self.letters, changes, epoch=self.epoch)
+            update_replay_state(self.letters, changes, epoch=self.epoch)
             return True
         stamp = self._stamp(config, counts)
         batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
         planned = PendingTarget({BATCHES: stamp.batch}, stamp, tuple(files), seen)
         note, beside, store = self.folder.pending(self.epoch), _letters_key(self.epoch, stamp.batch), self.folder.store
-        self.lease.verify()
-        store.put(beside, as_parquet(changes))
-        store.put(note, Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()}))
+        pending = Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()})
+        try:
+            self.lease.verify()
+            store.put(beside, as_parquet(changes))
+        except OSError:
+            self._delete_files(planned)
+            raise
+        try:
+            store.put(note, pending)
+        except NotWrittenError:
+            # Nobody can have read which files they are.
+            self._delete_files(planned)
+            raise
         step("replay_before_commit")
         self.lease.verify()
         if self.commit(self.sink, planned, batch) is Outcome.RUN_AGAIN:
@@ -140,7 +158,7 @@ class ReplaySession(CommitSession):
 
     def _finish(self, stamp: Stamp, changes: pa.Table, note: str, beside: str) -> None:
         self.snapshot = self._snapshot_of(stamp)
-        change_life(
+        update_replay_state(
             self.letters, with_snapshot(changes, self.snapshot), epoch=self.epoch, stamp=_on_letters(stamp, self.epoch)
         )
         step("replay_after_life")
@@ -154,12 +172,15 @@ class ReplaySession(CommitSession):
         return None
 
     def _give_up(self, note: str, beside: str, planned: PendingTarget) -> None:
+        self._delete_files(planned)
+        self._forget(note, beside)
+
+    def _delete_files(self, planned: PendingTarget) -> None:
         for file in planned.files:
             try:
                 self.sink.table.io.delete(file.file_path)
             except OSError as problem:
                 log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
-        self._forget(note, beside)
 
     def _forget(self, note: str, beside: str) -> None:
         self.folder.store.delete(note)
@@ -204,12 +225,12 @@ class ReplaySession(CommitSession):
         )
 
     def settle_lost(self) -> None:
-        """Let the letters' table stand where the stream's table does, whatever the life of its letters."""
+        """Let the letters' table stand where the stream's table does, whatever the state of its letters."""
         at = {BATCHES: self.next_batch}
         stamp = Stamp(
             self.sink.stream, "batch", self.next_batch, self.epoch, self.spec.config_hash, start=at, position=at
         )
-        change_life(self.letters, CHANGE_ARROW.empty_table(), epoch=self.epoch, stamp=stamp)
+        update_replay_state(self.letters, CHANGE_ARROW.empty_table(), epoch=self.epoch, stamp=stamp)
 
     def _settle_unknown(self) -> None:
         """A pending record that is lost does no harm where rows say what they are of."""
@@ -230,7 +251,7 @@ class ReplaySession(CommitSession):
 
 
 def _on_letters(stamp: Stamp, epoch: int) -> Stamp:
-    """The batch's stamp as the dead letters carry it: that their life is known up to it."""
+    """The batch's stamp as the dead letters carry it: that their replay state is complete up to it."""
     return Stamp(stamp.stream, "batch", stamp.batch, epoch, stamp.config, start=stamp.start, position=stamp.position)
 
 

@@ -17,7 +17,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import Role, TargetSpec
 from jobs.stream.opening import decide_start, opened
-from jobs.stream.outbox_thread import LettersState, publishing_letters
+from jobs.stream.outbox_thread import OutboxState, outbox_thread
 from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import RAISED
@@ -59,7 +59,7 @@ class Drained:
     seconds: float = 0.0
     refusals: int = 0
     retired: tuple[str, ...] = ()
-    letters: LettersState | None = None
+    letters: OutboxState | None = None
 
     def snapshot(self, role: Role) -> int | None:
         """The newest snapshot of the target of this role; None without one."""
@@ -107,7 +107,7 @@ def drain(
         on_open(stream, total)
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
         result.undecided = stream.log.undecided()
-        with publishing_letters(stream, settings) as letters:
+        with outbox_thread(stream, settings) as letters:
             unknown = UnknownFieldsNote(stream.folder.store, spec.config_hash)
 
             def landed(done: BatchDone) -> None:

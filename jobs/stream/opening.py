@@ -17,8 +17,7 @@ from jobs.commit.retired import returned
 from jobs.commit.start import LogState, refuse_untellable, starting_point
 from jobs.commit.table_identity import gone
 from jobs.commit.target import Target
-from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
-from jobs.deadletter.table_upkeep import ensure_life_columns
+from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.schema.compatibility import disagreements
@@ -204,7 +203,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
         partition_spec(DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA),
         create_table_properties({}),
     )
-    ensure_life_columns(catalog, spec.dead_letter_table)
+    ensure_replay_state_columns(catalog, spec.dead_letter_table)
     differences = disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns)
     if differences:
         raise FrazilError(

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from jobs.catalog import connect_catalog
 from jobs.commit.errors import FencedError
-from jobs.deadletter.outbox.note import Notes
-from jobs.deadletter.outbox.outbox import Outbox
-from jobs.deadletter.outbox.session import REFRESH_SECONDS
+from jobs.deadletter.outbox.outbox import REFRESH_SECONDS, Outbox
+from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import OutboxError, cluster_of
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
@@ -33,7 +32,7 @@ _STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class LettersState:
+class OutboxState:
     """How it stands with the topic of the letters.
 
     Attributes:
@@ -47,7 +46,7 @@ class LettersState:
     fix: str | None = None
 
 
-class LetterPublishing:
+class OutboxThread:
     """Publishes letters whenever it is told of new ones, from a thread of its own, and tries again where it failed.
 
     Args:
@@ -61,15 +60,15 @@ class LetterPublishing:
         self,
         stream: str,
         outbox: Outbox,
-        tell: Callable[[LettersState], None] = lambda state: None,
+        tell: Callable[[OutboxState], None] = lambda state: None,
         words: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._stream: str = stream
         self._outbox: Outbox = outbox
-        self._tell: Callable[[LettersState], None] = tell
+        self._tell: Callable[[OutboxState], None] = tell
         self._words: Callable[[str], str] = words
         self._changed: threading.Condition = threading.Condition()
-        self._state: LettersState = LettersState()
+        self._state: OutboxState = OutboxState()
         self._woken: bool = True
         self._stopping: bool = False
         self._failures: int = 0
@@ -80,7 +79,7 @@ class LetterPublishing:
         self._thread.start()
 
     @property
-    def state(self) -> LettersState:
+    def state(self) -> OutboxState:
         """How it stands."""
         return self._state
 
@@ -90,7 +89,7 @@ class LetterPublishing:
             self._woken = True
             self._changed.notify_all()
 
-    def finish(self, patience: float) -> LettersState:
+    def finish(self, patience: float) -> OutboxState:
         """Publish what is in the table now, for as long as it takes; give up after failing for `patience` seconds."""
         with self._changed:
             wanted = self._begun + 1
@@ -153,11 +152,11 @@ class LetterPublishing:
         return True
 
     def _progress(self, waiting: int) -> None:
-        self._change(LettersState(waiting, self._state.problem, self._state.fix))
+        self._change(OutboxState(waiting, self._state.problem, self._state.fix))
 
     def _ends(self, problem: Exception | None) -> None:
         if problem is None:
-            state = LettersState(self._outbox.waiting)
+            state = OutboxState(self._outbox.waiting)
             if self._failures:
                 log.info("dead letters of stream %s are published again", self._stream)
         else:
@@ -166,7 +165,7 @@ class LetterPublishing:
             fix = problem.fix if isinstance(problem, FrazilError) else None
             if said != self._state.problem and not self._stopping:
                 log.warning("dead letters of stream %s are not published: %s", self._stream, said)
-            state = LettersState(self._waiting(), said, fix and self._words(fix))
+            state = OutboxState(self._waiting(), said, fix and self._words(fix))
         with self._changed:
             self._failures = self._failures + 1 if problem else 0
             self._lasting = isinstance(problem, FrazilError) and getattr(problem, "lasting", True)
@@ -182,24 +181,24 @@ class LetterPublishing:
             log.debug("the letters that wait cannot be counted", exc_info=True)
             return None
 
-    def _change(self, state: LettersState) -> None:
+    def _change(self, state: OutboxState) -> None:
         if state != self._state:
             self._state = state
             self._tell(state)
 
 
-def notes_of(spec: StreamSpec, settings: Settings, topic: LetterTopic) -> Notes:
+def position_store(spec: StreamSpec, settings: Settings, topic: LetterTopic) -> PositionStore:
     """What the stream notes of how far its letters are in the topic."""
     kafka = cluster_of(topic, settings.kafka)
     servers = "" if kafka.address_file else kafka.require_bootstrap()
     store = stream_folder(settings, spec.stream).store
-    return Notes(store, topic.name, servers, spec.dead_letter_table)
+    return PositionStore(store, topic.name, servers, spec.dead_letter_table)
 
 
 @contextlib.contextmanager
-def publishing_letters(
-    stream: OpenStream, settings: Settings, tell: Callable[[LettersState], None] = lambda state: None
-) -> Iterator[LetterPublishing | None]:
+def outbox_thread(
+    stream: OpenStream, settings: Settings, tell: Callable[[OutboxState], None] = lambda state: None
+) -> Iterator[OutboxThread | None]:
     """Publishes the stream's letters for the length of the block, if its spec names a topic for them."""
     topic = stream.spec.errors.topic
     if topic is None:
@@ -214,7 +213,7 @@ def publishing_letters(
         if lost := stream.lease.lost:
             raise lost
 
-    notes = notes_of(spec, settings, topic)
+    notes = position_store(spec, settings, topic)
     outbox = Outbox(
         spec.stream,
         spec.dead_letter_table,
@@ -226,7 +225,7 @@ def publishing_letters(
         check,
     )
     secrets = tuple(letter_secrets(spec.errors))
-    publishing = LetterPublishing(spec.stream, outbox, tell, lambda text: redacted(settings, text, secrets))
+    publishing = OutboxThread(spec.stream, outbox, tell, lambda text: redacted(settings, text, secrets))
     try:
         yield publishing
     finally:

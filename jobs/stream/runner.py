@@ -25,7 +25,7 @@ from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import LagWatch
 from jobs.stream.metrics import MetricsServer
 from jobs.stream.opening import TopicsAwaitedError, decide_start, opened
-from jobs.stream.outbox_thread import LetterPublishing, LettersState, publishing_letters
+from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
 from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
 from jobs.stream.session import OpenStream
@@ -77,7 +77,7 @@ class StreamRunner:
         self._wishes: Wishes = wishes
         self._get_spark: Callable[[], SparkSession] = get_spark
         self._group: GroupOffsets | None = None
-        self._letters: LetterPublishing | None = None
+        self._letters: OutboxThread | None = None
         self._unknown: UnknownFieldsNote | None = None
         self._retries: int = 0
         self._watch: JvmWatch | None = None
@@ -118,7 +118,7 @@ class StreamRunner:
             with (
                 LagWatch(self._spec, settings, self._beater) as watch,
                 self._publishing(settings),
-                publishing_letters(stream, settings, self._tell_of_letters) as self._letters,
+                outbox_thread(stream, settings, self._tell_of_letters) as self._letters,
             ):
                 self._run_queries(stream, kafka, watch)
                 if self._letters and self.finished:
@@ -229,7 +229,7 @@ class StreamRunner:
         elif why is None and self._beater.state == "retrying":
             self._beater.change(state="running", error=None)
 
-    def _tell_of_letters(self, state: LettersState) -> None:
+    def _tell_of_letters(self, state: OutboxState) -> None:
         error = LastError(state.problem, "away", time.time(), state.fix) if state.problem else None
         self._beater.change(unpublished_letters=state.unpublished, outbox_error=error)
 

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.commit.errors import FencedError
-from jobs.deadletter.connect_headers import FRAZIL, letter_record
+from jobs.deadletter.connect_headers import connect_record
+from jobs.deadletter.kafka_record import FRAZIL
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster, cluster_of
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.errors import FrazilError
@@ -86,7 +87,7 @@ def _publish(stream: OpenStream, letter: dict[str, Any]) -> bool:
     cluster = TopicCluster(cluster_of(topic, stream.settings.kafka), topic, spec.stream)
     limits = cluster.limits()
     room = replace(limits, max_bytes=limits.max_bytes - _ROOM)
-    record = letter_record(letter, spec.dead_letter_table, room, time.time_ns() // 1_000_000)
+    record = connect_record(letter, spec.dead_letter_table, room, time.time_ns() // 1_000_000)
     if record is None:
         raise OutboxError(f"topic {topic.name} takes {limits.max_bytes} bytes, too few for the reasons alone")
     name = {each: letter[each] for each in ("topic", "partition", "offset")}

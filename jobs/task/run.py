@@ -21,7 +21,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from jobs.commit.offsets import TopicPartition
-from jobs.deadletter.table import dead_letter_rows
+from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure, shortened
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS

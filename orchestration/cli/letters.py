@@ -8,15 +8,14 @@ from typing import Any
 import click
 
 from jobs.catalog import connect_catalog
-from jobs.deadletter.letter_page import LetterPage, ShownLetter, letter_page
-from jobs.deadletter.letters import LetterCounts, count_letters
-from jobs.deadletter.table import STATES
-from jobs.deadletter.table_upkeep import check_letters_table
+from jobs.deadletter.page import DeadLetterPage, ShownDeadLetter, dead_letter_page
+from jobs.deadletter.reader import DeadLetterCounts, count_dead_letters
+from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
-from jobs.operator.expire_letters import expire_letters_of
-from jobs.replay.state_changes import Change, change_letters, set_by_rows, settle
+from jobs.operator.dead_letter_expiry import expire_stream
+from jobs.operator.dead_letter_states import Change, change_dead_letters, set_by_rows, settle
 from jobs.translate import told_as_sentences
-from orchestration.cli.letter_options import selecting, selection_of
+from orchestration.cli.selection_options import selecting, selection_of
 from orchestration.cli.terminal import asker, print_columns, print_json
 from resources.deployment import Deployment
 
@@ -72,7 +71,7 @@ def letters(
             raise FrazilError(missing, fix=f"frazil run {stream}")
         told: list[str] = []
         if expire:
-            done = expire_letters_of(spec, settings, catalog, dry_run=dry_run)
+            done = expire_stream(spec, settings, catalog, dry_run=dry_run)
             told = done.sentences(spec, dry_run=dry_run) if done else []
             changed = done.expired.letters if done and not dry_run else 0
         elif after_rollback is not None:
@@ -81,19 +80,21 @@ def letters(
             changed = settle(spec, settings, catalog, f"{asker()}: {settle_lost}")
         elif dismiss is not None:
             selection = selection_of(**selected, default_states=("new", "failed_again", "parked"))
-            changed = change_letters(spec, settings, catalog, selection, Change("dismissed", asker(), dismiss))
+            changed = change_dead_letters(spec, settings, catalog, selection, Change("dismissed", asker(), dismiss))
         elif restore is not None:
             selection = selection_of(**selected, default_states=("parked", "dismissed"))
-            changed = change_letters(spec, settings, catalog, selection, Change("new", asker(), restore))
+            changed = change_dead_letters(spec, settings, catalog, selection, Change("new", asker(), restore))
         else:
             changed = None
         table = catalog.load_table(spec.dead_letter_table)
-        check_letters_table(table)
+        check_dead_letter_table(table)
         selection = selection_of(**(selected if changed is None else _NOTHING), default_states=STATES)
-        counts = count_letters(table, stream, selection)
+        counts = count_dead_letters(table, stream, selection)
         looked = None
         if changed is None:
-            looked = letter_page(table, spec, selection, page=page or 1, of_each=selected["limit"] or _SHOWN_OF_EACH)
+            looked = dead_letter_page(
+                table, spec, selection, page=page or 1, of_each=selected["limit"] or _SHOWN_OF_EACH
+            )
     if as_json:
         kinds = [{"state": s, "reason": r, "letters": n} for (s, r), n in sorted(counts.by_kind.items())]
         facts = {"stream": stream, "table": spec.dead_letter_table, "changed": changed, "letters": kinds}
@@ -114,7 +115,7 @@ _NOTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _print(counts: LetterCounts, table: str) -> None:
+def _print(counts: DeadLetterCounts, table: str) -> None:
     if not counts.total:
         click.echo(f"no letters in {table}")
         return
@@ -126,7 +127,7 @@ def _print(counts: LetterCounts, table: str) -> None:
     print_columns(["reason", *states, "all"], rows, text=["reason"])
 
 
-def _page_facts(page: LetterPage) -> dict[str, Any]:
+def _page_facts(page: DeadLetterPage) -> dict[str, Any]:
     """A page, as `--json` prints it."""
     causes = [
         {
@@ -148,7 +149,7 @@ def _page_facts(page: LetterPage) -> dict[str, Any]:
     }
 
 
-def _print_page(page: LetterPage, stream: str) -> None:
+def _print_page(page: DeadLetterPage, stream: str) -> None:
     """A page, for a person: each cause with its letters, values cut."""
     for cause, letters in page.letters.items():
         field = f" at {_visible(cause.field)}" if cause.field else ""
@@ -166,7 +167,7 @@ def _print_page(page: LetterPage, stream: str) -> None:
         click.echo(f"\nthere are {page.pages} pages")
 
 
-def _print_letter(letter: ShownLetter) -> None:
+def _print_letter(letter: ShownDeadLetter) -> None:
     state = "" if letter.state == "new" else f", {letter.state}"
     field = f"{_visible(letter.field)}: " if letter.field else ""
     said = f": {field}{_visible(letter.message)}" if letter.message else ""

@@ -13,17 +13,17 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
-from jobs.replay.connect.dry_run import try_queue
-from jobs.replay.connect.importer import QueueResult, take_queue
-from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.connect.dry_run import dry_run_queue
+from jobs.replay.connect.importer import QueueResult, import_queue
 from jobs.replay.dry_run import dry_run as run_dry
+from jobs.replay.request import ReplayRequest
 from jobs.replay.result import Progress as Told
 from jobs.replay.result import Reason, ReplayResult
 from jobs.replay.return_to_topic import ReturnResult, return_letters
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
 from jobs.translate import told_as_sentences
-from orchestration.cli.letter_options import selecting, selection_of
+from orchestration.cli.selection_options import selecting, selection_of
 from orchestration.cli.terminal import asker, messages, print_json
 from resources.deployment import Deployment
 
@@ -77,7 +77,7 @@ def replay(
                     "--from-topic takes a whole queue, and has no selection.",
                     fix=f"frazil replay {stream} --from-topic {from_topic}",
                 )
-            take = try_queue if dry_run else take_queue
+            take = dry_run_queue if dry_run else import_queue
             with _bar(f"{from_topic} to {spec.table.name}") as told:
                 taken = take(spec, settings, catalog, from_topic, request, on_progress=told)
             print_json(asdict(taken)) if as_json else _tell_queue(taken, spec.dead_letter_table)

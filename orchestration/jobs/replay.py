@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from jobs.deadletter.selection import Selection
-    from jobs.replay.dry_run import ReplayRequest
+    from jobs.replay.request import ReplayRequest
     from jobs.replay.result import Progress, ReplayResult
     from jobs.spec.models import StreamSpec
     from jobs.spec.settings import Settings
@@ -102,7 +102,8 @@ def _replayed(
     spec: "StreamSpec",
     settings: "Settings",
 ) -> "ReplayResult":
-    from jobs.replay.dry_run import ReplayRequest, dry_run
+    from jobs.replay.dry_run import dry_run
+    from jobs.replay.request import ReplayRequest
     from jobs.replay.run import replay
     from jobs.spec.correction import parse_correction
     from jobs.translate import told_as_sentences
@@ -179,13 +180,13 @@ def _report(
     request: "ReplayRequest",
 ) -> None:
     """How the letters stand now; also of a replay that failed, for batches may have landed before."""
-    from assets.letters import report_letters
+    from assets.dead_letters import report_dead_letters
     from orchestration.reconcile.state_metadata import told_now
 
     try:
         dead, sink = catalog.load_table(spec.dead_letter_table), catalog.load_table(spec.table.name)
         told = told_now(deployment.deployment(), spec.stream, connection.quick) | {"run_id": request.run_id or ""}
-        report_letters(context.instance, spec, deployment.settings(), dead, sink, **told)
+        report_dead_letters(context.instance, spec, deployment.settings(), dead, sink, **told)
     except Exception as problem:
         # The replay matters more than its report, which the supervisor makes as well.
         context.log.warning(f"how the letters stand could not be reported: {problem}")

@@ -18,7 +18,7 @@ from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Heartbeat, Offsets
 from jobs.supervise.launches import Launch
 from orchestration.reconcile.assessment import Assessment
-from orchestration.reconcile.letter_reports import letter_events
+from orchestration.reconcile.dead_letter_reports import dead_letter_events
 from orchestration.reconcile.lookups import Lookups, TableFacts
 from orchestration.reconcile.memory import CHANGED_SECONDS, LONGEST_SECONDS, StreamMemory, checksum, due, report_seconds
 from orchestration.reconcile.state_metadata import standing_metadata
@@ -83,7 +83,7 @@ def stream_events(
     if report is not None:
         yield report
     yield from _keeper_events(key, observed.actual.launch, memory, now)
-    yield from letter_events(spec, observed, stands, memory, lookups, now)
+    yield from dead_letter_events(spec, observed, stands, memory, lookups, now)
     yield from _lags(spec, observed.heartbeat, lag, memory, now)
     told = list(_news(found, memory, now))
     if facts is not None:

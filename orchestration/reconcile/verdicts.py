@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from assets.letters import RATIO_MIN_RECORDS, allowed_ratio
+from assets.dead_letters import RATIO_MIN_RECORDS, allowed_ratio
 from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec

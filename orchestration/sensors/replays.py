@@ -9,7 +9,7 @@ import dagster as dg
 from jobs.errors import FrazilError
 from orchestration.jobs.replay import CONFIG_TAG, JOB, ReplayConfig, replay_run_config, replay_tags
 from orchestration.jobs.runs import BY_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
-from orchestration.sensors.replays_sample import Proposal
+from orchestration.sensors.replay_proposal import Proposal
 from orchestration.sensors.replays_tick import Memory, run_tick
 from resources.deployment_resource import DeploymentResource
 

@@ -11,7 +11,7 @@ import dagster as dg
 import msgspec
 
 from assets import names
-from assets.letters import KNOWN_FILES, LETTERS_WAITING, REPLAY_WOULD_HELP, letters_waiting
+from assets.dead_letters import KNOWN_FILES, LETTERS_WAITING, REPLAY_WOULD_HELP, letters_waiting
 from assets.stream_checks import Verdict, evaluation, totals_of
 from jobs.deadletter.tally import tally
 from jobs.errors import FrazilError
@@ -25,7 +25,7 @@ from jobs.translate import told_as_sentences
 from orchestration.reconcile.background import Background
 from orchestration.reconcile.desired import read_files
 from orchestration.reconcile.memory import checksum, due
-from orchestration.sensors.replays_sample import Proposal, propose, verdict
+from orchestration.sensors.replay_proposal import Proposal, propose, verdict
 from resources.deployment import Deployment
 
 # A tick has 60 s in all. What takes longer goes on, and is picked up by a later tick.

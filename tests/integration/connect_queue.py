@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from jobs.replay.connect.importer import QueueResult, take_queue
-from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.connect.importer import QueueResult, import_queue
+from jobs.replay.request import ReplayRequest
 from tests.helpers.forked import Forked, frazil
 from tests.integration.pipeline import Pipeline, payment
 from tests.integration.topics import create_topic
@@ -53,7 +53,7 @@ class Queue:
         assert self.producer.flush(30) == 0
 
     def take(
-        self, take: Callable[..., QueueResult] = take_queue, topic: str | None = None, **options: Any
+        self, take: Callable[..., QueueResult] = import_queue, topic: str | None = None, **options: Any
     ) -> QueueResult:
         """Empty it, or another one, in this process."""
         pipeline = self.pipeline

@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.deadletter.outbox.note import Notes
 from jobs.deadletter.outbox.outbox import Outbox
+from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import cluster_of
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.spec.errors import LetterTopic
@@ -127,7 +127,7 @@ class Letters:
         # The settings' Kafka, where the stream reads; the topic may be elsewhere.
         reads = KafkaSettings(bootstrap_servers=self.address, request_timeout=self.request_timeout)
         kafka = cluster_of(topic, reads)
-        notes = Notes(LocalStore(self.folder / "state"), topic.name, kafka.bootstrap_servers or "", TABLE)
+        notes = PositionStore(LocalStore(self.folder / "state"), topic.name, kafka.bootstrap_servers or "", TABLE)
         load = changed.pop("load", lambda: catalog.load_table(TABLE))
         return Outbox(self.stream, TABLE, topic, kafka, load, notes, self.epoch, **changed)
 

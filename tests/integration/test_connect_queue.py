@@ -11,8 +11,8 @@ import pytest
 from jobs.commit.errors import HalfCommittedError
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect import task
-from jobs.replay.connect.dry_run import try_queue
-from jobs.replay.connect.importer import take_queue
+from jobs.replay.connect.dry_run import dry_run_queue
+from jobs.replay.connect.importer import import_queue
 from jobs.stream.opening import ensure_tables
 from tests.integration.connect_queue import SOURCE, Queue
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TRUNCATED, Pipeline
@@ -41,7 +41,7 @@ def test_batches_are_bounded_in_bytes(queue: Queue, monkeypatch: pytest.MonkeyPa
         queue.put(GOOD, offset)
     monkeypatch.setattr(task, "FIRST_RECORDS", 2)
     monkeypatch.setattr(task, "MAX_BYTES", 1)
-    for take in (try_queue, take_queue):
+    for take in (dry_run_queue, import_queue):
         done: list[int] = []
         queue.take(take, on_progress=lambda told, done=done: done.append(told.done))
         assert done == [2, *range(3, 10)]

@@ -21,7 +21,7 @@ from jobs.local_broker.broker import LocalBroker
 from jobs.local_broker.config import SecureListener
 from jobs.spec.security import librdkafka_options
 from jobs.stream.opening import opened
-from jobs.stream.outbox_thread import LetterPublishing, LettersState, publishing_letters
+from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
 from orchestration.cli.validate.topics import check_letter_topic
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.waiting import wait_for
@@ -93,8 +93,8 @@ def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
     one = Letters(tmp_path / "letters", address, "away", request_timeout=timedelta(seconds=5))
     one.claim(1)
     expected = one.add(1, 0, range(3))
-    told: list[LettersState] = []
-    publishing = LetterPublishing("away", one.outbox(), told.append)
+    told: list[OutboxState] = []
+    publishing = OutboxThread("away", one.outbox(), told.append)
     wait_for(lambda: publishing.state.unpublished == 0, "the letters that were there")
     elsewhere.stop()
     expected += one.add(1, 1, range(3, 7))
@@ -106,7 +106,7 @@ def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
     assert publishing.state.unpublished == 4
     assert address in str(publishing.state.problem)
     assert elsewhere.start() == address
-    wait_for(lambda: publishing.state == LettersState(0), "the letters to be published")
+    wait_for(lambda: publishing.state == OutboxState(0), "the letters to be published")
     publishing.stop()
     assert Counter(one.seen()) == Counter(expected)
     # A cluster on its way down or up may have several things to say; none is said again with each attempt.
@@ -120,7 +120,7 @@ def test_ending_while_the_cluster_is_away_takes_seconds(tmp_path: Path) -> None:
     one = Letters(tmp_path / "letters", "127.0.0.1:1", "nowhere", request_timeout=timedelta(seconds=5))
     one.claim(1)
     one.add(1, 0, range(3))
-    publishing = LetterPublishing("nowhere", one.outbox())
+    publishing = OutboxThread("nowhere", one.outbox())
     began = time.monotonic()
     state = publishing.finish(patience=1.0)
     assert (state.unpublished, state.problem is not None) == (3, True)
@@ -170,12 +170,12 @@ def test_an_open_stream_publishes_what_it_is_told_of(pipeline: Callable[..., Pip
             # Of a driver before: `new` leaves it out at the first start, and the note remembers that it was the first.
             old = [letters.row(stream.epoch - 1, 9, start)]
             table.append(pa.Table.from_pylist(old, schema))
-            with publishing_letters(stream, settings) as publishing:
+            with outbox_thread(stream, settings) as publishing:
                 assert publishing is not None
                 fresh = [letters.row(stream.epoch, 0, offset) for offset in range(start + 1, start + 4)]
                 one.dead_table().append(pa.Table.from_pylist(fresh, schema))
                 publishing.told()
-                assert publishing.finish(20) == LettersState(0)
+                assert publishing.finish(20) == OutboxState(0)
     assert {where[2] for where in letters.seen()} == {1, 2, 3, 10, 11, 12, 13}
     assert len(letters.seen()) == 7
 
@@ -184,7 +184,7 @@ def test_a_drain_publishes_before_it_ends(pipeline: Callable[..., Pipeline], spa
     one = with_topic(pipeline)
     one.produce({GOOD: 40, TRUNCATED: 6})
     drained = one.drain(spark)
-    assert drained.letters == LettersState(0)
+    assert drained.letters == OutboxState(0)
     topic = Letters(one.home, one.address, one.stream)
     assert Counter(topic.seen()) == one.dead()
     assert topic.read()[0].last("__connect.errors.stage") == "VALUE_CONVERTER"

@@ -19,14 +19,14 @@ from jobs.maintain.procedures import Procedures
 from jobs.maintain.results import Progress, TableResult
 from jobs.maintain.run import maintain_table
 from jobs.maintain.work import Work
-from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.policy import Policy
 from jobs.verify import ledger
+from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
 from tests.helpers.waiting import wait_for
-from tests.unit.deadletter.letters_world import GOOD, LettersWorld
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,14 +124,14 @@ def test_what_spark_does_to_a_table_while_its_stream_rests(lake: Lake, spark: Sp
 
 
 def test_letters_that_come_back_while_their_table_is_compacted(tmp_path: Path, spark: SparkSession) -> None:
-    world = LettersWorld(tmp_path / "deployment")
+    dead_letters = DeadLetterWorld(tmp_path / "deployment")
     for _ in range(6):
-        world.add([GOOD] * 4)
+        dead_letters.add([GOOD] * 4)
     table = MaintainedTable("orders.payments_dead", Policy.model_validate(COMPACT), "payments", "dead_letters")
 
     def maintain() -> TableResult:
-        options: Any = {"specs": [world.spec], "only": {"compact"}, "now": later}
-        return maintain_table(world.connect(), world.settings, table, spark=lambda: spark, **options)
+        options: Any = {"specs": [dead_letters.spec], "only": {"compact"}, "now": later}
+        return maintain_table(dead_letters.connect(), dead_letters.settings, table, spark=lambda: spark, **options)
 
     compacted = threading.Event()
 
@@ -139,8 +139,10 @@ def test_letters_that_come_back_while_their_table_is_compacted(tmp_path: Path, s
         replays = 0
         # The first changes all that is being compacted; those after it meet its commits.
         while not replays or not compacted.is_set():
-            assert replay(world.spec, world.settings, world.connect(), ReplayRequest(by="tester")).replayed
-            world.add([GOOD] * 2)
+            assert replay(
+                dead_letters.spec, dead_letters.settings, dead_letters.connect(), ReplayRequest(by="tester")
+            ).replayed
+            dead_letters.add([GOOD] * 2)
             replays += 1
         return replays
 
@@ -152,11 +154,11 @@ def test_letters_that_come_back_while_their_table_is_compacted(tmp_path: Path, s
             compacted.set()
         assert replays.result(120) > 0
     assert maintain().errors == ()
-    assert any(each.summary and each.summary.operation.value == "replace" for each in world.dead().snapshots())
-    world.replay()
-    assert world.states() == {"replayed": world.offsets}
-    assert set(world.landed().values()) == {1} and len(world.landed()) == world.offsets
-    world.close()
+    assert any(each.summary and each.summary.operation.value == "replace" for each in dead_letters.dead().snapshots())
+    dead_letters.replay()
+    assert dead_letters.states() == {"replayed": dead_letters.offsets}
+    assert set(dead_letters.landed().values()) == {1} and len(dead_letters.landed()) == dead_letters.offsets
+    dead_letters.close()
 
 
 def test_one_partition_fails_and_the_others_go_on(lake: Lake, spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from jobs.deadletter.outbox.session import group_of
+from jobs.deadletter.outbox.outbox import group_of
 from jobs.deadletter.outbox.topic import OutboxError
 from jobs.errors import FrazilError
 from tests.helpers.waiting import wait_for

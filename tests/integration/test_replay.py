@@ -19,11 +19,11 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
-from jobs.replay.connect.dry_run import try_queue
-from jobs.replay.connect.importer import take_queue
-from jobs.replay.dry_run import ReplayRequest
+from jobs.operator.dead_letter_states import set_by_rows
+from jobs.replay.connect.dry_run import dry_run_queue
+from jobs.replay.connect.importer import import_queue
+from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.replay.state_changes import set_by_rows
 from jobs.stream.opening import ensure_tables
 from jobs.write.target_writer import TargetWriter
 from tests.integration.connect_queue import SOURCE, Queue
@@ -62,7 +62,7 @@ def test_a_queue_of_connect_is_emptied_once(queue: Queue) -> None:
     queue.put(TOMBSTONE, 4)
     queue.put(GOOD, None)
     heads = [table.metadata.current_snapshot_id for table in (pipeline.table(), pipeline.dead_table())]
-    dry = queue.take(try_queue)
+    dry = queue.take(dry_run_queue)
     assert heads == [table.metadata.current_snapshot_id for table in (pipeline.table(), pipeline.dead_table())]
     result = queue.take()
     assert replace(dry, dry_run=False, reasons=(), seconds=0) == replace(result, seconds=0)
@@ -87,7 +87,7 @@ def test_a_queue_of_connect_is_emptied_once(queue: Queue) -> None:
     assert "VALUE_CONVERTER, org.apache.kafka.connect.errors.DataException, connector sink" in letter["message"]
     assert letter["headers"] == [{"key": "trace", "value": b"\x01"}]
     assert letter["value"] == payment(2, TRUNCATED)
-    assert [queue.take(each).read for each in (try_queue, take_queue)] == [0, 0]
+    assert [queue.take(each).read for each in (dry_run_queue, import_queue)] == [0, 0]
     queue.put(GOOD, 7)
     assert queue.take().landed == 1
     # What said nothing of its origin is landed when somebody says so.
@@ -153,9 +153,9 @@ def test_what_a_rollback_took_out_is_taken_from_the_queue_again(queue: Queue) ->
 def test_a_topic_that_is_none_is_told(queue: Queue) -> None:
     pipeline = queue.pipeline
     with pytest.raises(FrazilError, match="is one that the stream reads itself"):
-        take_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), pipeline.stream, ReplayRequest())
+        import_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), pipeline.stream, ReplayRequest())
     with pytest.raises(FrazilError, match="topic nowhere does not exist"):
-        take_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "nowhere", ReplayRequest())
+        import_queue(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "nowhere", ReplayRequest())
 
 
 def test_a_run_after_a_kill_tells_of_both(queue: Queue) -> None:

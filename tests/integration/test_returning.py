@@ -13,14 +13,14 @@ import pytest
 
 from jobs.commit.operations import Append
 from jobs.commit.producer import commit_once
+from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import Selection
-from jobs.deadletter.table import dead_letter_rows
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
-from jobs.replay.dry_run import ReplayRequest
+from jobs.operator.dead_letter_states import Change, change_dead_letters
+from jobs.replay.request import ReplayRequest
 from jobs.replay.return_to_topic import ReturnResult, return_letters
 from jobs.replay.run import replay
-from jobs.replay.state_changes import Change, change_letters
 from jobs.steps import STEPS
 from jobs.stream.opening import ensure_tables
 from jobs.write.target_writer import TargetWriter
@@ -143,7 +143,7 @@ def test_killed_anywhere_each_letter_goes_back_once(back: Returning, step: str) 
     with pytest.raises(FrazilError, match=f"--to-topic {back.topic}` was interrupted within a batch"):
         replay(spec, settings, catalog, ReplayRequest())
     with pytest.raises(FrazilError, match="was interrupted within a batch"):
-        change_letters(spec, settings, catalog, Selection(), Change("dismissed", "me", "no"))
+        change_dead_letters(spec, settings, catalog, Selection(), Change("dismissed", "me", "no"))
     done = back.give_back()
     decided = step in ("return_after_commit", "return_after_life")
     assert (done.recovered, done.returned) == ((6, 0) if decided else (0, 6))

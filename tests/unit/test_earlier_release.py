@@ -21,11 +21,11 @@ from jobs.commit.history import history
 from jobs.commit.lineage import line_of
 from jobs.commit.pending import Pending
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
-from jobs.deadletter.outbox import note as outbox_note
+from jobs.deadletter.outbox import position as outbox_note
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.maintain import history as maintenance_history
-from jobs.replay.connect.note import Taking
-from jobs.replay.return_note import ReturnNote
+from jobs.replay.connect.checkpoint import CheckpointDocument
+from jobs.replay.pending_return import PendingReturn
 from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.paths import state_store
@@ -72,8 +72,8 @@ def columns(schema: Schema) -> list[tuple[Any, ...]]:
         (f"orders/{process_note.KEY}", process_note.ProcessNote),
         (f"orders/{outbox_note.KEY}", outbox_note.Note),
         (f"orders/{unknown_fields.KEY}", unknown_fields.UnknownFields),
-        ("orders/replay/returning-00000001.json", ReturnNote),
-        ("clicks/connect/taking.json", Taking),
+        ("orders/replay/returning-00000001.json", PendingReturn),
+        ("clicks/connect/taking.json", CheckpointDocument),
     ],
 )
 def test_small_files(files: dict[str, bytes], path: str, kind: type) -> None:

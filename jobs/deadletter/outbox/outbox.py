@@ -9,20 +9,25 @@ sees each letter once, whatever was killed, and however many publish at the same
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.table import Table
 
 from jobs.commit.history import greatest_epoch
-from jobs.deadletter.outbox.letters import chunks, count_letters, next_window, refuse_altered
-from jobs.deadletter.outbox.note import Notes
-from jobs.deadletter.outbox.position import Published
-from jobs.deadletter.outbox.session import OutboxSession, group_of
+from jobs.deadletter.connect_headers import connect_record
+from jobs.deadletter.kafka_record import Limits
+from jobs.deadletter.outbox.position import OutboxPosition, PositionStore
+from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window, refuse_altered
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
+from jobs.deadletter.outbox.transactions import Transactions
 from jobs.spec.errors import LetterTopic
 from jobs.spec.settings import KafkaSettings
+from jobs.steps import step
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +54,7 @@ class Outbox:
         topic: LetterTopic,
         kafka: KafkaSettings,
         load: Callable[[], Table],
-        notes: Notes,
+        notes: PositionStore,
         epoch: int,
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -59,12 +64,14 @@ class Outbox:
         self._topic: LetterTopic = topic
         self._kafka: KafkaSettings = kafka
         self._load: Callable[[], Table] = load
-        self._notes: Notes = notes
+        self._notes: PositionStore = notes
         self._epoch: int = epoch
         self._check: Callable[[], None] = check
-        self._session: OutboxSession | None = None
+        self._session: OutboxProducer | None = None
         # Before anything of this driver's epoch is in the table, and whether or not the cluster answers.
-        self._position: Published = notes.begin(Published.before_epoch(epoch if topic.publish == "new" else 1))
+        self._position: OutboxPosition = notes.begin(
+            OutboxPosition.before_epoch(epoch if topic.publish == "new" else 1)
+        )
 
     def publish(
         self, progress: Callable[[int], None] = lambda waiting: None, go_on: Callable[[], bool] = lambda: True
@@ -95,7 +102,7 @@ class Outbox:
                     progress(0)
                     return published
                 for last, letters in chunks(table, self._stream, self._position, window):
-                    through = replace(Published.through(last), table_uuid=self._position.table_uuid)
+                    through = replace(OutboxPosition.through(last), table_uuid=self._position.table_uuid)
                     session.send(letters, through)
                     self._position = through
                     self._notes.keep(through)
@@ -116,7 +123,7 @@ class Outbox:
         """How many letters wait, as far as is known without the cluster; it reads the table."""
         table = self._load()
         refuse_altered(table, self._table_name)
-        self.waiting = count_letters(table, self._stream, self._position.in_table(str(table.metadata.table_uuid)))
+        self.waiting = count_unpublished(table, self._stream, self._position.in_table(str(table.metadata.table_uuid)))
         return self.waiting
 
     def close(self) -> None:
@@ -125,11 +132,11 @@ class Outbox:
             self._session.close()
         self._session = None
 
-    def _ready(self) -> OutboxSession:
+    def _ready(self) -> OutboxProducer:
         if self._session is None:
             self._check()
             cluster = TopicCluster(self._kafka, self._topic, self._stream)
-            session = OutboxSession(cluster, self._stream, self._topic.name, self._table_name, self._check)
+            session = OutboxProducer(cluster, self._stream, self._topic.name, self._table_name, self._check)
             self._session = session
             committed = session.take_over()
             if committed is None:
@@ -140,7 +147,7 @@ class Outbox:
                 self._notes.keep(committed)
         return self._session
 
-    def _follow_the_table(self, table: Table, session: OutboxSession) -> None:
+    def _follow_the_table(self, table: Table, session: OutboxProducer) -> None:
         """Epochs only grow as long as the table is the same, or the stream's state is; else both were begun anew."""
         newest = greatest_epoch(table.metadata, self._stream)
         if newest > self._epoch:
@@ -148,7 +155,7 @@ class Outbox:
         uuid = str(table.metadata.table_uuid)
         position = self._position.in_table(uuid)
         if position.epoch > newest:
-            position = replace(Published.before_epoch(1), table_uuid=uuid)
+            position = replace(OutboxPosition.before_epoch(1), table_uuid=uuid)
         if position == self._position:
             return
         if position.offset < self._position.offset:
@@ -163,3 +170,79 @@ class Outbox:
         session.refresh(position, now=True)
         self._position = position
         self._notes.keep(position)
+
+
+GROUP = "frazil-dead-letters-"
+# Kafka forgets the offsets of a group without members some days after the last commit.
+REFRESH_SECONDS = 3600.0
+
+
+def group_of(stream: str) -> str:
+    """The consumer group, and the transactional id, of a stream's letters."""
+    return GROUP + stream
+
+
+class OutboxProducer:
+    """One producer that takes the transactional id of a stream's letters over, and what it commits.
+
+    Args:
+        cluster: Where the topic is.
+        stream: The stream's id.
+        topic: The topic.
+        table_name: The dead-letter table, for headers and the group's text.
+        check: Called before anything is committed; raises if this process has lost the stream.
+
+    Raises:
+        OutboxError: The topic is missing, or the cluster does not answer, or refuses us.
+    """
+
+    def __init__(
+        self, cluster: TopicCluster, stream: str, topic: str, table_name: str, check: Callable[[], None]
+    ) -> None:
+        self._topic: str = topic
+        self._table_name: str = table_name
+        self._limits: Limits = cluster.limits()
+        self._transactions: Transactions = Transactions(cluster, group_of(stream), topic, self._limits.max_bytes, check)
+
+    def take_over(self) -> OutboxPosition | None:
+        """Fence whoever published before, and read how far it came; None if nobody ever did."""
+        found = self._transactions.take_over()
+        return None if found is None else OutboxPosition.from_group(*found)
+
+    def send(self, letters: pa.Table, through: OutboxPosition) -> None:
+        """Publish letters, and that everything up to `through` is published, as one."""
+        step("outbox_before_produce")
+        self._transactions.begin()
+        now_ms = time.time_ns() // 1_000_000
+        for letter in letters.to_pylist():
+            self._produce(letter, now_ms)
+        self._transactions.deliver()
+        self._offer(through)
+        step("outbox_before_commit")
+        self._transactions.commit()
+        step("outbox_after_commit")
+
+    def refresh(self, position: OutboxPosition, *, now: bool = False) -> None:
+        """Commit a position again that Kafka would forget otherwise."""
+        if now or time.monotonic() - self._transactions.committed_at > REFRESH_SECONDS:
+            self._transactions.begin()
+            self._offer(position)
+            self._transactions.commit()
+
+    def close(self) -> None:
+        """Abort what is open, if the cluster answers."""
+        self._transactions.close()
+
+    def _produce(self, letter: dict[str, Any], now_ms: int) -> None:
+        record = connect_record(letter, self._table_name, self._limits, now_ms)
+        if record is None:
+            raise OutboxError(
+                f"topic {self._topic} takes {self._limits.max_bytes} bytes, and not even the reasons of the dead "
+                f"letter {letter['topic']}-{letter['partition']} offset {letter['offset']} fit in.",
+                fix=f"raise max.message.bytes of topic {self._topic}",
+                lasting=True,
+            )
+        self._transactions.produce(record)
+
+    def _offer(self, position: OutboxPosition) -> None:
+        self._transactions.offer(position.offset, position.metadata(self._table_name))

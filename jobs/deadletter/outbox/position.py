@@ -17,6 +17,7 @@ import msgspec
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, LessThan, LessThanOrEqual, Or
 
 from jobs.errors import FrazilError
+from jobs.state.store import StateStore
 
 ORDER = ("epoch", "batch_id", "topic", "partition", "offset")
 _BATCHES = 2**32
@@ -25,7 +26,7 @@ Key = tuple[int, int, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class OutboxPosition:
     """A place in the order of a stream's letters.
 
     Attributes:
@@ -40,20 +41,20 @@ class Published:
     table_uuid: str | None = None
 
     @staticmethod
-    def before_epoch(epoch: int) -> Published:
+    def before_epoch(epoch: int) -> OutboxPosition:
         """Everything of earlier epochs counts as published."""
-        return Published(epoch - 1, _BATCHES - 1)
+        return OutboxPosition(epoch - 1, _BATCHES - 1)
 
     @staticmethod
-    def through(key: Key) -> Published:
+    def through(key: Key) -> OutboxPosition:
         """The letter with this key was the last one."""
-        return Published(key[0], key[1], (key[2], key[3], key[4]))
+        return OutboxPosition(key[0], key[1], (key[2], key[3], key[4]))
 
-    def in_table(self, uuid: str) -> Published:
+    def in_table(self, uuid: str) -> OutboxPosition:
         """The place in the table with this id: of one that was begun anew since, nothing is published."""
         if self.table_uuid in (None, uuid):
             return replace(self, table_uuid=uuid)
-        return replace(Published.before_epoch(1), table_uuid=uuid)
+        return replace(OutboxPosition.before_epoch(1), table_uuid=uuid)
 
     @property
     def offset(self) -> int:
@@ -75,7 +76,7 @@ class Published:
         return msgspec.json.encode(document).decode()
 
     @staticmethod
-    def from_group(offset: int, metadata: str | None) -> Published:
+    def from_group(offset: int, metadata: str | None) -> OutboxPosition:
         """The inverse of `offset` and `metadata`.
 
         Raises:
@@ -87,7 +88,7 @@ class Published:
             if document["v"] != 1 or (document["epoch"], document["batch"]) != (epoch, batch):
                 raise ValueError
             after, uuid = document["after"], document.get("table_uuid")
-            return Published(
+            return OutboxPosition(
                 epoch,
                 batch,
                 None if after is None else (str(after[0]), int(after[1]), int(after[2])),
@@ -125,3 +126,64 @@ def _up_to(key: Key) -> BooleanExpression:
     same_batch = Or(LessThan("topic", topic), And(EqualTo("topic", topic), same_topic))
     same_epoch = Or(LessThan("batch_id", batch), And(EqualTo("batch_id", batch), same_batch))
     return Or(LessThan("epoch", epoch), And(EqualTo("epoch", epoch), same_epoch))
+
+
+KEY = "published.json"
+
+
+class Note(msgspec.Struct, frozen=True):
+    """The note.
+
+    Attributes:
+        topic, servers: Where the letters go; another topic or other servers are begun anew.
+        offset, metadata: The position, as in the group.
+    """
+
+    topic: str
+    servers: str
+    offset: int
+    metadata: str
+
+
+class PositionStore:
+    """The note of one stream for one topic.
+
+    Args:
+        store: The stream's part of the state store.
+        topic: Where the letters go.
+        servers: The cluster, as it was written down by whoever configured it; empty for the local broker.
+        table: The dead-letter table.
+    """
+
+    def __init__(self, store: StateStore, topic: str, servers: str, table: str) -> None:
+        self._store: StateStore = store
+        self._topic: str = topic
+        self._servers: str = servers
+        self._table: str = table
+        self._last: OutboxPosition | None = None
+
+    def begin(self, first: OutboxPosition) -> OutboxPosition:
+        """Where the note stands; the first time for this topic it is made, and says `first`."""
+        self._last = self.read()
+        if self._last is None:
+            self.keep(first)
+            return first
+        return self._last
+
+    def keep(self, published: OutboxPosition) -> None:
+        """Note that everything up to here is published."""
+        if published == self._last:
+            return
+        note = Note(self._topic, self._servers, published.offset, published.metadata(self._table))
+        self._store.put(KEY, msgspec.json.encode(note))
+        self._last = published
+
+    def read(self) -> OutboxPosition | None:
+        """Where the note stands; None if there is none for this topic."""
+        try:
+            note = msgspec.json.decode(self._store.get(KEY) or b"", type=Note)
+            position = OutboxPosition.from_group(note.offset, note.metadata)
+        except (msgspec.DecodeError, FrazilError):
+            # One that was spoilt says no more than none: what counts is the group's.
+            return None
+        return position if (note.topic, note.servers) == (self._topic, self._servers) else None

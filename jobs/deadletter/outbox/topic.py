@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from jobs.deadletter.connect_headers import Limits
+from jobs.deadletter.kafka_record import Limits
 from jobs.errors import FrazilError
 from jobs.spec.errors import LetterTopic
 from jobs.spec.security import librdkafka_options

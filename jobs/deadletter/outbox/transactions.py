@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from jobs.deadletter.connect_headers import KafkaRecord
+from jobs.deadletter.kafka_record import KafkaRecord
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 
 # A process that was killed in a transaction holds up `read_committed` readers of the topic for so long at most; its

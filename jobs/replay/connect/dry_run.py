@@ -1,4 +1,4 @@
-"""What taking a queue of Kafka Connect's dead letters would come to. Nothing here changes a table, or claims one."""
+"""Dry run of a queue's import: what would become of Kafka Connect's dead letters. It changes and claims no table."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from jobs.replay.connect.importer import (
 )
 from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
-from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.request import ReplayRequest
 from jobs.replay.result import Progress, Sums
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
 
-def try_queue(
+def dry_run_queue(
     spec: StreamSpec,
     settings: Settings,
     catalog: Catalog,
@@ -43,7 +43,7 @@ def try_queue(
     A record that the queue holds twice, more than some thousands apart, is counted twice.
 
     Raises:
-        FrazilError: As `take_queue`; also that the stream has no tables yet.
+        FrazilError: As `import_queue`; also that the stream has no tables yet.
     """
     began = time.monotonic()
     refuse_own_topic(spec, topic)
@@ -52,7 +52,7 @@ def try_queue(
             raise FrazilError(f"stream {spec.stream}: table {name} does not exist.", fix=f"frazil run {spec.stream}")
     sink, letters = (catalog.load_table(name) for name in (spec.table.name, spec.dead_letter_table))
     refuse_unknown_rows(spec, sink)
-    corrected = request.correction.spec if request.correction else spec
+    corrected = request.corrected(spec)
     log = KafkaLog(settings.kafka).state(as_stream(corrected, topic).source)
     refuse_missing(log, topic, settings)
     stamps = {
@@ -68,10 +68,10 @@ def try_queue(
         while left_of(at, ends):
             end = next_end(at, ends, task.size.most)
             ranges = {partition: OffsetRange(at[partition], last) for partition, last in end.items()}
-            for looked in task.look(ranges, sink, letters):
-                counts += looked.counts
-                for failure in looked.failures:
-                    sums.failed_for(failure.stage, failure.error_class, looked.lot.place(failure.row))
+            for outcome in task.process(ranges, sink, letters):
+                counts += outcome.counts
+                for failure in outcome.failures:
+                    sums.failed_for(failure, outcome.fetched.place(failure.row))
             at = end
             on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
     return QueueResult(
@@ -80,5 +80,5 @@ def try_queue(
         *astuple(counts),
         seconds=time.monotonic() - began,
         dry_run=True,
-        reasons=tuple(sorted(sums.reasons.values(), key=lambda each: (-each.count, each.error_class))),
+        reasons=sums.by_count(),
     )

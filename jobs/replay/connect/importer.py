@@ -1,7 +1,7 @@
-"""Emptying the dead-letter topic of a Kafka Connect sink: its records through frazil's pipeline, each once.
+"""Import of a queue, the dead-letter topic of a Kafka Connect sink: its records through frazil's pipeline, each once.
 
-The topic is read as a stream of its own on the same tables, stamped as `<stream>~connect`: the stamps hold how far each
-of its partitions was taken, so that a batch lands whole or not at all and is never taken twice.
+The topic is read as a stream of its own on the same tables, stamped as `<stream>~connect`: the stamps hold the position
+in each of its partitions, so that a batch lands whole or not at all and is never taken twice.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader
-from jobs.replay.connect.note import QueueNote
-from jobs.replay.connect.opening import as_stream, opened_queue
-from jobs.replay.connect.task import MAX_RECORDS, QueueCounts, QueueSize, QueueTask
-from jobs.replay.dry_run import ReplayRequest
+from jobs.replay.connect.checkpoint import ImportCheckpoint
+from jobs.replay.connect.opening import as_stream, open_queue
+from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueTask
 from jobs.replay.landed import has_coordinates
 from jobs.replay.opening import replay_session
+from jobs.replay.request import Pace, ReplayRequest
 from jobs.replay.result import Progress, Reason
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -35,8 +35,6 @@ from jobs.stream.batch import BatchRunner
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
 from jobs.stream.session import OpenStream
-
-_RATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class QueueResult:
     earlier: int = 0
 
 
-def take_queue(
+def import_queue(
     spec: StreamSpec,
     settings: Settings,
     catalog: Catalog,
@@ -95,25 +93,29 @@ def take_queue(
     began = time.monotonic()
     refuse_own_topic(spec, topic)
     ensure_tables(spec, catalog)
-    corrected = request.correction.spec if request.correction else spec
+    corrected = request.corrected(spec)
     refuse_unknown_rows(spec, catalog.load_table(spec.table.name))
     taken = as_stream(corrected, topic)
     with (
         replay_session(spec, settings, catalog),
-        opened_queue(taken, spec, settings, catalog, topic) as (stream, kafka),
+        open_queue(taken, spec, settings, catalog, topic) as (stream, kafka),
         TopicReader(settings.kafka, "frazil-replay") as reader,
     ):
         task = QueueTask(spec, corrected, reader)
-        runner = _QueueRunner(stream, kafka, task)
-        note, newest = QueueNote(stream.folder.store), stream.anchor.newest
-        earlier = note.begin(topic, newest.totals if newest else Counts())
-        result = _run(runner, task.size, stream, spec, topic, request, began, earlier, on_progress)
+        runner = QueueRunner(stream, kafka, task)
+        checkpoint, newest = ImportCheckpoint(stream.folder.store), stream.anchor.newest
+        earlier = checkpoint.begin(topic, newest.totals if newest else Counts())
+        ends = {p: end for p, end in stream.log.latest.items() if p.topic == topic}
+        pace = request.pace(spec, MAX_RECORDS)
+        counts = earlier + import_batches(runner, task.size, stream.begin.offsets, ends, pace, on_progress)
+        seconds = time.monotonic() - began
+        result = QueueResult(spec.stream, topic, *astuple(counts), seconds=seconds, earlier=earlier.read)
         newest = stream.anchor.newest
-        if earlier.read and newest and (both := note.since(topic, newest.totals)):
+        if earlier.read and newest and (both := checkpoint.since(topic, newest.totals)):
             # Letters of a batch that was half committed were counted with its rows, by the run before.
             counted = {name: getattr(both, name) for name in ("read", "landed", "dead", "tombstones")}
             result = replace(result, **counted)
-        note.end()
+        checkpoint.end()
         return result
 
 
@@ -159,34 +161,25 @@ def left_of(at: Positions, ends: Positions) -> int:
     return sum(max(0, end - at.get(partition, 0)) for partition, end in ends.items())
 
 
-def _run(
-    runner: _QueueRunner,
-    size: QueueSize,
-    stream: OpenStream,
-    spec: StreamSpec,
-    topic: str,
-    request: ReplayRequest,
-    began: float,
-    earlier: QueueCounts,
+def import_batches(
+    runner: QueueRunner,
+    size: BatchSize,
+    begin: Positions,
+    ends: Positions,
+    pace: Pace,
     on_progress: Callable[[Progress], None],
-) -> QueueResult:
-    ends = {p: end for p, end in stream.log.latest.items() if p.topic == topic}
-    at = dict(stream.begin.offsets)
-    total = left_of(at, ends)
-    rate = request.rate or (request.correction.spec if request.correction else spec).errors.replay.rate
-    most = MAX_RECORDS if rate is None else max(1, min(MAX_RECORDS, int(rate * _RATE_SECONDS)))
-    counts, batch, started = QueueCounts(), 0, time.monotonic()
+) -> QueueCounts:
+    """Import all records of a queue from `begin` to `ends`, batch by batch."""
+    at, counts, batch, total = dict(begin), QueueCounts(), 0, left_of(begin, ends)
     while left_of(at, ends):
-        if rate is not None and counts.read:
-            time.sleep(max(0.0, counts.read / rate - (time.monotonic() - started)))
-        end = next_end(at, ends, min(most, size.most))
+        pace.wait(counts.read)
+        end = next_end(at, ends, min(pace.batch, size.most))
         nothing: Any = None
         runner.run(nothing, batch, end)
-        counts += runner.taken
+        counts += runner.counts
         at, batch = end, batch + 1
         on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
-    seconds = time.monotonic() - began
-    return QueueResult(spec.stream, topic, *astuple(earlier + counts), seconds=seconds, earlier=earlier.read)
+    return counts
 
 
 def _wait(seconds: float) -> bool:
@@ -195,30 +188,31 @@ def _wait(seconds: float) -> bool:
     return False
 
 
-class _QueueRunner(BatchRunner):
-    """Runs batches as a driver does, but for the tasks, which need no Spark."""
+class QueueRunner(BatchRunner):
+    """Runs batches as a driver does, but for the tasks, which need no Spark.
+
+    Attributes:
+        counts: Of the newest batch.
+    """
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog, task: QueueTask) -> None:
         super().__init__(stream, kafka, _wait)
-        self.taken: QueueCounts = QueueCounts()
+        self.counts: QueueCounts = QueueCounts()
         self._task: QueueTask = task
 
     def run(self, frame: Any, batch: int, end: dict[TopicPartition, int]) -> Any:
-        self.taken = QueueCounts()
+        self.counts = QueueCounts()
         return super().run(frame, batch, end)
 
     def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
         stream = self._stream
-        results, counts = self._task.run(
+        # Tasks that run again see what the attempt before has landed.
+        results, self.counts = self._task.run(
             ranges,
             stream.anchor.table,
             stream.dead_letters.table,
-            {"sink": needs[stream.anchor.name], "letters": needs[stream.dead_letters.name]},
+            needs,
             first_seen=datetime.now(UTC),
             file_prefix=f"connect-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         )
-        # Tasks that run again see what the attempt before has landed.
-        self.taken = counts
-        return TaskResults(
-            {stream.anchor.name: results.rows, stream.dead_letters.name: results.letters}, results.tallies
-        )
+        return results

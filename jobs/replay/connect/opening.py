@@ -1,4 +1,4 @@
-"""Taking the dead-letter topic of a Kafka Connect sink over, as a stream of its own on the same tables."""
+"""Opening of a queue, the dead-letter topic of a Kafka Connect sink, as a stream of its own on the same tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refuse_missing(log: LogState, topic: str, settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def opened_queue(
+def open_queue(
     taken: StreamSpec, spec: StreamSpec, settings: Settings, catalog: Catalog, topic: str
 ) -> Iterator[tuple[OpenStream, KafkaLog]]:
     """Hold a queue for the length of the block, with its targets claimed and what a crash left finished.

@@ -1,4 +1,4 @@
-"""Messages of a topic of Connect's dead letters as the records that they were, which their headers tell."""
+"""Records of a queue: Kafka Connect's dead letters as the records that they were, by what their headers say."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from jobs.kafka.records import WHOLE, as_bytes, headers_of, timestamp_of, whole_
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class QueueRecords:
     """Records of a queue at the coordinates that they came from.
 
     Attributes:
-        reasons: What Connect said of each, as far as it may be kept.
+        reasons: What Connect says of each, as far as it may be kept.
         lacking: Mask of those whose headers do not say where they come from.
         queue: The offset of each in the queue.
     """
@@ -35,7 +35,7 @@ class Lot:
         return topic, partition, offset
 
 
-def lot_of(messages: list[Message], *, quote: bool = True) -> Lot:
+def queue_records(messages: list[Message], *, quote: bool = True) -> QueueRecords:
     """Read the headers of each.
 
     Args:
@@ -59,7 +59,7 @@ def lot_of(messages: list[Message], *, quote: bool = True) -> Lot:
         columns["timestampType"].append(kind)
         reasons.append(found.reason if quote else found.kind)
     records = whole_batch(columns)
-    return Lot(records, reasons, lacking, np.array([message.offset() for message in messages], np.int64))
+    return QueueRecords(records, reasons, lacking, np.array([message.offset() for message in messages], np.int64))
 
 
 _EXCEPTION = "exception.class.name"
@@ -91,22 +91,24 @@ def origin(headers: Headers) -> Origin:
     A letter that went through two queues has each of Connect's headers twice: the last one counts.
     """
     own: list[tuple[str, bytes | None]] = []
-    said: dict[str, str | None] = {}
+    connect: dict[str, str | None] = {}
     for name, value in headers:
         if name.startswith(CONNECT):
-            said[name.removeprefix(CONNECT)] = None if value is None else value.decode("utf-8", "replace")
+            connect[name.removeprefix(CONNECT)] = None if value is None else value.decode("utf-8", "replace")
         else:
             own.append((name, value))
-    topic, partition, offset = said.get("topic"), said.get("partition") or "", said.get("offset") or ""
+    topic, partition, offset = connect.get("topic"), connect.get("partition") or "", connect.get("offset") or ""
     place = None
     if topic and _NUMBER.fullmatch(partition) and int(partition) < 2**31 and _NUMBER.fullmatch(offset):
         place = topic, int(partition), int(offset)
-    return Origin(place, _reason(said), _joined(said.get("stage"), said.get(_EXCEPTION)), own)
+    return Origin(place, _reason(connect), _joined(connect.get("stage"), connect.get(_EXCEPTION)), own)
 
 
-def _reason(said: dict[str, str | None]) -> str | None:
-    told = ": ".join(part for part in (said.get(_EXCEPTION), said.get("exception.message")) if part)
-    return _joined(said.get("stage"), told, said.get("connector.name") and f"connector {said['connector.name']}")
+def _reason(connect: dict[str, str | None]) -> str | None:
+    exception = ": ".join(part for part in (connect.get(_EXCEPTION), connect.get("exception.message")) if part)
+    return _joined(
+        connect.get("stage"), exception, connect.get("connector.name") and f"connector {connect['connector.name']}"
+    )
 
 
 def _joined(*parts: str | None) -> str | None:

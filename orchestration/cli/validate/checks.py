@@ -12,8 +12,7 @@ from pyiceberg.table import Table
 
 from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
 from jobs.commit.stamps import PROPERTY_PREFIX
-from jobs.deadletter.table import ARROW_SCHEMA
-from jobs.deadletter.table_upkeep import AlteredTableError, check_letters_table
+from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.maintain.existing_tables import ExistingTables, mending, missing_namespace, own_tables
@@ -126,7 +125,7 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
         )
     elif dead is not None:
         try:
-            check_letters_table(dead)
+            check_dead_letter_table(dead)
         except AlteredTableError as altered:
             yield Finding(spec.stream, "table", "wrong", altered.message, altered.fix or "")
     if table is None:

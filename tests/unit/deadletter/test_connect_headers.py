@@ -14,11 +14,10 @@ from jobs.deadletter.connect_headers import (
     POINTER,
     STACK_TRACE,
     TIMESTAMP,
-    KafkaRecord,
-    Limits,
+    connect_record,
     connect_stage,
-    letter_record,
 )
+from jobs.deadletter.kafka_record import KafkaRecord, Limits
 from jobs.formats import problems
 
 NOW = 1_790_000_000_000
@@ -49,7 +48,7 @@ def letter(**changed: Any) -> dict[str, Any]:
 
 
 def record(limits: Limits = ANY, **changed: Any) -> KafkaRecord:
-    made = letter_record(letter(**changed), "orders.payments_dead", limits, NOW)
+    made = connect_record(letter(**changed), "orders.payments_dead", limits, NOW)
     assert made is not None
     return made
 
@@ -203,7 +202,7 @@ def test_too_large_loses_trace_then_message_then_value_then_key_then_headers() -
 
     bare = record(Limits(keyless.size - 1), **big)
     assert (bare.key, bare.value, "h" in last(bare), bare.timestamp_ms) == (None, None, False, whole.timestamp_ms)
-    assert letter_record(letter(**big), "orders.payments_dead", Limits(bare.size - 1), NOW) is None
+    assert connect_record(letter(**big), "orders.payments_dead", Limits(bare.size - 1), NOW) is None
 
 
 def test_the_trace_of_an_earlier_trip_is_the_records_own_header() -> None:

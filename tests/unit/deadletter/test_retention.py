@@ -15,8 +15,8 @@ from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.operations import Append
 from jobs.commit.producer import commit_once
 from jobs.deadletter import retention
-from jobs.deadletter.retention import EXPIRED_BEFORE, Expired, expire_letters
-from jobs.deadletter.table import dead_letter_rows
+from jobs.deadletter.retention import EXPIRED_BEFORE, Expired, expire_dead_letters
+from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.slices import SliceWorld, records, stream_spec
@@ -51,7 +51,7 @@ def read(table: Table) -> list[dict[str, Any]]:
 
 
 def expire(table: Table, **more: Any) -> Expired:
-    return expire_letters(table, KEEP, now=NOW, **more)
+    return expire_dead_letters(table, KEEP, now=NOW, **more)
 
 
 def test_whole_days_go_and_the_rest_stays(table: Table) -> None:
@@ -105,7 +105,7 @@ def test_the_property_never_goes_back(table: Table) -> None:
     land(table, 45, 1)
     expire(table)
     land(table, 100, 1)
-    expire_letters(table, timedelta(days=60), now=NOW)
+    expire_dead_letters(table, timedelta(days=60), now=NOW)
     assert read(table) == []
     assert table.properties[EXPIRED_BEFORE] == "2026-03-01T00:00:00+00:00"
 
@@ -133,7 +133,7 @@ def test_a_table_that_never_rests_is_told(table: Table, monkeypatch: pytest.Monk
     land(table, 45, 2)
     monkeypatch.setattr(retention, "commit_once", moved)
     with pytest.raises(CommitRefusedError, match="Nothing was deleted"):
-        expire_letters(table, KEEP, now=NOW, pauses=partial(Pauses, sleep=lambda _: None))
+        expire_dead_letters(table, KEEP, now=NOW, pauses=partial(Pauses, sleep=lambda _: None))
     assert len(read(table)) == 2
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from jobs.replay.pipeline import letter_pipeline
-from tests.unit.deadletter.letters_world import BROKEN, GOOD, SEEN, LettersWorld, value_of
+from jobs.replay.pipeline import dead_letter_pipeline
+from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, DeadLetterWorld, value_of
 
 
 def letters(masked: list[str | None]) -> pa.RecordBatch:
@@ -22,8 +22,8 @@ def letters(masked: list[str | None]) -> pa.RecordBatch:
     )
 
 
-def test_a_letter_that_does_not_keep_what_a_row_needs_never_lands(world: LettersWorld) -> None:
-    pipeline = letter_pipeline(world.spec, world.sink())
+def test_a_letter_that_does_not_keep_what_a_row_needs_never_lands(dead_letters: DeadLetterWorld) -> None:
+    pipeline = dead_letter_pipeline(dead_letters.spec, dead_letters.sink())
     tried = pipeline.run(letters([None, None, "value", "field:amount", "field:colour", "key,headers"]))
     assert tried.positions.tolist() == [0, 4, 5]
     assert tried.rows.column("id").to_pylist() == ["p-0", "p-4", "p-5"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +15,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, StartingPoint
 from jobs.commit.target import Target
-from jobs.deadletter.table import dead_letter_rows
+from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.kafka.metadata import LogEnds
 from jobs.state.paths import StreamFolder
@@ -27,31 +25,24 @@ from jobs.stream.results import TaskResults
 from jobs.stream.session import OpenStream
 from jobs.task.plan import Tally
 from jobs.write.target_writer import TargetWriter
+from tests.helpers.dead_letters import SEEN, DeadLetterWorld
 from tests.helpers.waiting import wait_for
-from tests.unit.deadletter.letters_world import SEEN, LettersWorld
 
 P = TopicPartition("payments.v1", 0)
 SINK, DEAD = "orders.payments", "orders.payments_dead"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[LettersWorld]:
-    made = LettersWorld(tmp_path / "deployment")
-    yield made
-    made.close()
-
-
-def opened(world: LettersWorld, positions: dict[str, int]) -> OpenStream:
+def opened(dead_letters: DeadLetterWorld, positions: dict[str, int]) -> OpenStream:
     """The stream, claimed, with its two tables standing at these offsets."""
     lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
     log = LogState({}, {}, {})
-    targets = {name: Target(world.catalog, name, "payments") for name in (SINK, DEAD)}
+    targets = {name: Target(dead_letters.catalog, name, "payments") for name in (SINK, DEAD)}
     for name, target in targets.items():
         at = {P: positions[name]}
         target.claim(1, lambda newest, at=at: Stamp("payments", "claim", -1, 1, "c", start=at, position=at))
-    given = ("payments", world.spec.config_hash, lease, targets, "", 1)
-    folder = StreamFolder.at(world.home / "state")
-    stream = OpenStream(*given, spec=world.spec, settings=world.settings, folder=folder, log=log)
+    given = ("payments", dead_letters.spec.config_hash, lease, targets, "", 1)
+    folder = StreamFolder.at(dead_letters.home / "state")
+    stream = OpenStream(*given, spec=dead_letters.spec, settings=dead_letters.settings, folder=folder, log=log)
     stream.folder.root.mkdir()
     stream.positions = {name: {P: at} for name, at in positions.items()}
     stream.begin = StartingPoint({P: min(positions.values())})
@@ -89,28 +80,30 @@ class Runner(BatchRunner):
 
 @pytest.mark.parametrize(("sink_stands", "dead"), [(0, 1), (5, 0)])
 def test_letters_are_told_also_of_a_batch_whose_rows_had_landed(
-    world: LettersWorld, sink_stands: int, dead: int
+    dead_letters: DeadLetterWorld, sink_stands: int, dead: int
 ) -> None:
     """A driver that died between its two commits leaves the letters to the next one."""
     kafka: Any = SimpleNamespace(
         ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
     )
-    runner = Runner(opened(world, {SINK: sink_stands, DEAD: 0}), kafka)
+    runner = Runner(opened(dead_letters, {SINK: sink_stands, DEAD: 0}), kafka)
     frame: Any = None
     done = runner.run(frame, 0, {P: 5})
     assert (done.counts.dead, done.letters) == (dead, 1)
-    assert world.dead().scan().to_arrow().num_rows == 1
+    assert dead_letters.dead().scan().to_arrow().num_rows == 1
     assert runner.run(frame, 1, {P: 5}).letters == 0
 
 
-def test_a_commit_that_a_locked_catalog_holds_up_says_so(world: LettersWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_a_locked_catalog_holds_up_says_so(
+    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SQLite makes the commit wait for whoever writes to it; the batch lands once the lock is gone."""
     monkeypatch.setattr(waiting, "LONG_SECONDS", 0.2)
     kafka: Any = SimpleNamespace(
         ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
     )
-    runner = Runner(opened(world, {SINK: 0, DEAD: 0}), kafka)
-    uri = world.settings.catalog.revealed()["uri"].removeprefix("sqlite:///")
+    runner = Runner(opened(dead_letters, {SINK: 0, DEAD: 0}), kafka)
+    uri = dead_letters.settings.catalog.revealed()["uri"].removeprefix("sqlite:///")
     told: list[int] = []
     with contextlib.closing(sqlite3.connect(uri, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

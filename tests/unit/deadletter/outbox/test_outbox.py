@@ -10,10 +10,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from jobs.deadletter.connect_headers import Limits
-from jobs.deadletter.outbox.letters import chunks, count_letters, next_window
-from jobs.deadletter.outbox.note import KEY, Notes
-from jobs.deadletter.outbox.position import Key, Published
+from jobs.deadletter.kafka_record import Limits
+from jobs.deadletter.outbox.position import KEY, Key, OutboxPosition, PositionStore
+from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
@@ -23,7 +22,7 @@ from jobs.spec.settings import KafkaSettings
 from tests.helpers.memory_store import InMemoryStore
 from tests.integration.dead_letters import SEEN
 
-START = Published.before_epoch(1)
+START = OutboxPosition.before_epoch(1)
 KEYS: list[Key] = sorted(
     (epoch, batch, topic, partition, offset)
     for epoch in (1, 2, 10)
@@ -65,15 +64,15 @@ def row(key: Key) -> dict[str, object]:
 
 
 def test_behind_each_place_are_the_letters_after_it(table: Table) -> None:
-    assert count_letters(table, "s", START) == len(KEYS)
+    assert count_unpublished(table, "s", START) == len(KEYS)
     for index in (0, 1, 5, 17, len(KEYS) - 1):
-        place = Published.through(KEYS[index])
+        place = OutboxPosition.through(KEYS[index])
         window = next_window(table, "s", place, most=7)
         assert window.total == len(KEYS) - index - 1
         assert [window.key(i) for i in range(window.keys.num_rows)] == KEYS[index + 1 : index + 8]
-    assert next_window(table, "s", Published(2, 3), 1).key(0) == next(key for key in KEYS if key > (2, 4))
-    assert count_letters(table, "s", Published.before_epoch(10)) == sum(key[0] == 10 for key in KEYS)
-    assert count_letters(table, "s", Published.before_epoch(11)) == 0
+    assert next_window(table, "s", OutboxPosition(2, 3), 1).key(0) == next(key for key in KEYS if key > (2, 4))
+    assert count_unpublished(table, "s", OutboxPosition.before_epoch(10)) == sum(key[0] == 10 for key in KEYS)
+    assert count_unpublished(table, "s", OutboxPosition.before_epoch(11)) == 0
 
 
 @pytest.mark.parametrize("most", [1, 5, 1000])
@@ -87,7 +86,7 @@ def test_chunks_are_in_order_and_hold_each_letter_once(table: Table, most: int) 
                 for each in letters.to_pylist()
             ]
             assert found[-1] == last
-            position = Published.through(last)
+            position = OutboxPosition.through(last)
     assert found == KEYS
 
 
@@ -99,42 +98,47 @@ def test_chunks_shrink_when_letters_are_large(table: Table) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    [Published(0, 2**32 - 1), Published(7, 3), Published(2, 0, ("pay.in", 4, 2**50)), Published(7, 3, None, "u")],
+    [
+        OutboxPosition(0, 2**32 - 1),
+        OutboxPosition(7, 3),
+        OutboxPosition(2, 0, ("pay.in", 4, 2**50)),
+        OutboxPosition(7, 3, None, "u"),
+    ],
 )
-def test_a_position_as_kafka_keeps_it(place: Published) -> None:
+def test_a_position_as_kafka_keeps_it(place: OutboxPosition) -> None:
     assert 0 <= place.offset < 2**63
-    assert Published.from_group(place.offset, place.metadata("orders.dead")) == place
+    assert OutboxPosition.from_group(place.offset, place.metadata("orders.dead")) == place
 
 
 def test_of_a_table_that_was_begun_anew_nothing_is_published() -> None:
-    place = Published(1, 7, ("pay.in", 0, 99))
+    place = OutboxPosition(1, 7, ("pay.in", 0, 99))
     # As earlier versions kept it.
     text = msgspec.json.decode(place.metadata("t"))
     del text["table_uuid"]
-    known = Published.from_group(place.offset, msgspec.json.encode(text).decode()).in_table("a")
-    assert known == Published(1, 7, ("pay.in", 0, 99), "a")
+    known = OutboxPosition.from_group(place.offset, msgspec.json.encode(text).decode()).in_table("a")
+    assert known == OutboxPosition(1, 7, ("pay.in", 0, 99), "a")
     assert known.in_table("a") == known
-    assert known.in_table("b") == Published(0, 2**32 - 1, None, "b")
+    assert known.in_table("b") == OutboxPosition(0, 2**32 - 1, None, "b")
 
 
 @pytest.mark.parametrize(
     ("offset", "metadata"),
-    [(17, None), (17, ""), (17, "{}"), (17, "[]"), (18, Published(0, 17).metadata("t")), (17, '{"v": 2}')],
+    [(17, None), (17, ""), (17, "{}"), (17, "[]"), (18, OutboxPosition(0, 17).metadata("t")), (17, '{"v": 2}')],
 )
 def test_what_somebody_else_committed_is_refused(offset: int, metadata: str | None) -> None:
     with pytest.raises(FrazilError, match=f"offset {offset} with the text .* is no position of dead letters"):
-        Published.from_group(offset, metadata)
+        OutboxPosition.from_group(offset, metadata)
 
 
 def test_the_note_begins_once_for_each_topic() -> None:
     store = InMemoryStore()
 
-    def notes(topic: str = "t", servers: str = "h:1") -> Notes:
-        return Notes(store, topic, servers, "orders.dead")
+    def notes(topic: str = "t", servers: str = "h:1") -> PositionStore:
+        return PositionStore(store, topic, servers, "orders.dead")
 
-    assert notes().begin(Published.before_epoch(3)) == Published.before_epoch(3)
-    assert notes().begin(Published.before_epoch(9)) == Published.before_epoch(3)
-    there = Published.through(KEYS[4])
+    assert notes().begin(OutboxPosition.before_epoch(3)) == OutboxPosition.before_epoch(3)
+    assert notes().begin(OutboxPosition.before_epoch(9)) == OutboxPosition.before_epoch(3)
+    there = OutboxPosition.through(KEYS[4])
     notes().keep(there)
     assert notes().begin(START) == there
     assert notes(servers="h:2").begin(START) == START

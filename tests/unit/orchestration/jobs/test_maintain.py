@@ -24,8 +24,8 @@ from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.unit.maintain.health_world import MB
+from tests.unit.orchestration.dead_letter_deployment import failure_of, metadata_of
 from tests.unit.orchestration.deployments import deployment_in
-from tests.unit.orchestration.letters_deployment import failure_of, metadata_of
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, CountingSpark, Tables
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")

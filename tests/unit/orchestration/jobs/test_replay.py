@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +11,13 @@ import pytest
 from jobs.replay.opening import replay_session
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
 from orchestration.sensors.requests import acting_runs
-from tests.unit.deadletter.letters_world import BROKEN, GOOD, UNKNOWN, LettersWorld
-from tests.unit.orchestration.letters_deployment import DEAD, execute, failure_of, metadata_of, reported
+from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
+from tests.unit.orchestration.dead_letter_deployment import DEAD, execute, failure_of, metadata_of, reported
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[LettersWorld]:
-    made = LettersWorld(tmp_path / "deployment")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-def run(world: LettersWorld, instance: dg.DagsterInstance, **config: Any) -> Any:
+def run(dead_letters: DeadLetterWorld, instance: dg.DagsterInstance, **config: Any) -> Any:
     return execute(
-        world, instance, replay_job, replay_run_config(ReplayConfig(stream="payments", **{"by": "jo", **config}))
+        dead_letters, instance, replay_job, replay_run_config(ReplayConfig(stream="payments", **{"by": "jo", **config}))
     )
 
 
@@ -39,22 +25,24 @@ def logged(instance: dg.DagsterInstance, run_id: str) -> str:
     return "\n".join(entry.user_message for entry in instance.all_logs(run_id) if entry.dagster_event is None)
 
 
-def test_a_dry_run_is_the_default_and_changes_nothing(world: LettersWorld, instance: dg.DagsterInstance) -> None:
-    world.add([GOOD] * 3 + [BROKEN] * 2)
-    before = world.dead().metadata.current_snapshot_id
-    result = run(world, instance)
+def test_a_dry_run_is_the_default_and_changes_nothing(
+    dead_letters: DeadLetterWorld, instance: dg.DagsterInstance
+) -> None:
+    dead_letters.add([GOOD] * 3 + [BROKEN] * 2)
+    before = dead_letters.dead().metadata.current_snapshot_id
+    result = run(dead_letters, instance)
     assert result.success
     told = metadata_of(result, "replay")
     assert told["dry_run"] is True
     assert (told["letters_selected"], told["letters_landed"], told["letters_failed_again"]) == (5, 3, 2)
     assert told["result"] == "payments: of 5 letters 3 would come back; nothing was changed"
     assert told["next"] == "launch it again with dry_run: false"
-    assert (world.dead().metadata.current_snapshot_id, world.landed()) == (before, {})
+    assert (dead_letters.dead().metadata.current_snapshot_id, dead_letters.landed()) == (before, {})
 
 
-def test_a_replay_lands_and_tells(world: LettersWorld, instance: dg.DagsterInstance) -> None:
-    offsets = world.add([GOOD] * 3 + [BROKEN] * 2)
-    result = run(world, instance, dry_run=False, reason="schema corrected")
+def test_a_replay_lands_and_tells(dead_letters: DeadLetterWorld, instance: dg.DagsterInstance) -> None:
+    offsets = dead_letters.add([GOOD] * 3 + [BROKEN] * 2)
+    result = run(dead_letters, instance, dry_run=False, reason="schema corrected")
     assert result.success
     told = metadata_of(result, "replay")
     assert {name: value for name, value in told.items() if name.startswith("letters_") and value} == {
@@ -66,9 +54,9 @@ def test_a_replay_lands_and_tells(world: LettersWorld, instance: dg.DagsterInsta
     (row,) = [record.data for record in told["failed_by_reason"]]
     assert (row["stage"], row["letters"]) == ("decode_value", 2)
     assert row["such_as"].startswith("topic payments.v1, partition ")
-    assert told["snapshot_id"] == str(world.sink().metadata.current_snapshot_id)
-    assert world.landed() == {f"p-{offset}": 1 for offset in offsets[:3]}
-    lives = world.lives()
+    assert told["snapshot_id"] == str(dead_letters.sink().metadata.current_snapshot_id)
+    assert dead_letters.landed() == {f"p-{offset}": 1 for offset in offsets[:3]}
+    lives = dead_letters.lives()
     assert {life["run_id"] for life in lives.values()} == {result.run_id}
     assert {life["changed_by"] for life in lives.values()} == {"jo"}
     stored = instance.get_run_by_id(result.run_id)
@@ -80,26 +68,26 @@ def test_a_replay_lands_and_tells(world: LettersWorld, instance: dg.DagsterInsta
     asset = reported(instance)
     assert (asset["dead_letters_replayed"], asset["dead_letters_failed_again"]) == (3, 2)
     assert asset["run_id"] == result.run_id
-    again = metadata_of(run(world, instance, dry_run=False, states=["new"]), "replay")
+    again = metadata_of(run(dead_letters, instance, dry_run=False, states=["new"]), "replay")
     assert (again["letters_selected"], again["letters_landed"]) == (0, 0)
     assert "no letter fits the selection" in again["result"]
 
 
-def test_a_correction_and_a_selection(world: LettersWorld, instance: dg.DagsterInstance) -> None:
-    world.add([UNKNOWN] * 2)
-    world.add([BROKEN])
+def test_a_correction_and_a_selection(dead_letters: DeadLetterWorld, instance: dg.DagsterInstance) -> None:
+    dead_letters.add([UNKNOWN] * 2)
+    dead_letters.add([BROKEN])
     correction = "decode: {unknown_fields: ignore}"
-    result = run(world, instance, dry_run=False, correction=correction, reasons=["was_unknown"], limit=1)
+    result = run(dead_letters, instance, dry_run=False, correction=correction, reasons=["was_unknown"], limit=1)
     told = metadata_of(result, "replay")
     assert (told["letters_selected"], told["letters_landed"]) == (1, 1)
     assert "unknown_fields: ignore" in told["correction"]
-    assert world.states() == {"new": 2, "replayed": 1}
+    assert dead_letters.states() == {"new": 2, "replayed": 1}
 
 
-def test_parked_letters_plot(world: LettersWorld, instance: dg.DagsterInstance) -> None:
-    world.add([BROKEN] * 4)
-    assert metadata_of(run(world, instance, dry_run=False), "replay")["letters_failed_again"] == 4
-    told = metadata_of(run(world, instance, dry_run=False), "replay")
+def test_parked_letters_plot(dead_letters: DeadLetterWorld, instance: dg.DagsterInstance) -> None:
+    dead_letters.add([BROKEN] * 4)
+    assert metadata_of(run(dead_letters, instance, dry_run=False), "replay")["letters_failed_again"] == 4
+    told = metadata_of(run(dead_letters, instance, dry_run=False), "replay")
     assert (told["letters_parked"], told["letters_failed_again"]) == (4, 0)
     check = dg.AssetCheckKey(DEAD, "letters_waiting")
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([check])[check]
@@ -121,33 +109,35 @@ def test_parked_letters_plot(world: LettersWorld, instance: dg.DagsterInstance) 
     ],
 )
 def test_what_means_nothing_ends_the_run_with_a_sentence(
-    world: LettersWorld, instance: dg.DagsterInstance, config: dict[str, Any], said: str
+    dead_letters: DeadLetterWorld, instance: dg.DagsterInstance, config: dict[str, Any], said: str
 ) -> None:
-    world.add([GOOD])
-    failed = failure_of(run(world, instance, dry_run=False, **config))
+    dead_letters.add([GOOD])
+    failed = failure_of(run(dead_letters, instance, dry_run=False, **config))
     assert said in failed.description
     assert failed.metadata["next"].value
-    assert world.states() == {"new": 1}
+    assert dead_letters.states() == {"new": 1}
 
 
-def test_a_second_replay_is_refused_and_names_the_first(world: LettersWorld, instance: dg.DagsterInstance) -> None:
-    world.add([GOOD])
-    with replay_session(world.spec, world.settings, world.catalog):
-        failed = failure_of(run(world, instance, dry_run=False))
+def test_a_second_replay_is_refused_and_names_the_first(
+    dead_letters: DeadLetterWorld, instance: dg.DagsterInstance
+) -> None:
+    dead_letters.add([GOOD])
+    with replay_session(*dead_letters.given):
+        failed = failure_of(run(dead_letters, instance, dry_run=False))
     assert "are being replayed by process" in failed.description
 
 
 def test_letters_that_cannot_be_read_fail_the_run_and_the_others_come_back(
-    world: LettersWorld, instance: dg.DagsterInstance
+    dead_letters: DeadLetterWorld, instance: dg.DagsterInstance
 ) -> None:
-    world.add([GOOD] * 2)
-    world.add([GOOD])
-    (file, *_) = [task.file for task in world.dead().scan().plan_files() if task.file.record_count == 1]
+    dead_letters.add([GOOD] * 2)
+    dead_letters.add([GOOD])
+    (file, *_) = [task.file for task in dead_letters.dead().scan().plan_files() if task.file.record_count == 1]
     Path(file.file_path.removeprefix("file://")).write_bytes(b"nothing")
-    failed = failure_of(run(world, instance, dry_run=False))
+    failed = failure_of(run(dead_letters, instance, dry_run=False))
     assert "cannot be read" in failed.description
     assert (failed.metadata["letters_landed"].value, failed.metadata["letters_unreadable"].value) == (2, 1)
-    assert sum(world.landed().values()) == 2
+    assert sum(dead_letters.landed().values()) == 2
 
 
 def test_a_replay_under_way_does_not_hold_its_stream_up(instance: dg.DagsterInstance) -> None:

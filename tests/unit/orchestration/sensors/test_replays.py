@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +18,20 @@ from jobs.supervise.control import Control, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
 from orchestration.sensors import replays_tick as tick_module
 from orchestration.sensors.replays_tick import Memory, run_tick
-from tests.unit.deadletter.letters_world import BROKEN, GOOD, UNKNOWN, LettersWorld
-from tests.unit.orchestration.letters_deployment import DEAD, OPENED, Replays, change_file, deployment_of
+from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
+from tests.unit.orchestration.dead_letter_deployment import DEAD, OPENED, Replays, change_file, deployment_of
 from tests.unit.orchestration.reconcile.made import stand_in
 
 CHECK = dg.AssetCheckKey(DEAD, "replay_would_help")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[LettersWorld]:
-    made = LettersWorld(tmp_path / "deployment")
-    yield made
-    made.close()
+def sensor(dead_letters: DeadLetterWorld, instance: dg.DagsterInstance) -> Replays:
+    return Replays(dead_letters, instance)
 
 
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def sensor(world: LettersWorld, instance: dg.DagsterInstance) -> Replays:
-    return Replays(world, instance)
-
-
-def automatic(world: LettersWorld) -> None:
-    change_file(world, "park_after: 2", "park_after: 2, automatic: true")
+def automatic(dead_letters: DeadLetterWorld) -> None:
+    change_file(dead_letters, "park_after: 2", "park_after: 2, automatic: true")
 
 
 def check(instance: dg.DagsterInstance) -> tuple[str, str, dict[str, Any]]:
@@ -55,8 +41,10 @@ def check(instance: dg.DagsterInstance) -> tuple[str, str, dict[str, Any]]:
     return record.status.value, told.description, {name: value.value for name, value in told.metadata.items()}
 
 
-def test_a_sample_that_succeeds_is_proposed(world: LettersWorld, sensor: Replays, instance: dg.DagsterInstance) -> None:
-    world.add([UNKNOWN] * 30 + [BROKEN] * 10)
+def test_a_sample_that_succeeds_is_proposed(
+    dead_letters: DeadLetterWorld, sensor: Replays, instance: dg.DagsterInstance
+) -> None:
+    dead_letters.add([UNKNOWN] * 30 + [BROKEN] * 10)
     first = sensor.tick()
     assert first.run_requests == []
     status, said, figures = check(instance)
@@ -66,7 +54,7 @@ def test_a_sample_that_succeeds_is_proposed(world: LettersWorld, sensor: Replays
         0,
     )
     assert "command" not in figures
-    change_file(world, *OPENED)
+    change_file(dead_letters, *OPENED)
     assert sensor.tick().run_requests == []
     status, said, figures = check(instance)
     assert status == "FAILED"
@@ -74,91 +62,93 @@ def test_a_sample_that_succeeds_is_proposed(world: LettersWorld, sensor: Replays
     assert "Others would still fail: 10 was_broken (0 of 10 tried)" in said
     assert figures["command"] in said
     assert figures["letters_that_may_come_back"] == 30
-    assert world.states() == {"new": 40}, "a proposal changes nothing"
+    assert dead_letters.states() == {"new": 40}, "a proposal changes nothing"
 
 
-def test_the_command_that_is_proposed_lands_them(world: LettersWorld, sensor: Replays) -> None:
+def test_the_command_that_is_proposed_lands_them(dead_letters: DeadLetterWorld, sensor: Replays) -> None:
     import shlex
 
     from click.testing import CliRunner
 
     from orchestration.cli.main import main
 
-    world.add([UNKNOWN] * 3 + [BROKEN])
-    change_file(world, *OPENED)
+    dead_letters.add([UNKNOWN] * 3 + [BROKEN])
+    change_file(dead_letters, *OPENED)
     tick = sensor.tick()
     command = shlex.split(tick.asset_events[-1].metadata["command"].value)
     assert command[0] == "frazil"
-    done = CliRunner().invoke(main, ["--home", str(world.home), *command[1:]])
+    done = CliRunner().invoke(main, ["--home", str(dead_letters.home), *command[1:]])
     assert done.exit_code == 0, done.output
-    assert world.states() == {"replayed": 3, "new": 1}, "those that would fail again are not tried"
+    assert dead_letters.states() == {"replayed": 3, "new": 1}, "those that would fail again are not tried"
 
 
 def test_nobody_is_asked_while_no_configuration_changes(
-    world: LettersWorld, sensor: Replays, monkeypatch: pytest.MonkeyPatch
+    dead_letters: DeadLetterWorld, sensor: Replays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.add([BROKEN])
+    dead_letters.add([BROKEN])
     looked: list[str] = []
     look = tick_module.look
     monkeypatch.setattr(tick_module, "look", lambda spec, settings: looked.append(spec.stream) or look(spec, settings))
     for _ in range(3):
         sensor.tick()
     assert looked == ["payments"]
-    change_file(world, "park_after: 2", "park_after: 3")
+    change_file(dead_letters, "park_after: 2", "park_after: 3")
     sensor.tick()
     assert looked == ["payments"], "rows come out as before"
-    change_file(world, *OPENED)
+    change_file(dead_letters, *OPENED)
     sensor.tick()
     assert looked == ["payments"] * 2
 
 
 def test_letters_of_the_present_configuration_are_no_reason(
-    world: LettersWorld, sensor: Replays, instance: dg.DagsterInstance
+    dead_letters: DeadLetterWorld, sensor: Replays, instance: dg.DagsterInstance
 ) -> None:
     sensor.tick()
     assert check(instance)[1] == "No letter of an earlier configuration waits."
 
 
 def test_it_starts_once_per_configuration_even_if_the_cursor_is_lost(
-    world: LettersWorld, sensor: Replays, instance: dg.DagsterInstance
+    dead_letters: DeadLetterWorld, sensor: Replays, instance: dg.DagsterInstance
 ) -> None:
-    automatic(world)
-    world.add([UNKNOWN] * 5 + [BROKEN] * 3)
-    change_file(world, *OPENED)
+    automatic(dead_letters)
+    dead_letters.add([UNKNOWN] * 5 + [BROKEN] * 3)
+    change_file(dead_letters, *OPENED)
     (request,) = sensor.tick().run_requests
-    config = world.spec.config_hash
+    config = dead_letters.spec.config_hash
     assert request.run_key == f"payments:replay:{config}:1"
     assert request.tags["frazil/stream"] == "payments"
     assert request.tags["frazil/by"] == "frazil_replays"
     assert check(instance)[0] == "SUCCEEDED"
     # The daemon was killed after it launched the run, and before it kept the cursor.
     assert sensor.launch(request).success
-    assert world.states() == {"replayed": 5, "new": 3}
-    world.add([UNKNOWN] * 2)
+    assert dead_letters.states() == {"replayed": 5, "new": 3}
+    dead_letters.add([UNKNOWN] * 2)
     sensor.cursor = None
     assert sensor.tick().run_requests == []
     assert check(instance)[0] == "FAILED", "what is left is proposed: a person decides"
     # Another configuration is another matter, and so is the former one after it.
-    change_file(world, "amount decimal(12,2)", "amount decimal(12,2), colour string")
-    world.catalog.load_table("orders.payments").update_schema().add_column("colour", StringType()).commit()
+    change_file(dead_letters, "amount decimal(12,2)", "amount decimal(12,2), colour string")
+    dead_letters.catalog.load_table("orders.payments").update_schema().add_column("colour", StringType()).commit()
     (second,) = sensor.tick().run_requests
-    assert second.run_key == f"payments:replay:{world.spec.config_hash}:2"
+    assert second.run_key == f"payments:replay:{dead_letters.spec.config_hash}:2"
 
 
 def test_a_stream_that_an_operator_stopped_is_left_alone(
-    world: LettersWorld, sensor: Replays, instance: dg.DagsterInstance
+    dead_letters: DeadLetterWorld, sensor: Replays, instance: dg.DagsterInstance
 ) -> None:
-    automatic(world)
-    world.add([UNKNOWN])
-    change_file(world, *OPENED)
-    write_control(stream_folder(world.settings, "payments").store, Control("stopped", reason="month end", by="jo"))
+    automatic(dead_letters)
+    dead_letters.add([UNKNOWN])
+    change_file(dead_letters, *OPENED)
+    write_control(
+        stream_folder(dead_letters.settings, "payments").store, Control("stopped", reason="month end", by="jo")
+    )
     assert sensor.tick().run_requests == []
     assert check(instance)[0] == "FAILED"
 
 
-def test_it_waits_for_the_driver_to_run_the_new_configuration(world: LettersWorld, sensor: Replays) -> None:
-    world.add([UNKNOWN])
-    folder = stream_folder(world.settings, "payments").root
+def test_it_waits_for_the_driver_to_run_the_new_configuration(dead_letters: DeadLetterWorld, sensor: Replays) -> None:
+    dead_letters.add([UNKNOWN])
+    folder = stream_folder(dead_letters.settings, "payments").root
     folder.mkdir(parents=True, exist_ok=True)
     stand_in(
         folder,
@@ -166,14 +156,16 @@ def test_it_waits_for_the_driver_to_run_the_new_configuration(world: LettersWorl
         "former",
         pid=os.getpid(),
         now=time.time(),
-        spec_text=world.spec_file.read_text(),
-        file=str(world.spec_file),
+        spec_text=dead_letters.spec_file.read_text(),
+        file=str(dead_letters.spec_file),
     )
     assert "still runs the former configuration" in sensor.tick().skip_message
 
 
-def test_a_replay_under_way_is_waited_for(world: LettersWorld, sensor: Replays, instance: dg.DagsterInstance) -> None:
-    world.add([GOOD])
+def test_a_replay_under_way_is_waited_for(
+    dead_letters: DeadLetterWorld, sensor: Replays, instance: dg.DagsterInstance
+) -> None:
+    dead_letters.add([GOOD])
     config = ReplayConfig(stream="payments")
     instance.create_run_for_job(
         replay_job, run_config=replay_run_config(config), tags=replay_tags(config), status=dg.DagsterRunStatus.STARTED
@@ -181,28 +173,28 @@ def test_a_replay_under_way_is_waited_for(world: LettersWorld, sensor: Replays, 
     assert "its letters are being replayed" in sensor.tick().skip_message
 
 
-def test_what_is_proposed_is_looked_at_again_and_taken_back(world: LettersWorld) -> None:
-    world.add([UNKNOWN] * 3)
-    change_file(world, *OPENED)
-    memory, here = Memory(), deployment_of(world)
+def test_what_is_proposed_is_looked_at_again_and_taken_back(dead_letters: DeadLetterWorld) -> None:
+    dead_letters.add([UNKNOWN] * 3)
+    change_file(dead_letters, *OPENED)
+    memory, here = Memory(), deployment_of(dead_letters)
     now = time.time()
 
     def tick(at: float) -> list[bool]:
         return [event.passed for event in run_tick(here, memory, (), lambda stream: "", at).events]
 
     assert tick(now) == [False]
-    world.replay()
+    dead_letters.replay()
     assert tick(now + 60) == []
     assert tick(now + 601) == [True]
     assert tick(now + 1300) == []
     assert len(memory.to_cursor()) < 150
 
 
-def test_what_an_automatic_replay_leaves_is_proposed(world: LettersWorld) -> None:
-    automatic(world)
-    world.add([UNKNOWN] * 3)
-    change_file(world, *OPENED)
-    memory, here, now, config = Memory(), deployment_of(world), time.time(), world.spec.config_hash
+def test_what_an_automatic_replay_leaves_is_proposed(dead_letters: DeadLetterWorld) -> None:
+    automatic(dead_letters)
+    dead_letters.add([UNKNOWN] * 3)
+    change_file(dead_letters, *OPENED)
+    memory, here, now, config = Memory(), deployment_of(dead_letters), time.time(), dead_letters.spec.config_hash
     first = run_tick(here, memory, (), lambda stream: "former", now)
     assert [each.config for each in first.start] == [config]
     # Its run failed.
@@ -212,11 +204,11 @@ def test_what_an_automatic_replay_leaves_is_proposed(world: LettersWorld) -> Non
 
 
 def test_tables_that_do_not_fit_are_told_and_tried_again_later(
-    world: LettersWorld, monkeypatch: pytest.MonkeyPatch
+    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.add([UNKNOWN] * 3)
-    change_file(world, "amount decimal(12,2)", "amount long")
-    memory, here, now = Memory(), deployment_of(world), time.time()
+    dead_letters.add([UNKNOWN] * 3)
+    change_file(dead_letters, "amount decimal(12,2)", "amount long")
+    memory, here, now = Memory(), deployment_of(dead_letters), time.time()
     first = run_tick(here, memory, (), lambda stream: "", now)
     assert "cannot hold what the spec declares" in first.sentences["payments"]
     assert run_tick(here, memory, (), lambda stream: "", now + 60).sentences == {}
@@ -225,16 +217,16 @@ def test_tables_that_do_not_fit_are_told_and_tried_again_later(
 
 @pytest.mark.parametrize("automatic_one", [True, False])
 def test_what_cannot_be_read_of_one_stream_holds_no_other_up(
-    world: LettersWorld, monkeypatch: pytest.MonkeyPatch, automatic_one: bool
+    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch, automatic_one: bool
 ) -> None:
-    world.add([UNKNOWN] * 3)
-    change_file(world, *OPENED)
+    dead_letters.add([UNKNOWN] * 3)
+    change_file(dead_letters, *OPENED)
     if automatic_one:
-        automatic(world)
-    text = world.spec_file.read_text().replace("automatic: true", "automatic: false")
+        automatic(dead_letters)
+    text = dead_letters.spec_file.read_text().replace("automatic: true", "automatic: false")
     other = text.replace("stream: payments", "stream: zz").replace("orders.payments", "orders.zz")
-    (world.home / "streams" / "zz.yaml").write_text(other)
-    folder = stream_folder(world.settings, "payments").root
+    (dead_letters.home / "streams" / "zz.yaml").write_text(other)
+    folder = stream_folder(dead_letters.settings, "payments").root
     folder.mkdir(parents=True, exist_ok=True)
     if automatic_one:
         (folder / "control.json").write_text("{")
@@ -247,7 +239,7 @@ def test_what_cannot_be_read_of_one_stream_holds_no_other_up(
             return read(store, stream)
 
         monkeypatch.setattr(tick_module, "read_actual", damaged)
-    tick = run_tick(deployment_of(world), Memory(), (), lambda stream: "", time.time())
+    tick = run_tick(deployment_of(dead_letters), Memory(), (), lambda stream: "", time.time())
     assert "cannot be read" in tick.sentences["payments"]
     assert tick.start == []
     assert len(tick.events) == 1, "the other one's"
@@ -264,15 +256,17 @@ def test_before_the_first_run_there_is_nothing_to_look_at(tmp_path: Path, instan
     assert [event.passed for event in tick.events] == [True]
 
 
-def test_slow_looks_are_picked_up_by_a_later_tick(world: LettersWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_looks_are_picked_up_by_a_later_tick(
+    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import threading
 
-    world.add([UNKNOWN])
+    dead_letters.add([UNKNOWN])
     go = threading.Event()
     look = tick_module.look
     monkeypatch.setattr(tick_module, "BUDGET_SECONDS", 0.05)
     monkeypatch.setattr(tick_module, "look", lambda spec, settings: go.wait(60) and look(spec, settings))
-    memory, here = Memory(), deployment_of(world)
+    memory, here = Memory(), deployment_of(dead_letters)
     assert run_tick(here, memory, (), lambda s: "", time.time()).sentences == {
         "payments": "its letters are being looked at"
     }

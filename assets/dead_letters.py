@@ -1,0 +1,193 @@
+"""Dead letters as Dagster shows them: counts that plot, a table of reasons and states, and how many may wait."""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+from pyiceberg.table import Table
+
+from assets import names
+from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
+from assets.metadata import cell, row_count
+from assets.stream_checks import Verdict, check_result, evaluation, totals_of
+from jobs.deadletter.table import STATES
+from jobs.deadletter.tally import WAITING, KnownFiles, Tally, tally
+from jobs.spec.errors import DEFAULT_STOP
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from resources.deployment import Deployment
+from resources.deployment_resource import DeploymentResource
+
+LETTERS_WAITING = "letters_waiting"
+REPLAY_WOULD_HELP = "replay_would_help"
+LETTER_DESCRIPTIONS = {
+    LETTERS_WAITING: (
+        "No letter is parked, and no more wait, of all records read, than slo.dead_letter_ratio allows. "
+        "Letters wait that are new, failed again or parked."
+    ),
+    REPLAY_WOULD_HELP: (
+        "Letters that wait since an earlier configuration would fail again under the present one; where a sample of "
+        "them succeeds now, this warns and names the command."
+    ),
+}
+DEFAULT_DEAD_LETTER_RATIO = 0.05
+# Fewer records say nothing of a ratio.
+RATIO_MIN_RECORDS = 100
+_SHOWN_REASONS = 20
+# Of this process: it counts each data file once.
+KNOWN_FILES = KnownFiles()
+
+DeadLetterJudge = Callable[[Deployment, str, Sequence[str]], Sequence[Verdict]]
+
+
+def allowed_ratio(spec: StreamSpec | None) -> float:
+    """The largest share of dead letters."""
+    if spec is None:
+        return DEFAULT_DEAD_LETTER_RATIO
+    # What stops a stream that says nothing of it is far above what is worth a look.
+    stop = spec.errors.stop_above if spec.errors.stop_above != DEFAULT_STOP else None
+    return spec.slo.dead_letter_ratio or (stop and stop.ratio) or DEFAULT_DEAD_LETTER_RATIO
+
+
+def tally_metadata(counted: Tally) -> dict[str, Any]:
+    """The numbers of a tally, in letters, each of them in every report; and the table of reasons and states."""
+    told: dict[str, Any] = {f"dead_letters_{state}": count for state, count in counted.by_state.items()}
+    told |= {"dead_letters_total": counted.total, "dead_letters_waiting": counted.waiting}
+    if counted.unreadable:
+        told["dead_letters_unreadable"] = counted.unreadable
+    if counted.total:
+        told["letters"] = dg.MetadataValue.md(tally_markdown(counted))
+    return told
+
+
+def tally_markdown(counted: Tally) -> str:
+    """Reasons by states as a table in Markdown: never a value of a record, nor a message."""
+    rows = counted.table()
+    states = [state for state in STATES if any(row[state] for row in rows.values())]
+    lines = [f"| reason | {' | '.join(states)} | all |", f"|---|{'---:|' * (len(states) + 1)}"]
+    shown = list(rows.items())
+    if len(shown) > _SHOWN_REASONS:
+        rest = [row for _, row in shown[_SHOWN_REASONS:]]
+        others = {state: sum(row[state] for row in rest) for state in STATES}
+        shown = [*shown[:_SHOWN_REASONS], (f"{len(rest)} others", others)]
+    if len(rows) > 1:
+        shown.append(("all", counted.by_state))
+    for reason, row in shown:
+        cells = [f"{row[state]:,}" for state in states]
+        lines.append(f"| {cell(reason)[:80]} | {' | '.join(cells)} | {sum(row.values()):,} |")
+    return "\n".join(lines)
+
+
+def letters_waiting(spec: StreamSpec, counted: Tally, read: int, at: float | None = None) -> Verdict:
+    """Whether too many letters wait.
+
+    Args:
+        counted: The stream's letters.
+        read: Records that the stream has read since its first run.
+        at: When they stood so; seconds since 1970, None for now.
+    """
+    stream, parked, allowed = spec.stream, counted.by_state["parked"], allowed_ratio(spec)
+    figures: dict[str, float | int | str] = {
+        "dead_letters_waiting": counted.waiting,
+        "dead_letters_parked": parked,
+        "records_read": read,
+        "allowed": allowed,
+    }
+    wrong: list[str] = []
+    nexts: list[str] = []
+    if counted.unreadable:
+        wrong.append(f"{counted.unreadable:,} letters are in data files that cannot be read")
+        nexts.append(f"frazil replay {stream} --dry-run, which names the files")
+    ratio = counted.waiting / read if read else 0.0
+    if read >= RATIO_MIN_RECORDS:
+        figures["waiting_ratio"] = round(ratio, 6)
+        if ratio > allowed:
+            wrong.append(
+                f"{counted.waiting:,} letters wait, {ratio:.2%} of the {read:,} records read since the stream's first "
+                f"run; {allowed:.2%} are allowed"
+            )
+            nexts.append(f"frazil replay {stream} --dry-run")
+    if parked:
+        wrong.append(f"{parked:,} letters are parked: replays failed {spec.errors.replay.park_after} times")
+        nexts.append(f"frazil letters {stream} --state parked")
+    if wrong:
+        code = f"waiting:{bool(counted.unreadable)}:{ratio > allowed}:{bool(parked)}"
+        sentence = f"{'; '.join(wrong)}. Next: {nexts[0]}"
+        return Verdict(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures, at=at)
+    if not counted.waiting:
+        return Verdict(LETTERS_WAITING, True, "No letter waits.", "none", figures=figures, at=at)
+    sentence = f"{counted.waiting:,} letters wait ({', '.join(WAITING[:2]).replace('_', ' ')}); none is parked."
+    return Verdict(LETTERS_WAITING, True, sentence, "fine", figures=figures, at=at)
+
+
+def report_dead_letters(
+    instance: dg.DagsterInstance, spec: StreamSpec, settings: Settings, dead: Table, sink: Table | None, **more: Any
+) -> Tally:
+    """Tell Dagster how the letters stand, as the supervisor does: as reports without a run.
+
+    So the check is read as evaluated, whichever run materialized the asset.
+
+    Args:
+        more: Further metadata.
+    """
+    counted = tally(dead, spec.stream, KNOWN_FILES)
+    key = names.table_key(settings, spec.dead_letter_table)
+    for event in tally_events(spec, key, counted, totals_of(sink, spec.stream).read, row_count(dead), more):
+        instance.report_runless_asset_event(event)
+    return counted
+
+
+def report_check(
+    instance: dg.DagsterInstance, spec: StreamSpec, key: dg.AssetKey, dead: Table, sink: Table | None
+) -> None:
+    """Tell Dagster what the check says of the letters, without a run, after a run has materialized them."""
+    found = letters_waiting(spec, tally(dead, spec.stream, KNOWN_FILES), totals_of(sink, spec.stream).read)
+    instance.report_runless_asset_event(evaluation(found, key))
+
+
+def tally_events(
+    spec: StreamSpec, key: dg.AssetKey, counted: Tally, read: int, rows: int, more: dict[str, Any]
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """The report of a tally, and what the check says of it."""
+    told: dict[str, Any] = {"dagster/row_count": rows} | tally_metadata(counted) | more
+    tags: dict[str, str] = {}
+    if counted.snapshot_id is not None:
+        told["snapshot_id"] = str(counted.snapshot_id)
+        tags = {"dagster/data_version": str(counted.snapshot_id)}
+    yield dg.AssetMaterialization(key, metadata=told, tags=tags)
+    yield evaluation(letters_waiting(spec, counted, read), key)
+
+
+def dead_letter_checks(
+    spec: StreamSpec, key: dg.AssetKey, table_key: dg.AssetKey, judge: DeadLetterJudge
+) -> dg.AssetChecksDefinition:
+    """The checks of a stream's letters, as they are executed from the UI; the sensors report the same by themselves.
+
+    Args:
+        spec: The stream.
+        key: Of its dead letters.
+        table_key: Of its table.
+        judge: Looks at the letters now, and says what each of the named checks says of them.
+    """
+
+    @dg.multi_asset_check(
+        name=names.op_name(spec).replace("drain_", "letters_", 1),
+        specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in LETTER_DESCRIPTIONS.items()],
+        can_subset=True,
+    )
+    def watch_letters(
+        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource
+    ) -> Iterator[dg.AssetCheckResult]:
+        selected = [check.name for check in context.selected_asset_check_keys]
+        if only_sees_to_the_driver(context, spec, table_key):
+            for name in selected:
+                kept = kept_verdict(context, key, name, f"frazil replay {spec.stream} --dry-run")
+                if kept is not None:
+                    yield kept
+            return
+        for verdict in judge(deployment.deployment(), spec.stream, selected):
+            yield check_result(verdict, key)
+
+    return watch_letters

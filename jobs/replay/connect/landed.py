@@ -1,0 +1,68 @@
+"""Records of a queue that are left out: they have landed already, stand in it twice, or are left to the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.table import Table
+
+from jobs.commit.decide import restart_positions, target_positions
+from jobs.commit.history import history
+from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
+from jobs.replay.connect.records import QueueRecords
+from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
+from jobs.replay.result import COORDINATES
+from jobs.spec.models import StreamSpec
+
+
+def left_out(
+    fetched: list[QueueRecords], spec: StreamSpec, sink: Table, letters: Table
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For fetched records two masks: of all that are left out, and of those among them that the stream reads itself.
+
+    Left out are those as well that a table has already or that came earlier in the batch. The time is left aside: the
+    queue's topic may have stamped its own.
+
+    Raises:
+        FrazilError: The stream reads a topic that records come from, and has never run.
+    """
+    if not fetched:
+        return
+    (together,) = pa.Table.from_batches([each.records for each in fetched]).combine_chunks().to_batches()
+    places = (together.column(name).to_pylist() for name in COORDINATES)
+    is_left = _is_left(spec, sink, letters)
+    left = np.array([is_left(*place) for place in zip(*places, strict=True)], dtype=bool)
+    out = left | (first_of(together, by_time=False) != np.arange(together.num_rows))
+    out |= already_landed(sink, together, by_time=False)
+    out |= already_landed(letters, together, columns=LETTER_COLUMNS, by_time=False)
+    at = 0
+    for each in fetched:
+        rows = slice(at, at + each.records.num_rows)
+        yield out[rows], left[rows]
+        at = rows.stop
+
+
+def _is_left(spec: StreamSpec, sink: Table, letters: Table) -> Callable[[str, int, int], bool]:
+    """Tells which records the stream reads by itself: those of its topics that its tables are not complete with."""
+    stamps = {
+        spec.table.name: history(sink.metadata, spec.stream).newest,
+        spec.dead_letter_table: history(letters.metadata, spec.stream).newest,
+    }
+    stands = restart_positions(target_positions(stamps, spec.coordinator))
+    began = any(stamps.values())
+
+    def left(topic: str, partition: int, offset: int) -> bool:
+        if not spec.source.reads(topic):
+            return False
+        if not began:
+            raise FrazilError(
+                f"stream {spec.stream} reads topic {topic}, where records of the queue come from, and has never "
+                "run: nobody can tell which of them it will read itself. Nothing of the batch is committed.",
+                fix=f"frazil run {spec.stream}, then run this again",
+            )
+        return offset >= stands.get(TopicPartition(topic, partition), 0)
+
+    return left

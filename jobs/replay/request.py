@@ -1,0 +1,157 @@
+"""Replay request: which dead letters, with which correction and how fast; the tables it is for, and its letters.
+
+Nothing here changes a table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters, dead_letter_batches
+from jobs.deadletter.selection import ONLY_NAMED, Selection
+from jobs.deadletter.table import STATES, check_dead_letter_table
+from jobs.errors import FrazilError
+from jobs.replay.result import ReplayResult, Sums
+from jobs.schema.compatibility import disagreements
+from jobs.spec.correction import Correction
+from jobs.spec.models import StreamSpec
+
+MAX_LETTERS = 20_000
+MAX_BYTES = 64 * 1024 * 1024
+# With a rate, a batch holds what may pass in so many seconds.
+_RATE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What is to be replayed, and how.
+
+    Attributes:
+        selection: Which letters; those of the reasons `ONLY_NAMED` only where it names them.
+        correction: Lies over the stream's spec for this replay only.
+        rate: The most letters per second; None for what the spec says, which may be no limit.
+        by: Who asks; kept in the letters.
+        run_id: Dagster's run, if there is one.
+    """
+
+    selection: Selection = field(default_factory=Selection)
+    correction: Correction | None = None
+    rate: float | None = None
+    by: str = ""
+    run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selection", replace(self.selection, left_out=ONLY_NAMED))
+
+    def corrected(self, spec: StreamSpec) -> StreamSpec:
+        """The stream with the correction, if there is one."""
+        return self.correction.spec if self.correction else spec
+
+    def count(self, letters: Table, stream: str) -> int:
+        """How many letters are meant, the selection's limit included."""
+        selected = count_dead_letters(letters, stream, self.selection).total
+        return selected if self.selection.limit is None else min(self.selection.limit, selected)
+
+    def pace(self, spec: StreamSpec, most: int) -> Pace:
+        """How fast batches of at most `most` records may follow each other."""
+        return Pace(self.rate or self.corrected(spec).errors.replay.rate, most)
+
+
+class Pace:
+    """A limit to the records per second, kept by smaller batches and by pauses between them.
+
+    Args:
+        rate: Records per second; None for no limit.
+        most: Records in a batch without a limit.
+        sleep: Waits so many seconds.
+
+    Attributes:
+        batch: Records that a batch may have.
+    """
+
+    def __init__(self, rate: float | None, most: int, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.batch: int = most if rate is None else max(1, min(most, int(rate * _RATE_SECONDS)))
+        self._rate: float | None = rate
+        self._sleep: Callable[[float], None] = sleep
+        self._began: float = time.monotonic()
+
+    def wait(self, passed: int) -> None:
+        """Pause before the next batch, once `passed` records have passed."""
+        if self._rate is not None and passed:
+            self._sleep(max(0.0, passed / self._rate - (time.monotonic() - self._began)))
+
+
+def tables_for(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[Table, Table]:
+    """The stream's table and its dead letters, seen to be fit for the request; nothing is changed yet."""
+    missing = [name for name in spec.target_names if not catalog.table_exists(name)]
+    if missing:
+        raise FrazilError(
+            f"stream {spec.stream}: table {missing[0]} does not exist, so there are no letters to bring back.",
+            fix=f"frazil run {spec.stream}",
+        )
+    sink, letters = catalog.load_table(spec.table.name), catalog.load_table(spec.dead_letter_table)
+    check_dead_letter_table(letters)
+    request.selection.filter(spec.stream, letters.schema())
+    corrected = request.corrected(spec)
+    differences = disagreements(corrected.resolved.schema, sink.schema(), kafka_columns=corrected.table.kafka_columns)
+    if differences:
+        what = "the correction declares" if request.correction else "the spec declares"
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} cannot hold what {what}: {'; '.join(differences)}",
+            fix="correct the schema, or alter the table",
+        )
+    return sink, letters
+
+
+def batches_of(table: Table, stream: str, request: ReplayRequest, sums: Sums, most: int) -> Iterator[pa.RecordBatch]:
+    """The selected letters; files that cannot be read are told in the sums."""
+
+    def unreadable(problem: UnreadableDeadLettersError, rows: int) -> None:
+        sums.unreadable += rows
+        sums.problems.append(problem.message)
+
+    return dead_letter_batches(
+        table, stream, request.selection, most=most, most_bytes=MAX_BYTES, on_unreadable=unreadable
+    )
+
+
+def replay_result(
+    stream: str,
+    request: ReplayRequest,
+    sums: Sums,
+    began: float,
+    letters: Table,
+    *,
+    dry_run: bool = False,
+    replay: str = "",
+) -> ReplayResult:
+    """The sums as a result; with all letters of the stream where the request means none.
+
+    Args:
+        began: When, by the monotonic clock.
+        letters: The dead-letter table.
+        replay: The id; empty if nothing was replayed.
+    """
+    return ReplayResult(
+        stream,
+        dry_run,
+        replay,
+        selected=sums.total,
+        replayed=sums.landed,
+        standing=sums.standing,
+        failed_again=sums.failed_again,
+        parked=sums.parked,
+        unreadable=sums.unreadable,
+        reasons=sums.by_count(),
+        problems=tuple(sums.problems),
+        snapshots=tuple(sums.snapshots),
+        correction=request.correction.text if request.correction else None,
+        seconds=time.monotonic() - began,
+        there_is=None if sums.total else count_dead_letters(letters, stream, Selection(states=STATES)),
+    )

@@ -1,0 +1,98 @@
+"""What is reported of a stream's dead letters without a run: how many wait, and what their check says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+
+from assets import names
+from assets.dead_letters import KNOWN_FILES, letters_waiting, tally_metadata
+from assets.metadata import instant, snapshot_metadata, snapshot_tags
+from assets.stream_checks import evaluation, totals_of
+from jobs.deadletter.tally import Tally, tally
+from jobs.spec.models import StreamSpec
+from jobs.supervise.observation import Observation
+from orchestration.reconcile.background import Background
+from orchestration.reconcile.lookups import Lookups
+from orchestration.reconcile.memory import StreamMemory, due, report_seconds
+from orchestration.reconcile.state_metadata import standing_metadata
+from orchestration.reconcile.stream_state import Standing
+
+# A count that takes longer goes on, and is told by a later tick.
+COUNT_SECONDS = 2.0
+_COUNTING = Background()
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLetters:
+    """A stream's dead letters, and the records that it has read since its first run."""
+
+    tally: Tally
+    read: int
+
+
+def count_in_background(spec: StreamSpec, lookups: Lookups, seconds: float) -> CountedLetters | None:
+    """A stream's letters; None if they are not counted in time, so that a later tick asks again.
+
+    They are counted in a thread, by files that were not counted before. What was begun for an earlier tick may tell of
+    an earlier snapshot, which the tally names: of a table that always changes, and takes long to count, that is all
+    there will ever be.
+    """
+    dead, sink = lookups.loaded(spec.dead_letter_table), lookups.loaded(spec.table.name)
+    if dead is None:
+        return None
+    key = (str(dead.metadata.table_uuid), spec.stream)
+    wait = 0.0 if lookups.late else seconds
+    counted = _COUNTING.ask(key, wait, lambda: tally(dead, spec.stream, KNOWN_FILES))
+    return None if counted is None else CountedLetters(counted, totals_of(sink, spec.stream).read)
+
+
+def dead_letter_events(
+    spec: StreamSpec, observed: Observation, stands: Standing, memory: StreamMemory, lookups: Lookups, now: float
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
+    beat = observed.heartbeat
+    snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
+    is_new = snapshot is not None and snapshot != memory.dead
+    life = _replays_mark(observed.folder.root)
+    if not (is_new or life != memory.life or memory.uncounted) or not due(now, memory.dead_at, report_seconds(spec)):
+        return
+    table = lookups.table(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
+    counted = count_in_background(spec, lookups, COUNT_SECONDS)
+    key = names.table_key(observed.settings, spec.dead_letter_table)
+    newest = lookups.loaded(spec.dead_letter_table)
+    told_of = counted.tally.snapshot_id if counted is not None else None
+    memory.uncounted = newest is not None and told_of != newest.metadata.current_snapshot_id
+    memory.life, memory.dead_at = life, int(now)
+    memory.dead = snapshot if snapshot is not None else memory.dead
+    if not is_new and counted is None:
+        return
+    named = counted.tally.snapshot_id if counted is not None else snapshot
+    told = tally_metadata(counted.tally) if counted is not None else {}
+    # A count that took long may tell of an earlier snapshot.
+    earlier = newest.snapshot_by_id(told_of) if memory.uncounted and newest is not None and told_of else None
+    counted_at = now if earlier is None else earlier.timestamp_ms / 1000
+    if counted is not None:
+        told["letters_as_of"] = instant(counted_at)
+    told |= standing_metadata(stands, beat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
+    if beat is not None:
+        told |= {"records_dead": beat.work.dead}
+        if beat.work.reasons:
+            first = sorted(beat.work.reasons.items(), key=lambda each: -each[1])[:20]
+            told["reasons"] = dg.MetadataValue.json(dict(first))
+    yield dg.AssetMaterialization(key, metadata=told, tags=snapshot_tags(named))
+    if counted is not None:
+        memory.letters = counted.tally.waiting
+        yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
+
+
+def _replays_mark(folder: Path) -> int:
+    """Changes whenever a replay, or a decision about letters, has begun or ended; 0 before the first. Reads no file."""
+    try:
+        newest = max((each.stat().st_mtime_ns for each in (folder / "replay").iterdir()), default=0)
+    except OSError:
+        return 0
+    return newest // 1000 & 0xFFFFFFFF
