@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
@@ -35,8 +35,11 @@ class OffsetRange(NamedTuple):
         return f"[{self.start}, {self.end})"
 
 
-Piece: TypeAlias = tuple[TopicPartition, OffsetRange]
-"""A part of a batch that one task reads."""
+class PartitionRange(NamedTuple):
+    """An offset range of one partition."""
+
+    partition: TopicPartition
+    range: OffsetRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from jobs.commit.offsets import OffsetRange, Piece, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.kafka.client import REFUSED, Client, LostOffsetsError, ReadError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.kafka.records import FetchedBlock, block_of
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.5
 _kept: dict[tuple[tuple[str, Any], ...], Client] = {}
 
 
-def read_slice(options: Mapping[str, Any], pieces: Iterable[Piece], patience: float) -> Iterator[FetchedBlock]:
+def read_slice(options: Mapping[str, Any], pieces: Iterable[PartitionRange], patience: float) -> Iterator[FetchedBlock]:
     """All records of a slice that the log has, piece by piece, in blocks bounded by number and by bytes.
 
     Args:
@@ -55,7 +55,7 @@ def read_slice(options: Mapping[str, Any], pieces: Iterable[Piece], patience: fl
     _kept[key] = client
 
 
-def bundles(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+def bundles(pieces: Iterable[PartitionRange]) -> Iterator[list[PartitionRange]]:
     """Pieces that are read at once, each of another partition: as many as fill a block, or one that is larger.
 
     An assignment and a request that waits for the one before cost some milliseconds: as long as a thousand records.
@@ -65,12 +65,12 @@ def bundles(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     for source, range_ in pieces:
         count = range_.end - range_.start
         if bundle and (records + count > MOST_RECORDS or source in bundle):
-            yield list(bundle.items())
+            yield list(map(PartitionRange._make, bundle.items()))
             bundle, records = {}, 0
         bundle[source] = range_
         records += count
     if bundle:
-        yield list(bundle.items())
+        yield list(map(PartitionRange._make, bundle.items()))
 
 
 class _Part:
@@ -84,7 +84,7 @@ class _Part:
 
 
 class _Reading:
-    def __init__(self, client: Client, pieces: Iterable[Piece], patience: float) -> None:
+    def __init__(self, client: Client, pieces: Iterable[PartitionRange], patience: float) -> None:
         self._client: Client = client
         self._consumer: Consumer = client.consumer
         self._parts: dict[TopicPartition, _Part] = {source: _Part(range_) for source, range_ in pieces}

@@ -12,7 +12,7 @@ import msgspec
 from pyiceberg.manifest import DataFile
 
 from jobs.commit.decide import Need, Ranges
-from jobs.commit.offsets import Piece
+from jobs.commit.offsets import PartitionRange
 from jobs.commit.proposals import Seen
 from jobs.kafka.client import reader_options
 from jobs.kafka.metadata import LogEnds
@@ -74,7 +74,7 @@ def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: Spar
     if not slices:
         return TaskResults({name: [] for name in stream.targets}, [])
 
-    def run(pieces: Iterable[list[Piece]]) -> Iterable[Result]:
+    def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[Result]:
         return [
             result for slice_ in pieces for result in run_slice(plan, read_slice(plan.reader, slice_, plan.patience))
         ]

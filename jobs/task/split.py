@@ -6,13 +6,15 @@ import math
 from collections.abc import Collection
 
 from jobs.commit.decide import Ranges
-from jobs.commit.offsets import OffsetRange, Piece, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 
 LEAST = 10_000
 """Records that are worth a slice of their own: it costs about as much to begin one as to land so many."""
 
 
-def cut(ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, least: int = LEAST) -> list[list[Piece]]:
+def cut(
+    ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, least: int = LEAST
+) -> list[list[PartitionRange]]:
     """Cut ranges into slices; each becomes a task, which writes its own file into every table partition it meets.
 
     A range may be cut in several, and a slice may have pieces of several: how many partitions the topics have does not
@@ -33,7 +35,7 @@ def cut(ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, le
         return []
     count = max(1, min(cores, total // least))
     size = math.ceil(total / count)
-    slices: list[list[Piece]] = [[]]
+    slices: list[list[PartitionRange]] = [[]]
     room = size
     for where, (start, end) in wanted:
         while start < end:
@@ -41,7 +43,7 @@ def cut(ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, le
                 slices.append([])
                 room = size
             until = min(end, start + room)
-            slices[-1].append((where, OffsetRange(start, until)))
+            slices[-1].append(PartitionRange(where, OffsetRange(start, until)))
             room -= until - start
             start = until
     return slices

@@ -12,11 +12,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from jobs.commit.offsets import OffsetRange
+from jobs.commit.offsets import OffsetRange, PartitionRange
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.verify.audit_facts import Change, Problem
 from jobs.verify.audit_found import Ranges
-from jobs.verify.table_rows import WINDOW_OFFSETS, Piece, RowCounter
+from jobs.verify.table_rows import WINDOW_OFFSETS, RowCounter
 
 MAX_PROBLEMS = 50
 # Each costs two looks at the files of the ranges in question.
@@ -118,13 +118,13 @@ def _explained(
     return told
 
 
-def _pieces(problem: Problem) -> Iterator[Piece]:
+def _pieces(problem: Problem) -> Iterator[PartitionRange]:
     """The offsets in question; the whole range where they are among others, which cannot be too little."""
     assert problem.partition is not None and problem.range is not None
     exact = problem.exact and problem.where
     start, end = (problem.where[0].start, problem.where[-1].end) if exact else problem.range
     for at in range(start, end, WINDOW_OFFSETS):
-        yield Piece(problem.partition, OffsetRange(at, min(end, at + WINDOW_OFFSETS)))
+        yield PartitionRange(problem.partition, OffsetRange(at, min(end, at + WINDOW_OFFSETS)))
 
 
 def _wanted(problem: Problem, base: int) -> np.ndarray | None:

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.spec.targets import TargetSpec
 from jobs.verify.audit import Expected
 from jobs.verify.audit_facts import Reading, Unit
 from jobs.verify.audit_found import Found, Ranges
-from jobs.verify.table_rows import Piece
 
 # By target how often each offset of each piece stands there; and how many letters of it came back.
-Counting = Callable[[Sequence[Piece]], tuple[Mapping[TargetSpec, list[np.ndarray]], list[np.ndarray]]]
+Counting = Callable[[Sequence[PartitionRange]], tuple[Mapping[TargetSpec, list[np.ndarray]], list[np.ndarray]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def counted(
     ordered = sorted(targets, key=lambda target: target.role != "rows")
     open_: Counted | None = None
     for window in parts:
-        arrays, back = count([Piece(part.block.partition, part.range) for part in window])
+        arrays, back = count([PartitionRange(part.block.partition, part.range) for part in window])
         for index, part in enumerate(window):
             if open_ is None:
                 block = part.block

@@ -12,12 +12,12 @@ import numpy as np
 from pyiceberg.expressions import And, EqualTo, NotNull
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.replay.session import landed_batches
 from jobs.verify.audit_facts import Problem
 from jobs.verify.audit_found import Ranges
 from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS
-from jobs.verify.table_rows import Piece, RowCounter
+from jobs.verify.table_rows import RowCounter
 
 
 class Replays:
@@ -54,7 +54,7 @@ class Replays:
             with_row = And(back, NotNull("replay_snapshot_id"))
             self._landed = RowCounter(letters, DEAD_LETTER_COLUMNS, stream=stream, also=with_row)
 
-    def count(self, pieces: Sequence[Piece], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def count(self, pieces: Sequence[PartitionRange], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
         """How many letters of each offset came back.
 
         A letter whose record stood in the table already has landed no row: of one that has, a row must be there.

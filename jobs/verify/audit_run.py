@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.history import history
+from jobs.commit.offsets import PartitionRange
 from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
@@ -29,7 +30,7 @@ from jobs.verify.audit_report import Book
 from jobs.verify.audit_summaries import by_summaries
 from jobs.verify.audit_tables import Audited, letters_expired, load, looked_at
 from jobs.verify.ledger_marks import AuditMark
-from jobs.verify.table_rows import WINDOW_OFFSETS, Piece
+from jobs.verify.table_rows import WINDOW_OFFSETS
 
 # Offsets looked at so far, all that are to be looked at, rows read so far.
 Progress = Callable[[int, int, int], None]
@@ -140,7 +141,7 @@ def _count(
     every = list(blocks(of_counted, {each.target: each.after for each in looked}))
     done, total = 0, sum(block.range.end - block.range.start for block in every)
 
-    def count(pieces: Sequence[Piece]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
+    def count(pieces: Sequence[PartitionRange]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
         nonlocal done
         there = {target: counter.count(pieces) for target, counter in counting.items()}
         done += sum(piece.range.end - piece.range.start for piece in pieces)

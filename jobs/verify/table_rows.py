@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan, Or
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.errors import FrazilError
 
 WINDOW_OFFSETS = 16_000_000
@@ -27,14 +26,6 @@ WINDOW_OFFSETS = 16_000_000
 MANY = 255
 # More conditions than these in one filter cost more than the files that they spare.
 _MAX_CONDITIONS = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Offsets of one partition, to be counted."""
-
-    partition: TopicPartition
-    range: OffsetRange
 
 
 class RowCounter:
@@ -71,7 +62,7 @@ class RowCounter:
         present = {column.name for column in self._table.schema().columns}
         return next((name for name in self._columns if name not in present), None)
 
-    def count(self, pieces: Sequence[Piece]) -> list[np.ndarray]:
+    def count(self, pieces: Sequence[PartitionRange]) -> list[np.ndarray]:
         """How often each offset of each piece stands in the table, up to `MANY`.
 
         Args:
@@ -102,7 +93,7 @@ class RowCounter:
                 ) from problem
         return [counts[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 
-    def _batches(self, pieces: Sequence[Piece]) -> pa.RecordBatchReader:
+    def _batches(self, pieces: Sequence[PartitionRange]) -> pa.RecordBatchReader:
         return self._table.scan(
             row_filter=self._filter(pieces), selected_fields=self._columns, snapshot_id=self._snapshot_id
         ).to_arrow_batch_reader()
@@ -127,7 +118,7 @@ class RowCounter:
                 if len(inside):
                     _raise(counts, inside - range_.start + base)
 
-    def _filter(self, pieces: Sequence[Piece]) -> BooleanExpression:
+    def _filter(self, pieces: Sequence[PartitionRange]) -> BooleanExpression:
         """What the files' statistics can answer; where pieces are many, wider than they are."""
         topic, partition, offset = self._columns
         spans = _spans(pieces)
@@ -162,13 +153,13 @@ def _raise(counts: np.ndarray, places: np.ndarray) -> None:
     counts[named] = np.minimum(counts[named].astype(np.int64) + often, MANY)
 
 
-def _spans(pieces: Sequence[Piece]) -> list[Piece]:
+def _spans(pieces: Sequence[PartitionRange]) -> list[PartitionRange]:
     """The pieces, those that touch as one."""
-    spans: list[Piece] = []
-    for piece in sorted(pieces, key=lambda each: (each.partition, each.range)):
+    spans: list[PartitionRange] = []
+    for piece in sorted(pieces):
         last = spans[-1] if spans else None
         if last is not None and last.partition == piece.partition and last.range.end == piece.range.start:
-            spans[-1] = Piece(piece.partition, OffsetRange(last.range.start, piece.range.end))
+            spans[-1] = PartitionRange(piece.partition, OffsetRange(last.range.start, piece.range.end))
         else:
             spans.append(piece)
     return spans

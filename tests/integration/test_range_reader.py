@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
-from jobs.commit.offsets import OffsetRange, Piece, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.kafka import range_reader
 from jobs.kafka.client import LostOffsetsError, ReadError, reader_options
 from jobs.kafka.metadata import KafkaUnavailableError
@@ -62,10 +62,10 @@ class Log:
         producer.flush(30)
         (producer.abort_transaction if abort else producer.commit_transaction)(30)
 
-    def piece(self, start: int, end: int, partition: int = 0) -> Piece:
-        return TopicPartition(self.topic, partition), OffsetRange(start, end)
+    def piece(self, start: int, end: int, partition: int = 0) -> PartitionRange:
+        return PartitionRange(TopicPartition(self.topic, partition), OffsetRange(start, end))
 
-    def read(self, *pieces: Piece) -> list[tuple[int, int, bytes | None]]:
+    def read(self, *pieces: PartitionRange) -> list[tuple[int, int, bytes | None]]:
         found: list[tuple[int, int, bytes | None]] = []
         for block in read_slice(self.options, pieces, 10.0):
             columns = block.records.to_pydict()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.spec.targets import TargetSpec
 from jobs.verify.audit import Agreement, expected
@@ -18,7 +18,7 @@ from jobs.verify.audit_count import Block, blocks, counted, windows
 from jobs.verify.audit_facts import StreamAudit, TableAudit
 from jobs.verify.audit_report import Book
 from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow
-from jobs.verify.table_rows import MANY, Piece
+from jobs.verify.table_rows import MANY
 from tests.helpers.targets import pair
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"
@@ -185,7 +185,7 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     found.problems += problems
     found.pending += pending
 
-    def count(pieces: Sequence[Piece]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
+    def count(pieces: Sequence[PartitionRange]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
         assert sum(piece.range.end - piece.range.start for piece in pieces) <= window
         in_sink, in_dead = ([_counts(side.rows, piece) for piece in pieces] for side in (sink, dead))
         return {SINK_TARGET: in_sink, DEAD_TARGET: in_dead}, [np.zeros_like(each) for each in in_sink]
@@ -203,6 +203,6 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     return found
 
 
-def _counts(rows: Counter[At], piece: Piece) -> np.ndarray:
+def _counts(rows: Counter[At], piece: PartitionRange) -> np.ndarray:
     start, end = piece.range
     return np.array([min(MANY, rows[piece.partition, offset]) for offset in range(start, end)], np.uint8)

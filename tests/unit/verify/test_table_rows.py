@@ -11,10 +11,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
-from jobs.verify.table_rows import MANY, Piece, RowCounter
+from jobs.verify.table_rows import MANY, RowCounter
 
 SCHEMA = Schema(
     NestedField(1, "_kafka_topic", StringType()),
@@ -36,11 +36,11 @@ def append(table: Table, *rows: tuple[str | None, int | None, int | None]) -> No
     table.append(pa.table(dict(zip(names, map(list, columns), strict=True)), schema=SCHEMA.as_arrow()))
 
 
-def piece(topic: str, partition: int, start: int, end: int) -> Piece:
-    return Piece(TopicPartition(topic, partition), OffsetRange(start, end))
+def piece(topic: str, partition: int, start: int, end: int) -> PartitionRange:
+    return PartitionRange(TopicPartition(topic, partition), OffsetRange(start, end))
 
 
-def counted(table: Table, *pieces: Piece) -> list[list[int]]:
+def counted(table: Table, *pieces: PartitionRange) -> list[list[int]]:
     return [each.tolist() for each in RowCounter(table, SINK_COLUMNS).count(pieces)]
 
 
