@@ -19,7 +19,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource
 
 if TYPE_CHECKING:
-    from jobs.verify.audit_facts import StreamAudit
+    from jobs.verify.audit_result import StreamAudit
 
 EXACTLY_ONCE = "exactly_once"
 _SHOWN_PROBLEMS = 50
@@ -57,7 +57,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
                 yield kept
             return
         # Imported here: a code location that only loads should not wait for what the catalog needs.
-        from jobs.verify.audit_run import audit
+        from jobs.verify.audit import audit
 
         told, settings = _Progress(context), deployment.settings()
         try:
@@ -80,7 +80,7 @@ def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpe
 
 def audit_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
     """An audit as the check's result: what others changed after it had landed is a warning."""
-    from jobs.verify.audit_words import verdict_sentence
+    from jobs.verify.audit_text import verdict_sentence
 
     fix = "" if found.verdict == "complete" else f" Next: frazil audit {found.stream}"
     return dg.AssetCheckResult(
@@ -94,7 +94,7 @@ def audit_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
 
 
 def _metadata(found: "StreamAudit") -> dict[str, Any]:
-    from jobs.verify.audit_words import decision_sentence, problem_sentence, queue_sentence
+    from jobs.verify.audit_text import decision_sentence, problem_sentence, queue_sentence
 
     metadata: dict[str, Any] = {
         "audited_records": found.read,

@@ -36,7 +36,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench.spark_source import refuse_without_pandas, spark_stages
 from bench.versus.load import loaded
 from bench.versus.records import Size, schema_text
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.formats.known_formats import FORMATS
 from jobs.kafka.client import reader_options
 from jobs.kafka.metadata import KafkaLog
@@ -112,7 +112,7 @@ class Task:
     def __init__(self, folder: Path, address: str, topic: str, size: Size) -> None:
         partition = TopicPartition(topic, 0)
         self.count: int = KafkaLog(KafkaSettings(bootstrap_servers=address)).latest([partition])[partition]
-        self._piece = (partition, OffsetRange(0, self.count))
+        self._range = PartitionRange(partition, OffsetRange(0, self.count))
         self._options: dict[str, Any] = reader_options(KafkaSettings(bootstrap_servers=address), "stages")
         spec = StreamSpec.model_validate(
             {
@@ -173,11 +173,11 @@ class Task:
         return {"native: pyarrow's JSON parser": self._timed(parse), "native: Arrow to Parquet": self._timed(write)}
 
     def _blocks(self) -> Iterator[FetchedBlock]:
-        return read_slice(self._options, [self._piece], _PATIENCE)
+        return read_slice(self._options, [self._range], _PATIENCE)
 
     def _fetch(self) -> None:
         consumer, left = Consumer(self._options), self.count
-        consumer.assign([ClientPartition(self._piece[0].topic, 0, 0)])
+        consumer.assign([ClientPartition(self._range.partition.topic, 0, 0)])
         while left > 0:
             left -= len(consumer.consume(MOST_RECORDS, 0.0) or consumer.consume(1, 1.0))
         consumer.close()

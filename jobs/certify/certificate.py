@@ -1,59 +1,143 @@
-"""A certificate: real drivers, killed at every step of the plan, and after each kill the tables looked at.
+"""A certificate: fixtures are made, every scenario is run, everything is compared, and removed again.
 
-Whatever the tables hold at the moment of a kill has to be what their stamps say, record by record. The look itself
-waits until the next driver has committed, so that it does not slow the recovery that is being timed; it is at the
-tables as they were, which Iceberg keeps.
+Whatever the tables hold at the moment of a kill has to be what their stamps say, record by record. They are compared
+once the next driver has committed, so that the recovery that is being timed is not slowed down; Iceberg keeps them as
+they were.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
+import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from jobs.certify import trials
-from jobs.certify.compare import stamp_problems
-from jobs.certify.plan import Trial
+from jobs.catalog import connect_catalog
+from jobs.certify.comparison import stamp_problems
+from jobs.certify.fixtures import create_fixtures, remove_fixtures
+from jobs.certify.harness import COMMIT_SECONDS, Harness, OnProgress, ScenarioFailedError
+from jobs.certify.load import Load
+from jobs.certify.observation import Observer
+from jobs.certify.plan import Scenario
 from jobs.certify.results import Outcome, Result
-from jobs.certify.stage import COMMIT_SECONDS, Stage, TrialFailedError
+from jobs.certify.scenarios import run_scenario
+from jobs.certify.workspace import PARTITIONS, Workspace, prepare
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.verify.audit_words import problem_sentence, verdict_sentence
+from jobs.spec.settings import Settings
+from jobs.verify.audit_text import problem_sentence, verdict_sentence
 
 log = logging.getLogger(__name__)
 
 
-def carry_out(stage: Stage, planned: list[Trial]) -> Outcome:
-    """Make all trials, and compare everything; stops at the first trial that fails, for the tables may stay wrong.
+@dataclass(slots=True)
+class Certificate:
+    """What a run of scenarios came to.
+
+    Attributes:
+        kept: Whether everything was left as it is, to be looked at.
+        left: What could not be removed, as sentences.
+    """
+
+    workspace: Workspace
+    outcome: Outcome
+    kept: bool = False
+    left: list[str] = field(default_factory=list)
+
+
+def new_id() -> str:
+    """A certificate's id: when, and something that no other one has."""
+    return f"{datetime.now(UTC):%Y%m%d_%H%M%S}_{secrets.token_hex(2)}"
+
+
+def certify(
+    settings: Settings,
+    run: str,
+    scenarios: list[Scenario],
+    *,
+    seed: int,
+    records: int,
+    keep: bool = False,
+    on_progress: OnProgress = lambda *_: None,
+    on_cleaning: Callable[[], None] = lambda: None,
+) -> Certificate:
+    """Carry out a certificate against the catalog and the brokers of the settings.
+
+    Whatever ends it, an interrupt included, no driver of it is left. Its topic, tables and files are removed unless it
+    failed, or is to keep them.
+
+    Args:
+        settings: The user's.
+        run: Its id.
+        scenarios: As planned.
+        seed: Of the records.
+        records: How many are produced before every start.
+        keep: Leave topic, tables and files in any case.
+        on_progress: As `Harness` has it.
+        on_cleaning: Called before anything is ended or removed, which takes some seconds and is not to be interrupted.
+
+    Raises:
+        FrazilError: It may not create what it needs, or nobody answers.
+    """
+    with connect_catalog(settings) as catalog:
+        workspace = prepare(settings, run)
+        harness: Harness | None = None
+        failed = False
+        try:
+            create_fixtures(workspace, catalog)
+            load = Load(workspace.settings.kafka, workspace.name, PARTITIONS, seed)
+            observer = Observer(workspace, catalog)
+            harness = Harness(workspace, load, observer, records, on_progress)
+            outcome = _carry_out(harness, scenarios)
+            failed = not outcome.passed
+            done = Certificate(workspace, outcome, kept=keep or failed)
+        finally:
+            on_cleaning()
+            if harness is not None:
+                harness.drivers.end_all()
+            left = [] if keep or failed else remove_fixtures(workspace, catalog)
+            if sys.exc_info()[0] is not None:
+                # An interrupt, or what went wrong, is what the caller hears of.
+                for each in left:
+                    log.warning("not removed: %s", each)
+        done.left = left
+        return done
+
+
+def _carry_out(harness: Harness, planned: list[Scenario]) -> Outcome:
+    """Run all scenarios, and compare everything; stops at the first that fails, for the tables may stay wrong.
 
     What is wrong is in the outcome; only an interrupt is raised.
     """
     outcome = Outcome(planned)
     began = time.monotonic()
     try:
-        for number, trial in enumerate(planned, start=1):
-            result = Result(trial)
+        for number, scenario in enumerate(planned, start=1):
+            result = Result(scenario)
             outcome.results.append(result)
-            stage.at = (number, trial.step)
-            with _noted(stage, result.problems):
-                trials.make(stage, trial, result, planned[number] if number < len(planned) else None)
+            harness.at = (number, scenario.step)
+            with _noted(harness, result.problems):
+                run_scenario(harness, scenario, result, planned[number] if number < len(planned) else None)
             if any(outcome.all_problems()):
                 return outcome
-        stage.at = (len(planned) + 1, "the end")
-        with _noted(stage, outcome.problems):
-            _finish(stage, outcome)
+        harness.at = (len(planned) + 1, "the end")
+        with _noted(harness, outcome.problems):
+            _finish(harness, outcome)
         return outcome
     finally:
-        outcome.produced = stage.load.produced
+        outcome.produced = harness.load.produced
         outcome.seconds = time.monotonic() - began
 
 
 @contextlib.contextmanager
-def _noted(stage: Stage, problems: list[str]) -> Iterator[None]:
+def _noted(harness: Harness, problems: list[str]) -> Iterator[None]:
     """What is raised within the block becomes a problem, without secrets; the stack trace goes to the log (DEBUG)."""
-    settings = stage.workspace.settings
+    settings = harness.workspace.settings
     try:
         yield
     except FrazilError as problem:
@@ -63,40 +147,40 @@ def _noted(stage: Stage, problems: list[str]) -> Iterator[None]:
         problems.append(redacted(settings, f"{type(problem).__name__}: {problem}"))
 
 
-def _finish(stage: Stage, outcome: Outcome) -> None:
+def _finish(harness: Harness, outcome: Outcome) -> None:
     """Land what is left with a driver that nobody kills, stop it, and compare everything."""
-    watch, floor = stage.start(None)
-    stage.await_commit(floor, watch, None)
-    stage.settle(watch)
-    ends = stage.load.ends()
+    watch, floor = harness.start(None)
+    harness.await_commit(floor, watch, None)
+    harness.settle(watch)
+    ends = harness.load.ends()
 
     def landed() -> bool:
         if watch.died_at is not None:
-            raise TrialFailedError(stage.last_words("The last driver ended before all was landed."))
-        return dict(stage.looking.now().position) == ends
+            raise ScenarioFailedError(harness.last_words("The last driver ended before all was landed."))
+        return dict(harness.observer.now().position) == ends
 
-    stage.wait(landed, "the rest to land", COMMIT_SECONDS)
-    stage.stop()
-    stage.say("everything is compared")
-    sight = stage.looking.now()
-    final = sight.compared(stage.load.fates())
+    harness.wait(landed, "the rest to land", COMMIT_SECONDS)
+    harness.stop()
+    harness.say("everything is compared")
+    observation = harness.observer.now()
+    final = observation.compared(harness.load.fates())
     outcome.final = final
     problems = outcome.problems
-    problems += [*final.problems, *stamp_problems(sight.stamps())]
-    produced = stage.load.produced
+    problems += [*final.problems, *stamp_problems(observation.stamps())]
+    produced = harness.load.produced
     accounted = final.landed + final.dead + final.tombstones + final.passed_over
     if accounted != produced:
         problems.append(f"{accounted:,} records are accounted for, {produced:,} were produced")
-    newest = sight.newest
+    newest = observation.newest
     if newest is None or newest.totals.read != produced - final.passed_over:
         problems.append(f"the stamps count {newest.totals.read if newest else 0:,} records read")
-    stage.say("the stream is audited")
-    audited = stage.looking.audited()
+    harness.say("the stream is audited")
+    audited = harness.observer.audited()
     outcome.audit = verdict_sentence(audited)
     problems += [f"the audit says of {problem_sentence(problem)}" for problem in audited.problems]
     if audited.read != produced - final.passed_over:
         problems.append(f"the audit counts {audited.read:,} records read, of {produced:,} produced")
-    if stage.looking.pending():
+    if harness.observer.pending():
         problems.append("a pending record stands after the last stop")
-    if orphans := stage.drivers.orphans():
+    if orphans := harness.drivers.orphans():
         problems.append(f"processes of drivers are alive after the last stop: {', '.join(map(str, orphans))}")

@@ -1,4 +1,4 @@
-"""Starting a certificate's drivers with a step armed, and seeing when they die."""
+"""Drivers of a certificate: started with a step armed, acted on, kept, and ended."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
 from jobs.spec.models import Restart
 from jobs.state.paths import StreamFolder, stream_folder
-from jobs.state.store import StateStore
 from jobs.supervise.ending import MARK, mark_of
 from jobs.supervise.keeper import SWITCH, keeper_command, policy_of
-from jobs.supervise.launcher import COMMAND_VARIABLE, OUTPUT, driver_command
+from jobs.supervise.launcher import COMMAND_VARIABLE, driver_command
 from jobs.supervise.process_note import ProcessNote, read_process_note
 from jobs.supervise.stream_control import Action, StreamControl
-from jobs.system.processes import is_alive, session_members, was_given
+from jobs.system.processes import session_members, was_given
 
-_POLL_SECONDS = 0.01
 _JOIN_SECONDS = 5.0
 _END_SECONDS = 20.0
 # What an action, and all that it starts, carries in its environment.
@@ -47,72 +45,6 @@ def armed_command(arming: str) -> tuple[str, ...]:
         raise FrazilError("There is no `env` on the PATH, which sets a driver's environment.")
     # Whatever dies here, it is the certificate that says what follows.
     return (env, f"FRAZIL_STEPS={arming}", f"{SWITCH}=off", *driver_command())
-
-
-class Watch(threading.Thread):
-    """Sees the next driver come and die; the time is right within some hundredths of a second.
-
-    Args:
-        folder: What the stream keeps outside its tables.
-        after: The attempt of the driver before.
-        kill_after: Kill it so many seconds after it was started.
-
-    Attributes:
-        note: The process, once it was started.
-        died_at: Seconds since 1970; None while it lives.
-        killed: Whether it was this that killed it.
-    """
-
-    def __init__(self, folder: StreamFolder, after: int, kill_after: float | None = None) -> None:
-        super().__init__(name="watch", daemon=True)
-        self.note: ProcessNote | None = None
-        self.died_at: float | None = None
-        self.killed: bool = False
-        self._store: StateStore = folder.store
-        self._after: int = after
-        self._kill_after: float | None = kill_after
-        self._enough: threading.Event = threading.Event()
-        self._output: Path = folder.root / OUTPUT
-        self._said_before: int = self._output.stat().st_size if self._output.exists() else 0
-
-    def run(self) -> None:
-        """Watch until it is dead, or nobody wants to know any more."""
-        while not self._enough.wait(_POLL_SECONDS):
-            if self.note is None:
-                note = read_process_note(self._store)
-                self.note = note if note is not None and note.attempt > self._after else None
-                continue
-            if not is_alive(self.note.pid, self.note.started):
-                self.died_at = time.time()
-                return
-            if self._kill_after is not None and time.time() - self.note.at >= self._kill_after:
-                self.kill()
-                self._kill_after = None
-
-    def kill(self) -> None:
-        """Kill the driver; its JVM is left to what comes after, as it would be."""
-        self.killed = True
-        self.send(signal.SIGKILL)
-
-    def send(self, which: signal.Signals) -> None:
-        """Send the driver a signal, if it lives."""
-        if self.note is not None and is_alive(self.note.pid, self.note.started):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.note.pid, which)
-
-    def said(self, text: str) -> bool:
-        """Whether this stands in what drivers have printed since the watch began."""
-        with contextlib.suppress(OSError), self._output.open("rb") as output:
-            if self._output.stat().st_size >= self._said_before:
-                output.seek(self._said_before)
-            return text.encode() in output.read()
-        return False
-
-    def end(self) -> None:
-        """Watch no longer."""
-        self._enough.set()
-        if self.is_alive():
-            self.join(_JOIN_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +80,7 @@ class Drivers:
         self.folder: StreamFolder = stream_folder(workspace.settings, STREAM)
         self.notes: dict[int, ProcessNote] = {}
         self._workspace: Workspace = workspace
-        self._watch: Watch | None = None
+        self._watch: DriverWatch | None = None
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -157,13 +89,13 @@ class Drivers:
         note = read_process_note(self.folder.store)
         return note.attempt if note is not None else 0
 
-    def watch(self, kill_after: float | None = None) -> Watch:
+    def watch(self, kill_after: float | None = None) -> DriverWatch:
         """Watch the driver behind the one that was watched last; an action that died may have started it already."""
         before = 0
         if self._watch is not None:
             self._watch.end()
             before = self._watch.note.attempt if self._watch.note is not None else 0
-        self._watch = Watch(self.folder, before, kill_after)
+        self._watch = DriverWatch(self.folder, before, kill_after)
         self._watch.start()
         return self._watch
 
@@ -189,7 +121,7 @@ class Drivers:
             self.notes[note.attempt] = note
 
     def run_action(self, name: str, arguments: Sequence[str], *, steps: str = "", seconds: float) -> tuple[int, str]:
-        """Carry out an action of `jobs.certify.act` in a process of its own.
+        """Carry out an action of `jobs.certify.action` in a process of its own.
 
         Args:
             name: Of the action.
@@ -201,7 +133,15 @@ class Drivers:
             Its exit status, as `subprocess` tells it, and what it printed.
         """
         log = self._workspace.logs / f"{name}-{len(self._children)}.log"
-        command = [sys.executable, "-m", "jobs.certify.act", name, "--folder", str(self._workspace.folder), *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "jobs.certify.action",
+            name,
+            "--folder",
+            str(self._workspace.folder),
+            *arguments,
+        ]
         child = self._start(command, log, {"FRAZIL_STEPS": steps})
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(seconds)
@@ -281,5 +221,5 @@ class Drivers:
 
 
 def command_argument(command: Sequence[str]) -> str:
-    """A command as one argument of another; `jobs.certify.act` reads it."""
+    """A command as one argument of another; `jobs.certify.action` reads it."""
     return json.dumps(list(command))

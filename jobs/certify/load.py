@@ -1,25 +1,102 @@
-"""Producing a certificate's records, and keeping what has to become of each, by partition and offset."""
+"""The load of a certificate: payments, about one in thirty of them bad, produced with what has to become of each.
+
+The same seed gives the same records.
+"""
 
 from __future__ import annotations
 
+import json
 import random
-from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaException, Producer
 
-from jobs.certify.records import Fate, Kind, record
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
-_FLUSH_SECONDS = 60.0
+SCHEMA = (
+    "id string not null, payer string not null, amount decimal(12,2) not null, created_at timestamptz not null, "
+    "type string"
+)
+BAD_SHARE = 0.035
+
+Kind = Literal["good", "truncated", "wrong_type", "missing_field", "null_in_required", "empty", "tombstone"]
+BAD_KINDS: tuple[Kind, ...] = ("truncated", "wrong_type", "missing_field", "null_in_required", "empty", "tombstone")
 
 Fates = dict[int, npt.NDArray[np.uint8]]
+"""By partition, the `Fate` of the record at each offset."""
+
+_FLUSH_SECONDS = 60.0
+_REQUIRED = ("id", "payer", "amount", "created_at")
+_TYPES = ("card", "transfer", "cash", "voucher")
+
+
+class Fate(IntEnum):
+    """Where a record has to be in the end; nowhere, for the last two."""
+
+    LANDED = 1
+    DEAD = 2
+    TOMBSTONE = 3
+    PASSED_OVER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record to produce.
+
+    Attributes:
+        value: JSON of about 150 bytes, or what is bad in its place; None is a tombstone.
+    """
+
+    number: int
+    key: bytes
+    value: bytes | None
+    kind: Kind
+
+    @property
+    def fate(self) -> Fate:
+        """What has to become of it."""
+        if self.kind == "tombstone":
+            return Fate.TOMBSTONE
+        return Fate.LANDED if self.kind == "good" else Fate.DEAD
+
+
+def record(seed: int, number: int) -> Record:
+    """The record of a number."""
+    rng = random.Random(f"{seed}/{number}")
+    payer = f"payer-{rng.randrange(20_000):05d}"
+    fields: dict[str, object] = {
+        "id": f"{rng.getrandbits(96):024x}",
+        "payer": payer,
+        "amount": rng.randrange(1, 10_000_000) / 100,
+        "created_at": f"2026-01-31T{rng.randrange(24):02d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}Z",
+        "type": rng.choice(_TYPES),
+    }
+    kind: Kind = rng.choice(BAD_KINDS) if rng.random() < BAD_SHARE else "good"
+    return Record(number, payer.encode(), _value(fields, kind, rng), kind)
+
+
+def _value(fields: dict[str, object], kind: Kind, rng: random.Random) -> bytes | None:
+    if kind == "tombstone":
+        return None
+    if kind == "empty":
+        return b""
+    if kind == "wrong_type":
+        fields["amount"] = rng.choice(("a lot", True, [1, 2], {"value": 3}))
+    if kind == "missing_field":
+        del fields[rng.choice(_REQUIRED)]
+    if kind == "null_in_required":
+        fields[rng.choice(_REQUIRED)] = None
+    value = json.dumps(fields, separators=(",", ":")).encode()
+    # Cut within the object, so that no prefix of it is JSON.
+    return value[: rng.randrange(1, len(value))] if kind == "truncated" else value
 
 
 class Load:
@@ -34,7 +111,6 @@ class Load:
 
     def __init__(self, kafka: KafkaSettings, topic: str, partitions: int, seed: int) -> None:
         self.topic: str = topic
-        self.kinds: Counter[Kind] = Counter()
         self._seed: int = seed
         self._partitions: int = partitions
         self._next: int = 0
@@ -59,7 +135,6 @@ class Load:
         for number in range(self._next, self._next + count):
             made = record(self._seed, number)
             partition = random.Random(f"{self._seed}/partition/{number}").randrange(self._partitions)
-            self.kinds[made.kind] += 1
             self._send(partition, made.key, made.value, made.fate)
         self._next += count
         left = self._producer.flush(_FLUSH_SECONDS)

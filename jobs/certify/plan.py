@@ -1,8 +1,10 @@
-"""Which start of a driver is killed at which step: pure, and the same for the same seed.
+"""The plan of a certificate: scenarios, each a driver's start and the step at which it is killed.
 
-A start that recovers from one kill arms the next, so a certificate costs one start per kill. Most trials let the new
+Pure, and the same for the same seed.
+
+A start that recovers from one kill arms the next, so a certificate costs one start per kill. Most scenarios let the new
 driver commit first, so that the time to recover from the kill before can be told, and die with a later batch. *Early*
-trials die while the driver opens the stream, before it has a Spark session: they cost a second or two, and the kill
+scenarios die while the driver opens the stream, before it has a Spark session: they cost a second or two, and the kill
 before them is not timed. Where a step has several runs, at least one of them is followed by a start that commits.
 """
 
@@ -56,12 +58,12 @@ _MANNERS: dict[str, Manner] = {
     "keeper": "keeper",
     "reset": "reset",
 }
-# Those leave a driver behind that is the next trial's.
+# Those leave a driver behind that is the next scenario's.
 LAUNCHING = frozenset({"roll", "keeper"})
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Scenario:
     """One kill.
 
     Attributes:
@@ -94,7 +96,7 @@ class Trial:
         return f"{self.at}=stop@{self.passes}" if self.manner == "asleep" else ""
 
 
-def chosen(steps: str) -> tuple[str, ...]:
+def select_steps(steps: str) -> tuple[str, ...]:
     """The steps that are meant by `all`, `commit`, a kind of steps, or names with commas between them.
 
     Raises:
@@ -125,56 +127,56 @@ def chosen(steps: str) -> tuple[str, ...]:
     return tuple(name for name in (*STEPS, *EXTRA) if name in names)
 
 
-def plan(steps: Sequence[str], runs: int, seed: int) -> list[Trial]:
-    """The trials, in their order.
+def plan(steps: Sequence[str], runs: int, seed: int) -> list[Scenario]:
+    """The scenarios, in their order.
 
     Args:
-        steps: As `chosen` gives them.
+        steps: As `select_steps` gives them.
         runs: How often each step of the commit path is tried, and a random moment; the others a third as often.
     """
     rng = random.Random(f"{seed}/plan")
-    trials = [trial for step in steps for trial in _trials_of(step, runs, rng)]
-    late = [trial for trial in trials if not trial.early]
-    early = [trial for trial in trials if trial.early]
+    scenarios = [scenario for step in steps for scenario in _scenarios_of(step, runs, rng)]
+    late = [scenario for scenario in scenarios if not scenario.early]
+    early = [scenario for scenario in scenarios if scenario.early]
     rng.shuffle(late)
     rng.shuffle(early)
-    early.sort(key=lambda trial: trial.step not in NEEDS_A_RECORD)
+    early.sort(key=lambda scenario: scenario.step not in NEEDS_A_RECORD)
     order = _woven(late, early, rng)
-    return [replace(trial, number=number) for number, trial in enumerate(order, start=1)]
+    return [replace(scenario, number=number) for number, scenario in enumerate(order, start=1)]
 
 
-def _trials_of(step: str, runs: int, rng: random.Random) -> Iterable[Trial]:
+def _scenarios_of(step: str, runs: int, rng: random.Random) -> Iterable[Scenario]:
     seldom = max(1, runs // 3)
     if step == RANDOM:
         for run in range(runs + 1):
             manner: Manner = "early moment" if run % 2 else "moment"
             longest = _LONGEST_START_SECONDS if run % 2 else _LONGEST_WORK_SECONDS
-            yield Trial(0, step, manner, None, delay=round(rng.uniform(0.05, longest), 2))
+            yield Scenario(0, step, manner, None, delay=round(rng.uniform(0.05, longest), 2))
     elif step == KEPT:
         for _ in range(seldom):
-            yield Trial(0, step, "keeper", None)
+            yield Scenario(0, step, "keeper", None)
     elif step == ASLEEP:
         for run in range(seldom):
             # The second batch, so that the one before is known to have recovered.
-            yield Trial(0, step, "asleep", SLEEPS_AT[(run + 1) % len(SLEEPS_AT)], passes=2)
+            yield Scenario(0, step, "asleep", SLEEPS_AT[(run + 1) % len(SLEEPS_AT)], passes=2)
     elif STEPS[step].kind in COMMIT_KINDS:
         for _ in range(runs):
-            yield Trial(0, step, "batch", step, passes=2)
+            yield Scenario(0, step, "batch", step, passes=2)
     else:
         manner = _MANNERS[STEPS[step].kind]
         for _ in range(seldom):
-            yield Trial(0, step, manner, step, passes=rng.randint(1, PASSES.get(step, 1)))
+            yield Scenario(0, step, manner, step, passes=rng.randint(1, PASSES.get(step, 1)))
 
 
-def _woven(late: list[Trial], early: list[Trial], rng: random.Random) -> list[Trial]:
-    """Put each early trial behind a late one that can spare its time to recover.
+def _woven(late: list[Scenario], early: list[Scenario], rng: random.Random) -> list[Scenario]:
+    """Put each early scenario behind a late one that can spare its time to recover.
 
     One that has to find a pending record stands behind a kill that leaves one, which is added if there is none.
     """
-    behind: dict[int, Trial] = {}
-    spare = Counter(trial.step for trial in late)
-    for trial in early:
-        needs_record = trial.step in NEEDS_A_RECORD
+    behind: dict[int, Scenario] = {}
+    spare = Counter(scenario.step for scenario in late)
+    for scenario in early:
+        needs_record = scenario.step in NEEDS_A_RECORD
         free = [
             index
             for index, each in enumerate(late)
@@ -185,17 +187,17 @@ def _woven(late: list[Trial], early: list[Trial], rng: random.Random) -> list[Tr
         ]
         best = [index for index in free if spare[late[index].step] > 1]
         if needs_record and not free:
-            late.append(Trial(0, rng.choice(LEAVES_A_RECORD), "batch", None, passes=2, asked_for=False))
+            late.append(Scenario(0, rng.choice(LEAVES_A_RECORD), "batch", None, passes=2, asked_for=False))
             late[-1] = replace(late[-1], at=late[-1].step)
-            behind[len(late) - 1] = trial
+            behind[len(late) - 1] = scenario
             continue
         if not (best or free):
             # Nothing to stand behind: it begins, before anything else.
-            behind[-1 - len(behind)] = trial
+            behind[-1 - len(behind)] = scenario
             continue
         index = rng.choice(best or free)
         spare[late[index].step] -= 1
-        behind[index] = trial
-    first = [trial for index, trial in behind.items() if index < 0]
-    rest = [each for index, trial in enumerate(late) for each in (trial, behind.get(index)) if each is not None]
+        behind[index] = scenario
+    first = [scenario for index, scenario in behind.items() if index < 0]
+    rest = [each for index, scenario in enumerate(late) for each in (scenario, behind.get(index)) if each is not None]
     return first + rest

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs.certify.plan import EXTRA, STEPS
 from jobs.certify.results import Outcome, StepRow
 from jobs.state.files import write_durably
 
@@ -23,7 +22,7 @@ def report_facts(outcome: Outcome, *, run: str, seed: int, repeat: str, settings
 
     Args:
         run: The certificate's id.
-        repeat: The command that makes the same trials again.
+        repeat: The command that runs the same scenarios again.
         settings: What was certified; without secrets.
     """
     return {
@@ -75,7 +74,7 @@ def markdown_report(facts: dict[str, Any], outcome: Outcome) -> str:
         "",
         "| trial | step | killed at | seconds to the next commit | replayed | from the record | |",
         "|---:|---|---|---:|---:|---|---|",
-        *(_trial_line(result) for result in facts["trials"]),
+        *(_scenario_line(result) for result in facts["trials"]),
         "",
     ]
     return "\n".join(lines)
@@ -113,7 +112,7 @@ def markdown_table(rows: list[StepRow]) -> list[str]:
 
 
 def verdict(row: StepRow) -> str:
-    """Pass or fail, or that it came to none of the trials, or not to all."""
+    """Pass or fail, or that it came to none of the scenarios, or not to all."""
     if row.passed is None:
         return "not run"
     return "pass" if row.passed and row.kills == row.planned else "FAIL" if not row.passed else "incomplete"
@@ -124,12 +123,7 @@ def seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def holds(step: str) -> str:
-    """What must hold at a step."""
-    return STEPS[step].holds if step in STEPS else EXTRA[step]
-
-
-def _trial_line(result: dict[str, Any]) -> str:
+def _scenario_line(result: dict[str, Any]) -> str:
     at = result.get("at", "")
     passes = f"`{at}`, time {result['passes']}" if at else f"after {result['delay']} s: {result['where'] or '–'}"
     fine = "pass" if result["passed"] else "FAIL"

@@ -1,4 +1,4 @@
-"""What came of a certificate's trials, and what they add up to."""
+"""Results of a certificate's scenarios, which its reports call trials, and their sums."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from jobs.certify.compare import Comparison
-from jobs.certify.plan import EXTRA, STEPS, Trial
+from jobs.certify.comparison import Comparison
+from jobs.certify.plan import EXTRA, STEPS, Scenario
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of one trial.
+    """The result of one scenario.
 
     Attributes:
         attempt: Of the driver that was killed, or whose action was.
@@ -25,7 +25,7 @@ class Result:
         problems: What is wrong, as sentences.
     """
 
-    trial: Trial
+    scenario: Scenario
     attempt: int = 0
     killed_at: float | None = None
     seconds: float | None = None
@@ -36,18 +36,18 @@ class Result:
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
-        trial = {key: value for key, value in asdict(self.trial).items() if value not in ("", None)}
+        scenario = {key: value for key, value in asdict(self.scenario).items() if value not in ("", None)}
         rest = {name: getattr(self, name) for name in ("attempt", "killed_at", "replayed", "from_record", "where")}
         seconds = None if self.seconds is None else round(self.seconds, 3)
-        return {**trial, **rest, "seconds": seconds, "passed": not self.problems, "problems": list(self.problems)}
+        return {**scenario, **rest, "seconds": seconds, "passed": not self.problems, "problems": list(self.problems)}
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """All trials of one step.
+    """All scenarios of one step.
 
     Attributes:
-        planned: How many trials there were to be.
+        planned: How many scenarios there were to be.
         kills: How many came to it; one that only sleeps counts here.
         passed: None if none of them came to it.
         median, worst: Seconds from the kill to the next commit.
@@ -69,16 +69,16 @@ class Outcome:
     """A whole certificate.
 
     Attributes:
-        trials: As planned.
+        scenarios: As planned.
         results: Of those that were begun, in order.
         final: The full comparison at the end; None if it never came to that.
         audit: What `frazil audit` says in the end, in a sentence; empty if it never came to that.
-        problems: What is wrong with the whole, beside the trials' own.
+        problems: What is wrong with the whole, beside the scenarios' own.
         produced: Records in the topic.
         seconds: From the first record to the last comparison.
     """
 
-    trials: Sequence[Trial]
+    scenarios: Sequence[Scenario]
     results: list[Result] = field(default_factory=list)
     final: Comparison | None = None
     audit: str = ""
@@ -88,10 +88,10 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Every trial was made, and nothing is wrong anywhere."""
+        """Every scenario was run, and nothing is wrong anywhere."""
         return (
             self.final is not None
-            and len(self.results) == len(self.trials)
+            and len(self.results) == len(self.scenarios)
             and not any(self.all_problems())
             and all(result.killed_at is not None for result in self.results)
         )
@@ -100,23 +100,23 @@ class Outcome:
         """Everything that is wrong, as sentences."""
         for result in self.results:
             for problem in result.problems:
-                yield f"trial {result.trial.number} ({result.trial.step}): {problem}"
+                yield f"trial {result.scenario.number} ({result.scenario.step}): {problem}"
         yield from self.problems
 
     @property
     def recoveries(self) -> list[float]:
         """Seconds from each kill to the next commit, where no other kill came before it."""
         # A driver that sleeps is replaced when its lease has run out, which says nothing of a kill.
-        return [each.seconds for each in self.results if each.seconds is not None and each.trial.manner != "asleep"]
+        return [each.seconds for each in self.results if each.seconds is not None and each.scenario.manner != "asleep"]
 
     def rows(self) -> list[StepRow]:
         """The table of steps, in the order of the protocol."""
         rows: list[StepRow] = []
         for name in (*STEPS, *EXTRA):
-            planned = [trial for trial in self.trials if trial.step == name]
+            planned = [scenario for scenario in self.scenarios if scenario.step == name]
             if not planned:
                 continue
-            results = [result for result in self.results if result.trial.step == name]
+            results = [result for result in self.results if result.scenario.step == name]
             seconds = [result.seconds for result in results if result.seconds is not None]
             kills = sum(result.killed_at is not None for result in results)
             rows.append(
@@ -138,8 +138,8 @@ class Outcome:
         seconds = self.recoveries
         return {
             "passed": self.passed,
-            "kills": sum(each.killed_at is not None and each.trial.manner != "asleep" for each in self.results),
-            "trials_planned": len(self.trials),
+            "kills": sum(each.killed_at is not None and each.scenario.manner != "asleep" for each in self.results),
+            "trials_planned": len(self.scenarios),
             "seconds": round(self.seconds, 1),
             "recovery_seconds": {
                 "median": round(statistics.median(seconds), 3) if seconds else None,

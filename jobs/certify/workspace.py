@@ -1,4 +1,4 @@
-"""What a certificate makes for itself, so that nothing of the user's is touched: topic, tables, folder, settings."""
+"""The workspace of a certificate: names, folder, settings and stream, so that nothing of the user's is touched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from jobs.certify.records import SCHEMA
+from jobs.certify.load import SCHEMA
 from jobs.errors import FrazilError
 from jobs.spec.durations import format_duration
 from jobs.spec.loading import load_stream
@@ -28,7 +28,7 @@ _SHORT_LIVED = {"spark.ui.enabled": "false"}
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A certificate's own things.
+    """A certificate's own names, folder and settings.
 
     Attributes:
         name: Of the topic and of the namespace: `frazil_certify_` and the certificate's id.

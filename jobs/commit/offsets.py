@@ -62,21 +62,27 @@ def pointwise_max(positions: Iterable[Positions]) -> dict[TopicPartition, int]:
     return greatest
 
 
-def spark_offsets(positions: Positions) -> str:
-    """Positions in the JSON that Spark's `startingOffsets` takes and its offset log holds."""
+def by_topic(positions: Positions) -> dict[str, dict[str, int]]:
+    """Positions as JSON has them: by topic, and by the partition's number."""
     topics: dict[str, dict[str, int]] = {}
     for partition, offset in sorted(positions.items()):
         topics.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    return json.dumps(topics)
+    return topics
+
+
+def from_topics(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """The inverse of `by_topic`."""
+    return {TopicPartition(topic, int(n)): at for topic, entries in topics.items() for n, at in entries.items()}
+
+
+def spark_offsets(positions: Positions) -> str:
+    """Positions in the JSON that Spark's `startingOffsets` takes and its offset log holds."""
+    return json.dumps(by_topic(positions))
 
 
 def from_spark_offsets(text: str) -> dict[TopicPartition, int]:
     """The inverse of `spark_offsets`."""
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in json.loads(text).items()
-        for partition, offset in partitions.items()
-    }
+    return from_topics(json.loads(text))
 
 
 def describe(ranges: Mapping[TopicPartition, OffsetRange], limit: int = 5) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from jobs.commit.log_marks import Mark, pack_marks, standing, unpack_marks
-from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.offsets import Positions, TopicPartition, by_topic
 from jobs.commit.retired import Retired, pack_retired, unpack_retired
 from jobs.commit.stamp_parts import (
     Counts,
@@ -160,7 +160,7 @@ class Stamp:
             "at": _pack(self.start, self.position),
         }
         optional = {
-            "ends": {str(k): v for k, v in _by_topic(self.ends).items()},
+            "ends": {str(k): v for k, v in by_topic(self.ends).items()},
             "through": self.valid_through_ms,
             "rows": dict(self.rows),
             "counts": _counts_list(self.counts),
@@ -224,13 +224,6 @@ class Stamp:
 def _counts_list(counts: Counts) -> list[int]:
     values = [counts.read, counts.landed, counts.dead, counts.tombstones, counts.filtered]
     return values if any(values) else []
-
-
-def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
-    topics: dict[str, dict[str, int]] = {}
-    for partition, offset in sorted(positions.items()):
-        topics.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    return topics
 
 
 def _pack(start: Positions, position: Positions) -> dict[str, list[list[int] | None]]:

@@ -17,9 +17,9 @@ from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
-from jobs.verify import ledger
-from jobs.verify.ledger_marks import known_of
-from jobs.verify.ledger_table import existing
+from jobs.verify import ledger_fill
+from jobs.verify.ledger_checkpoints import fill_checkpoints_of
+from jobs.verify.ledger_table import find_ledger
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
     if not concerned:
         return None
     try:
-        ledger.fill(catalog, settings, concerned)
+        ledger_fill.fill_ledger(catalog, settings, concerned)
     except Exception as problem:
         said = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
         told = redacted(settings, first_line(said))
@@ -89,14 +89,14 @@ def _unrecorded(
 ) -> Iterator[Hold]:
     """The stamps that the ledger lacks; what replays and queues stamp it never has."""
     streams = [stream for stream in streams_of(table.metadata) if "~" not in stream]
-    found = existing(catalog, settings) if streams else None
+    found = find_ledger(catalog, settings) if streams else None
     recorded = found.metadata.properties if found else {}
     has_file = {spec.stream for spec in streams_at(specs, name)}
     uuid = str(table.metadata.table_uuid)
     for stream in streams:
         if to_be_filled and stream in has_file:
             continue
-        known = known_of(recorded, stream)
+        known = fill_checkpoints_of(recorded, stream)
         after = known[uuid].sequence if uuid in known else -1
         lacking = [key for key, stamp in stamps_along_main(table.metadata, stream, after) if stamp.kind != "claim"]
         oldest = table.metadata.snapshot_by_id(lacking[-1]) if lacking else None

@@ -1,257 +1,201 @@
-"""The audit's first half, on metadata alone: what the ledger says must be in a table, and whether that adds up.
-
-Rows of one table and partition are followed in the order of their commits. A cursor says where the table stands, and
-each batch begins there. Later, and records were passed over; earlier, and records were read twice. Only an operator
-moves the cursor otherwise. What comes out are units, see `Unit`, that the rows of the table are held against.
-"""
+"""The audit of a stream: its ledger is filled and followed, and compared with the rows of its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+import numpy as np
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.history import history
+from jobs.commit.offsets import PartitionRange
 from jobs.commit.stamp_parts import Counts
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.replay.connect.opening import queue_id
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
-from jobs.verify.audit_facts import Decision, Problem, Reading, Unit
-from jobs.verify.ledger_row import RETURNED, WHOLE, LedgerRow, standing
+from jobs.verify.audit_ranges import compared_ranges, windows
+from jobs.verify.audit_result import StreamAudit
+from jobs.verify.audit_totals import AuditTotals
+from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
+from jobs.verify.expected_rows import DeadLetterAgreement
+from jobs.verify.found_rows import compare_rows
+from jobs.verify.ledger_checkpoints import AuditCheckpoint, record_audited
+from jobs.verify.ledger_table import existing_table
+from jobs.verify.other_writers import with_changes
+from jobs.verify.replayed_rows import ReplayedRows
+from jobs.verify.row_counter import WINDOW_OFFSETS
+from jobs.verify.snapshot_summaries import compare_summaries
+from jobs.verify.stop_checks import unanswered_stops
 
-# The answer after which a partition is as one that was never seen: the new topic may begin anywhere.
-_NEW_TOPIC = "recreated_topic"
-
-
-@dataclass(slots=True)
-class Expected:
-    """What a table must hold, by the ledger.
-
-    Attributes:
-        positions: Where the table stands, per partition.
-        sequence: Of the newest row.
-        behind: Whether it stands before the end of something that it holds: what comes next was read before.
-        whole: `(sequence, rows)`: sums over ranges of which no stamp tells by itself how many rows they put in.
-    """
-
-    target: TargetSpec
-    units: dict[TopicPartition, list[Unit]] = field(default_factory=dict)
-    positions: dict[TopicPartition, int] = field(default_factory=dict)
-    sequence: int = 0
-    behind: bool = False
-    problems: list[Problem] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
-    unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
-    whole: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def table(self) -> str:
-        """The table's full name."""
-        return self.target.name
-
-    def all_units(self) -> Iterator[Unit]:
-        """Units of all partitions, in order."""
-        for _, units in sorted(self.units.items()):
-            yield from units
+# Offsets audited at so far, all that are to be audited at, rows read so far.
+Progress = Callable[[int, int, int], None]
 
 
-def expected(target: TargetSpec, rows: Iterable[LedgerRow], begin: Positions | None = None) -> Expected:
-    """Follow the ledger's rows of one table.
+def audit(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    *,
+    table: str | None = None,
+    full: bool = False,
+    since: datetime | None = None,
+    kafka: Callable[[], KafkaLog] | None = None,
+    on_progress: Progress = lambda done, total, rows: None,
+    window: int = WINDOW_OFFSETS,
+) -> StreamAudit:
+    """Whether every record of a stream stands where it belongs, exactly once.
 
     Args:
-        target: Which one. Only the coordinator is stamped in every batch; holes between the ranges of others mean that
-            they got no rows.
-        rows: Of one `table_uuid`, in the order of `sequence`; what a rollback took out of the table is left aside.
-        begin: Where the table stood when it was audited last, if `rows` begin there.
+        table: Only this one of the stream's tables.
+        full: Also what was audited before.
+        since: Also what was audited before, if it was committed from then on.
+        kafka: Connects to Kafka, which is asked whether the stream can go on where it stands; None: it is not asked.
+        window: Offsets that are counted at a time; each takes a byte per table.
+
+    Raises:
+        FrazilError: The stream has no such table, or it cannot be read.
     """
-    found = Expected(target, positions=dict(begin or {}))
-    tracks: dict[TopicPartition, _Track] = {}
-    known = list(rows)
-    found.sequence = max((row.sequence for row in known), default=0)
-    for row in standing(known):
-        if row.answer == _NEW_TOPIC:
-            # Of partitions that were not read at all yet the answer says nothing.
-            for partition, track in tracks.items():
-                if track.cursor == 0 and row.partition.topic in ("", partition.topic):
-                    track.cursor = None
-        if row.partition == WHOLE:
-            _whole(found, row)
-            continue
-        track = tracks.get(row.partition)
-        if track is None:
-            track = tracks[row.partition] = _Track(found, row.partition, found.positions.get(row.partition))
-        track.follow(row)
-    for partition, track in tracks.items():
-        found.units[partition] = _units(partition, track.readings)
-        stands = max(track.cursor or 0, track.ended)
-        found.behind = found.behind or any(unit.range.end > stands for unit in found.units[partition])
-        found.positions.pop(partition, None)
-        if stands or track.cursor is not None:
-            found.positions[partition] = stands
+    began = time.monotonic()
+    if table is not None and table not in spec.target_names:
+        raise FrazilError(
+            f"{table} is no table of stream {spec.stream}",
+            fix=f"name {' or '.join(spec.target_names)}, or none for all",
+        )
+    found = StreamAudit(spec.stream, full, since)
+    audited = load_audited_tables(
+        spec, settings, catalog, [target for target in spec.targets if table in (None, target.name)], found
+    )
+    stops, notes = unanswered_stops(spec, settings, lambda: _metadata_of(spec, catalog), kafka)
+    found.problems += stops
+    found.notes += notes
+    found.queue = _from_queues(spec, catalog)
+    found.tables = [each.facts for each in audited]
+    totals = AuditTotals(found)
+    for each in audited:
+        found.decisions += each.expected.decisions
+        totals.add_expected(each.expected, each.after)
+    _count(spec, catalog, audited, totals, on_progress, window)
+    for each in audited:
+        if each.table is not None and each.facts.method == "rows":
+            mine = [problem for problem in found.problems if problem.table == each.name]
+            others = [problem for problem in found.problems if problem.table != each.name]
+            found.problems = others + with_changes(mine, each.table, each.columns, each.rows_of(spec.stream))
+    found.add_up()
+    if table is None:
+        _record_audited(audited, found, settings, catalog)
+    found.seconds = time.monotonic() - began
     return found
 
 
-class _Track:
-    def __init__(self, found: Expected, partition: TopicPartition, cursor: int | None) -> None:
-        self._found: Expected = found
-        self._partition: TopicPartition = partition
-        self.cursor: int | None = cursor
-        self.readings: list[Reading] = []
-        # Where a former topic of the name ended, which was read whole.
-        self.ended: int = 0
+def _metadata_of(spec: StreamSpec, catalog: Catalog) -> dict[str, TableMetadata]:
+    tables = {name: existing_table(catalog, name) for name in spec.target_names}
+    return {name: table.metadata for name, table in tables.items() if table is not None}
 
-    def follow(self, row: LedgerRow) -> None:
-        if row.answer == RETURNED:
-            # It is the same topic all the same, and goes on where it ended.
-            self.cursor = row.range.end
-            return
-        if row.kind == "noted":
-            # The topic was retired: a later one of its name begins anew.
-            self.ended, self.cursor = max(row.range.end, self.ended), None
-            return
-        if row.kind in ("passed", "again"):
-            self._decided(row)
-            return
-        if row.range.end <= row.range.start:
-            return
-        if row.kind == "unknown" and self.cursor is not None and row.range.end <= self.cursor:
-            # It had been moved back, by whom and when nobody knows.
-            self._found.unknown.append((self._partition, row.range))
-            self.cursor = row.range.start
-            return
-        self._judge_begin(row)
-        rows = None if row.counts is None else row.counts.rows(self._found.target.role)
-        if row.kind == "unknown" or rows is None:
-            self._found.unknown.append((self._partition, row.range))
-        elif self._found.target.coordinator and row.counts is not None:
-            self._judge_sum(row, row.counts)
-        counts = row.counts or Counts()
-        told = row.kind != "unknown"
-        self.readings.append(Reading(row.range, rows, counts, row.sequence, row.snapshot_id, told, row.committed_at))
-        self.cursor = max(row.range.end, self.cursor or 0)
 
-    def _decided(self, row: LedgerRow) -> None:
-        self._found.decisions.append(_decision(row))
-        if row.kind == "passed":
-            self._judge_begin(row, passed=True)
-            self.cursor = row.range.end
+def _from_queues(spec: StreamSpec, catalog: Catalog) -> Counts | None:
+    table = existing_table(catalog, spec.table.name)
+    newest = history(table.metadata, queue_id(spec.stream)).newest if table is not None else None
+    return newest.totals if newest is not None and newest.totals != Counts() else None
+
+
+def _count(
+    spec: StreamSpec,
+    catalog: Catalog,
+    audited: list[AuditedTable],
+    totals: AuditTotals,
+    on_progress: Progress,
+    window: int,
+) -> None:
+    rows_read = 0
+
+    def on_rows(rows: int) -> None:
+        nonlocal rows_read
+        rows_read += rows
+        on_progress(done, total, rows_read)
+
+    anchor = next((each for each in audited if each.target.coordinator), None)
+    sink = next((each for each in audited if each.target.role == "rows"), None)
+    dead = next((each for each in audited if each.target.role == "dead_letters"), None)
+    counters = {each.name: each.counter(spec.stream, on_rows) for each in audited}
+    for each in audited:
+        if each.table is None:
+            continue
+        if counters[each.name] is None:
+            compare_summaries(each.table, each.expected, each.after, totals)
+            each.facts.method = "summaries"
         else:
-            self.cursor = None if row.answer == _NEW_TOPIC else row.range.start
+            each.facts.method = "rows"
+    counting = {each.target: counter for each in audited if (counter := counters[each.name]) is not None}
+    groups = {each.target: each.expected.groups for each in audited if each.target in counting}
+    agreement = None
+    if anchor and dead and anchor is not dead and anchor.table is not None:
+        agreement = DeadLetterAgreement(anchor.expected, dead.expected)
+        problems, pending = agreement.judge()
+        totals.audit.problems += problems
+        totals.audit.pending += pending
+    # Also where only the sink is audited: its rows of replays are explained by dead letters.
+    dead_letters = dead.table if dead else existing_table(catalog, spec.dead_letter_table)
+    replays = ReplayedRows(spec.stream, sink.table if sink else None, dead_letters)
+    totals.audit.pending += [replays.pending] if replays.pending else []
+    totals.expired = dead_letters_expired_before(dead_letters) if dead_letters is not None else None
+    every = list(compared_ranges(groups, {each.target: each.after for each in audited}))
+    done, total = 0, sum(each.range.end - each.range.start for each in every)
 
-    def _judge_begin(self, row: LedgerRow, *, passed: bool = False) -> None:
-        start, end = row.range
-        if self.cursor is None or start == self.cursor:
-            return
-        if start > self.cursor:
-            if self._found.target.coordinator:
-                self._problem("gap", OffsetRange(self.cursor, start), "no batch read these offsets")
-        elif not passed:
-            said = f"batch {row.batch} of epoch {row.epoch} read these offsets, and the table had them already"
-            self._problem("overlap", OffsetRange(start, min(self.cursor, end)), said)
+    def count(ranges: Sequence[PartitionRange]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
+        nonlocal done
+        there = {target: counter.count(ranges) for target, counter in counting.items()}
+        done += sum(each.range.end - each.range.start for each in ranges)
+        on_progress(done, total, rows_read)
+        if sink and sink.target in there:
+            return there, replays.count(ranges, there[sink.target])
+        return there, [np.zeros(each.range.end - each.range.start, np.uint8) for each in ranges]
 
-    def _judge_sum(self, row: LedgerRow, counts: Counts) -> None:
-        accounted = counts.landed + counts.dead + counts.tombstones + counts.filtered
-        if accounted != counts.read:
-            said = f"{counts.read:,} records were read, and {accounted:,} became rows, dead letters or tombstones"
-            self._problem("sum", row.range, said, abs(counts.read - accounted), surplus=accounted > counts.read)
-        elif counts.read > row.range.end - row.range.start:
-            self._problem("sum", row.range, f"{counts.read:,} records were read from fewer offsets", counts.read)
-
-    def _problem(
-        self, kind, range_: OffsetRange, sentence: str, records: int | None = None, *, surplus: bool | None = None
-    ) -> None:
-        count = range_.end - range_.start if records is None else records
-        where = (range_,)
-        self._found.problems.append(
-            Problem(kind, self._found.table, self._partition, range_, count, sentence, where, surplus=surplus)
+    on_progress(0, total, 0)
+    apart = agreement.covers if agreement else lambda compared: False
+    for comparison in compare_rows(windows(every, window), list(counting), count, apart):
+        totals.add_comparison(comparison)
+    totals.audit.scanned += rows_read
+    totals.audit.problems += replays.problems
+    if totals.came_back:
+        rows = "1 row" if totals.came_back == 1 else f"{totals.came_back:,} rows"
+        totals.audit.notes.append(
+            f"table {spec.table.name} has {rows} that no batch landed: as many dead letters of those batches, which "
+            "have expired, may have come back"
         )
+    for each in audited:
+        if each.facts.method == "rows":
+            totals.judge_totals(each.expected, each.after)
 
 
-def _whole(found: Expected, row: LedgerRow) -> None:
-    if row.kind in ("passed", "again", "noted"):
-        found.decisions.append(_decision(row))
-    elif row.counts is not None:
-        found.whole.append((row.sequence, row.counts.rows(found.target.role)))
+def _record_audited(audited: list[AuditedTable], found: StreamAudit, settings: Settings, catalog: Catalog) -> None:
+    """Remember how far the tables are audited, so that the next audit counts only what is new.
 
-
-def _decision(row: LedgerRow) -> Decision:
-    return Decision(row.table, row.kind, row.partition, row.range, row.answer, row.note, row.committed_at, row.sequence)
-
-
-def _units(partition: TopicPartition, readings: list[Reading]) -> list[Unit]:
-    units: list[Unit] = []
-    together: list[Reading] = []
-    end = 0
-    for reading in sorted(readings, key=lambda each: each.range):
-        if together and reading.range.start >= end:
-            units.append(Unit(partition, OffsetRange(together[0].range.start, end), tuple(together)))
-            together = []
-        together.append(reading)
-        end = max(end, reading.range.end) if len(together) > 1 else reading.range.end
-    if together:
-        units.append(Unit(partition, OffsetRange(together[0].range.start, end), tuple(together)))
-    return units
-
-
-class Agreement:
-    """What the sink's batches say of dead letters, and what the dead letters received.
-
-    The two need not agree where an operator's answer had a range read again on one of them: perhaps under another
-    configuration, by which other records fail.
+    All of them or none: the next audit holds what is new on the one against what is new on the other.
     """
-
-    def __init__(self, sink: Expected, dead: Expected) -> None:
-        self._sink: Expected = sink
-        self._dead: Expected = dead
-        self._begun: dict[str, int] = {each.table: _begun_anew(each) for each in (sink, dead)}
-        self._decided: dict[TopicPartition, list[OffsetRange]] = {}
-        for decision in (*sink.decisions, *dead.decisions):
-            if decision.kind in ("again", "passed"):
-                self._decided.setdefault(decision.partition, []).append(decision.range)
-
-    def judge(self) -> tuple[list[Problem], list[str]]:
-        """Where they disagree, and what is still to come: the dead letters of a batch are committed after its rows."""
-        problems: list[Problem] = []
-        pending: list[str] = []
-        newest = max((unit.newest for unit in self._sink.all_units()), default=0)
-        for partition in sorted({*self._sink.units, *self._dead.units}):
-            said = [each for unit in self._sink.units.get(partition, ()) for each in unit.readings]
-            received = [each for unit in self._dead.units.get(partition, ()) for each in unit.readings]
-            # By identity: a reading of the one may look like one of the other.
-            of_sink = {id(each) for each in said}
-            for both in _units(partition, said + received):
-                first = [each for each in both.readings if id(each) in of_sink]
-                second = [each for each in both.readings if id(each) not in of_sink]
-                told, got = sum(each.counts.dead for each in first), sum(each.counts.dead for each in second)
-                if told == got or not self.holds(partition, both.range, first, second):
-                    continue
-                if not first and both.range.start >= self._sink.positions.get(partition, 0):
-                    pending.append(f"dead letters of {partition} {both.range} came while {self._sink.table} was read")
-                    continue
-                if not second and all(each.sequence == newest for each in first):
-                    pending.append(f"{told:,} dead letters of {partition} {both.range} are to be committed yet")
-                    continue
-                said_so = f"{got:,} dead letters were received, where {self._sink.table} says that {told:,} failed"
-                table, off = self._dead.table, abs(told - got)
-                problems.append(Problem("dead_letters", table, partition, both.range, off, said_so, surplus=got > told))
-        return problems, pending
-
-    def holds(
-        self, partition: TopicPartition, range_: OffsetRange, first: Iterable[Reading], second: Iterable[Reading]
-    ) -> bool:
-        """Whether the two have to agree on a range: the sink's readings of it, and the dead letters'."""
-        first, second = list(first), list(second)
-        if any(each.rows is None for each in (*first, *second)):
-            return False
-        if any(_meet(range_, decided) for decided in self._decided.get(partition, ())):
-            return False
-        sink_anew, dead_anew = self._begun[self._sink.table], self._begun[self._dead.table]
-        if any(each.sequence < sink_anew for each in first) or any(each.sequence < dead_anew for each in second):
-            return False
-        return bool(second) or not dead_anew
-
-
-def _begun_anew(found: Expected) -> int:
-    """The sequence number of the answer by which the other table began anew; 0 if it never did."""
-    return max((each.sequence for each in found.decisions if each.answer == "recreated_table"), default=0)
-
-
-def _meet(one: OffsetRange, other: OffsetRange) -> bool:
-    return one.start < other.end and other.start < one.end
+    if found.pending or any(not problem.explained for problem in found.problems):
+        return
+    known = all(each.table is None or each.audited_through == each.expected.sequence for each in audited)
+    if known and found.since is None:
+        return
+    checkpoints: dict[str, AuditCheckpoint] = {}
+    for each in audited:
+        snapshot = each.table.current_snapshot() if each.table is not None else None
+        if each.table is None or snapshot is None:
+            continue
+        checkpoints[str(each.table.metadata.table_uuid)] = AuditCheckpoint(
+            each.expected.sequence,
+            # Until all is counted again, what others changed is said by each audit.
+            each.counted_in or snapshot.snapshot_id,
+            datetime.now(UTC),
+            complete=True,
+            # Without them the whole ledger is followed again, for what comes next was read before.
+            positions={} if each.expected.behind else each.expected.positions,
+        )
+    if checkpoints:
+        record_audited(catalog, settings, found.stream, checkpoints)

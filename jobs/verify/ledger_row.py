@@ -1,9 +1,10 @@
-"""One line of the ledger: what became of one range of one partition on one table, as a stamp said it.
+"""Row of the ledger: what became of one range of one partition on one table, as a stamp said it.
 
 How to read the rows of one stream on one table (`table_uuid`), in the order that the ledger gives them in:
 
 1. A `removed` row says that main was moved back to the sequence number `since`. Every row with a greater sequence than
-   that, and a smaller one than its own, is void: it says nothing of the table any more. `standing` leaves them out.
+   that, and a smaller one than its own, is void: it says nothing of the table any more. `effective_rows` leaves
+   them out.
 2. What stands, on the **anchor**, moves each partition along, all offsets being next offsets:
 
    - `batch` [a, b): the table stood at a and stands at b. It holds `counts.landed` rows of it more than before.
@@ -60,8 +61,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 RETIRED, RETURNED = "retired", "returned"
 
 # The partition of rows that concern the whole table.
-WHOLE = TopicPartition("", -1)
-NOWHERE = OffsetRange(0, 0)
+WHOLE_TABLE = TopicPartition("", -1)
+NO_RANGE = OffsetRange(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class LedgerRow:
         table_uuid: Iceberg's identity of it: rows of a table that was dropped say nothing of its successor.
         kind: See the module.
         anchor: Whether the table is the stream's anchor, whose counts are of all records of the range.
-        partition: Or `WHOLE`: a `noted` answer; or the sum for all ranges of the same commit and kind whose own counts
-            are not known, so that a sum over rows counts nothing twice.
+        partition: Or `WHOLE_TABLE`: a `noted` answer; or the sum for all ranges of the same commit and kind whose own
+            counts are not known, so that a sum over rows counts nothing twice.
         sequence: Iceberg's sequence number of the commit: rows of one table are in its order.
         range: Next offsets: from where this target stood to where it stands.
         counts: With `batch`, of the records in the range; None if not known for this partition alone.
@@ -109,7 +110,7 @@ class LedgerRow:
         return (self.stream, self.table, self.table_uuid, self.sequence, effect, *self.partition)
 
 
-def standing(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
+def effective_rows(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """The rows that say what is in the tables: without those that a rollback made void, and the `removed` ones.
 
     A rollback may itself have been taken back by a later one, so the newest is heard first.

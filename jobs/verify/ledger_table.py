@@ -1,4 +1,10 @@
-"""The ledger as an Iceberg table: its columns, and rows to and from Arrow."""
+"""The ledger of a catalog as an Iceberg table: its columns, its rows to and from Arrow, and how they are read.
+
+It keeps what the stamps said of every batch and every operator's answer beyond their expiry.
+"""
+
+# PyIceberg's conditions take a column and a value, which a type checker does not see.
+# pyright: reportCallIssue=false
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -19,12 +26,13 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from jobs.commit.errors import CommitRefusedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.errors import FrazilError
 from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.settings import Settings
-from jobs.verify.ledger_row import WHOLE, LedgerRow
+from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
 
@@ -83,9 +91,9 @@ _ARROW = pa.schema(
 )
 
 
-def ensured(catalog: Catalog, settings: Settings) -> Table:
+def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
     """The ledger, made if it is not there."""
-    return checked(
+    return _checked(
         ensure_table(
             catalog,
             settings.ledger.table,
@@ -96,15 +104,21 @@ def ensured(catalog: Catalog, settings: Settings) -> Table:
     )
 
 
-def existing(catalog: Catalog, settings: Settings) -> Table | None:
-    """The ledger, None if nothing was ever filled in."""
+def existing_table(catalog: Catalog, name: str) -> Table | None:
+    """A table; None if it is not there."""
     try:
-        return checked(catalog.load_table(settings.ledger.table))
+        return catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
 
 
-def checked(table: Table) -> Table:
+def find_ledger(catalog: Catalog, settings: Settings) -> Table | None:
+    """The ledger; None if nothing was ever filled in."""
+    found = existing_table(catalog, settings.ledger.table)
+    return _checked(found) if found is not None else None
+
+
+def _checked(table: Table) -> Table:
     """The table, if it is a ledger.
 
     Raises:
@@ -120,10 +134,42 @@ def checked(table: Table) -> Table:
     return table
 
 
+def read_ledger(
+    catalog: Catalog,
+    settings: Settings,
+    stream: str,
+    table: str | None = None,
+    after_sequence: int | None = None,
+    uuid: str | None = None,
+) -> list[LedgerRow]:
+    """The rows of a stream, in order of table, sequence and effect; see `jobs.verify.ledger_row`.
+
+    Args:
+        table: Only those of the table of this name; of all that ever had it, by uuid.
+        after_sequence: Only those of later commits.
+        uuid: With `table`, also those of the table of this uuid, which may have had another name.
+    """
+    ledger = find_ledger(catalog, settings)
+    if ledger is None:
+        return []
+    return from_arrow(ledger.scan(row_filter=_rows_wanted(stream, table, after_sequence, uuid)).to_arrow())
+
+
+def _rows_wanted(stream: str, table: str | None, after_sequence: int | None, uuid: str | None) -> BooleanExpression:
+    """Rows of a stream; of a table by its name, or by its uuid under any; of commits with a greater sequence number."""
+    first = 0 if after_sequence is None else after_sequence + 1
+    wanted: BooleanExpression = And(EqualTo("stream", stream), GreaterThanOrEqual("sequence", first))
+    if table is None:
+        return wanted
+    # A table that was renamed has rows under its former name; it keeps its uuid.
+    named: BooleanExpression = EqualTo("table_name", table)
+    return And(wanted, named if uuid is None else Or(named, EqualTo("table_uuid", uuid)))
+
+
 def to_arrow(rows: Sequence[LedgerRow]) -> pa.RecordBatch:
     """Rows as the table's columns."""
     counts = [row.counts for row in rows]
-    whole = [row.partition == WHOLE for row in rows]
+    whole = [row.partition == WHOLE_TABLE for row in rows]
     columns: dict[str, list[Any]] = {
         "stream": [row.stream for row in rows],
         "table_name": [row.table for row in rows],
@@ -172,7 +218,7 @@ def _row(
 ) -> LedgerRow:
     counts, others = rest[: len(_COUNTS)], rest[len(_COUNTS) :]
     epoch, batch, sequence, snapshot_id, committed_at, config, generation, answer, note, since = others
-    source = WHOLE if topic is None else TopicPartition(topic, partition or 0)
+    source = WHOLE_TABLE if topic is None else TopicPartition(topic, partition or 0)
     stream, name, uuid, kind, source, config, generation, answer, note = (
         kept.setdefault(each, each) for each in (stream, name, uuid, kind, source, config, generation, answer, note)
     )
@@ -196,3 +242,8 @@ def _row(
         note,
         since,
     )
+
+
+def crowded(said: str) -> CommitRefusedError:
+    """The error of a commit to the ledger that others were ahead of each time."""
+    return CommitRefusedError(f"the ledger: {said}", fix="nothing is lost: do it again once fewer others write to it")

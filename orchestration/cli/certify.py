@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from jobs.certify.certifying import Certified, new_id
-from jobs.certify.certifying import certify as carry_out
-from jobs.certify.plan import Trial, chosen, plan
+from jobs.certify.certificate import Certificate, new_id
+from jobs.certify.certificate import certify as carry_out
+from jobs.certify.plan import Scenario, plan, select_steps
 from jobs.certify.report import report_facts, seconds, summary, verdict, write_report
 from jobs.certify.results import Outcome
 from jobs.certify.workspace import settings_shown
@@ -81,23 +81,23 @@ def certify(
     removes in the end; nothing else there is touched. If anything is wrong the exit status is 1, and everything is left
     to be looked at.
     """
-    names = chosen(steps)
+    names = select_steps(steps)
     preflight()
     if settings_file is not None:
         deployment = Deployment.at(deployment.home, settings_file)
     seed = random.randrange(_SEEDS) if seed is None else seed
-    trials = plan(names, runs, seed)
+    scenarios = plan(names, runs, seed)
     run = new_id()
     console = messages()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
     with Interrupts() as interrupts, _broker(deployment, interrupts):
         settings = deployment.prepared_settings()
-        console.print(f"certificate {run}: {len(trials)} trials, seed {seed}", markup=False)
-        with _Progress(console, trials) as progress:
+        console.print(f"certificate {run}: {len(scenarios)} trials, seed {seed}", markup=False)
+        with _Progress(console, scenarios) as progress:
             done = carry_out(
                 settings,
                 run,
-                trials,
+                scenarios,
                 seed=seed,
                 records=records,
                 keep=keep,
@@ -135,11 +135,11 @@ def _broker(deployment: Deployment, interrupts: Interrupts) -> Iterator[None]:
 
 
 class _Progress:
-    """A bar on a terminal; elsewhere a line per trial."""
+    """A bar on a terminal; elsewhere a line per scenario."""
 
-    def __init__(self, console: Console, trials: list[Trial]) -> None:
+    def __init__(self, console: Console, scenarios: list[Scenario]) -> None:
         self._console: Console = console
-        self._count: int = len(trials)
+        self._count: int = len(scenarios)
         self._told: int = 0
         self._began: float = time.monotonic()
         self._bar = Progress(
@@ -211,7 +211,7 @@ def _print(console: Console, outcome: Outcome, facts: dict[str, Any]) -> None:
         console.print(f"  {problem}", markup=False, soft_wrap=True, style="red")
 
 
-def _print_ending(console: Console, done: Certified, facts: dict[str, Any], markdown: Path, document: Path) -> None:
+def _print_ending(console: Console, done: Certificate, facts: dict[str, Any], markdown: Path, document: Path) -> None:
     console.print(f"Reports: {markdown}, {document.name}", markup=False)
     if done.kept:
         workspace = done.workspace

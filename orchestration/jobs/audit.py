@@ -39,7 +39,7 @@ def audit_job(tables: Sequence[dg.AssetKey]) -> Any:
 def fill_ledger_op(context: dg.OpExecutionContext, deployment: DeploymentResource, catalog: CatalogResource) -> None:
     """Note what is new in the stamps of every stream in the ledger."""
     # Imported here: a code location that only loads should not wait for what the catalog needs.
-    from jobs.verify.ledger import fill
+    from jobs.verify.ledger_fill import fill_ledger
 
     specs, errors = deployment.deployment().streams()
     settings = deployment.settings()
@@ -57,7 +57,7 @@ def fill_ledger_op(context: dg.OpExecutionContext, deployment: DeploymentResourc
     with connected:
         for spec in specs:
             try:
-                filled = fill(connected, settings, [spec])
+                filled = fill_ledger(connected, settings, [spec])
             except Exception as problem:
                 # What is wrong with one stream keeps no other from being noted.
                 failed.append(f"stream {spec.stream}: {type(problem).__name__}: {problem}")

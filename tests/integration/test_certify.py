@@ -123,7 +123,7 @@ def test_a_short_certificate(certifying: Certifying) -> None:
     records = facts["records"]
     assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
     assert min(records["landed"], records["dead"], records["tombstones"]) > 0
-    by_step = {trial["step"]: trial for trial in facts["trials"]}
+    by_step = {scenario["step"]: scenario for scenario in facts["trials"]}
     assert by_step["after_tasks"]["replayed"] > 0, "what the tasks had read was read again"
     assert not by_step["after_tasks"]["from_record"]
     noted = by_step["after_anchor_commit"]

@@ -23,7 +23,7 @@ from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.policy import Policy
-from jobs.verify import ledger
+from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
 from tests.helpers.waiting import wait_for
@@ -88,7 +88,7 @@ def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark:
     assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
 
     # The ledger lies in a namespace that is called as the catalog is.
-    ledger.fill(lake.catalog, lake.settings, [lake.spec])
+    fill_ledger(lake.catalog, lake.settings, [lake.spec])
     result = lake.maintain(lambda: spark, EXPIRE, name="frazil.ledger", only={"expire"}, now=later)
     assert result.errors == ()
     assert [(each.files_after, each.done) for each in result.done] == [(1, True)]

@@ -196,4 +196,4 @@ def test_a_certificate_that_is_not_there_is_told_of() -> None:
         "ssl.ca.location": "/nowhere.pem",
     }
     with pytest.raises(ReadError, match="does not take its options"):
-        list(read_slice(options, [(TopicPartition("t", 0), OffsetRange(0, 1))], 1.0))
+        list(read_slice(options, [PartitionRange(TopicPartition("t", 0), OffsetRange(0, 1))], 1.0))

@@ -31,7 +31,14 @@ from jobs.state.lease_record import LeaseRecord
 from jobs.state.paths import state_store
 from jobs.stream import unknown_fields
 from jobs.supervise import control, heartbeat, keeper_note, launches, process_note
-from jobs.verify.ledger_marks import AUDITED_PREFIX, FILLED_PREFIX, known_of, known_text, marks_of, marks_text
+from jobs.verify.ledger_checkpoints import (
+    AUDITED_PREFIX,
+    FILLED_PREFIX,
+    audit_checkpoints_of,
+    audit_checkpoints_text,
+    fill_checkpoints_of,
+    fill_checkpoints_text,
+)
 from jobs.verify.ledger_table import LEDGER_SCHEMA
 from tests.integration.earlier_release.contents import ARCHIVE
 
@@ -139,6 +146,9 @@ def test_tables(tables: dict[str, TableMetadata]) -> None:
     assert columns(ledger.schema()) == columns(LEDGER_SCHEMA)
     for letters in ("shop.orders_failed", "shop.refunds_dead", "web.clicks_dead"):
         assert columns(tables[letters].schema()) == columns(DEAD_LETTER_SCHEMA)
-    filled, audited = known_of(ledger.properties, "refunds"), marks_of(ledger.properties, "refunds")
-    assert json.loads(known_text(filled)) == json.loads(ledger.properties[f"{FILLED_PREFIX}refunds"])
-    assert json.loads(marks_text(audited)) == json.loads(ledger.properties[f"{AUDITED_PREFIX}refunds"])
+    filled, audited = (
+        fill_checkpoints_of(ledger.properties, "refunds"),
+        audit_checkpoints_of(ledger.properties, "refunds"),
+    )
+    assert json.loads(fill_checkpoints_text(filled)) == json.loads(ledger.properties[f"{FILLED_PREFIX}refunds"])
+    assert json.loads(audit_checkpoints_text(audited)) == json.loads(ledger.properties[f"{AUDITED_PREFIX}refunds"])

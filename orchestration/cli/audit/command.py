@@ -12,8 +12,8 @@ from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import quick_kafka
 from jobs.spec.durations import parse_duration
-from jobs.verify.audit_facts import StreamAudit
-from jobs.verify.audit_run import audit as audit_stream
+from jobs.verify.audit import audit as audit_stream
+from jobs.verify.audit_result import StreamAudit
 from orchestration.cli.audit.output import audit_facts, print_audit
 from orchestration.cli.terminal import messages, print_json
 from resources.deployment import Deployment
@@ -95,11 +95,11 @@ def _name_exactly(found: StreamAudit, deployment: Deployment, stream: str) -> No
     from confluent_kafka import KafkaException
 
     from jobs.redaction import redacted
-    from jobs.verify.audit_source import named_by_source
+    from jobs.verify.source_lookup import name_missing_offsets
 
     settings = deployment.settings()
     try:
-        found.problems = named_by_source(found.problems, settings.kafka, deployment.stream(stream).table.name)
+        found.problems = name_missing_offsets(found.problems, settings.kafka, deployment.stream(stream).table.name)
     except (FrazilError, KafkaException) as problem:
         said = redacted(settings, problem.message if isinstance(problem, FrazilError) else str(problem))
         found.notes.append(f"Kafka could not be asked which records are missing: {said}")

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
-from jobs.verify.audit_facts import Decision, Line, Problem, StreamAudit, TableAudit
-from jobs.verify.audit_words import SHOWN, decision_sentence, more, problem_sentence, queue_sentence, verdict_sentence
-from jobs.verify.ledger_row import WHOLE
+from jobs.verify.audit_result import OperatorDecision, PartitionSums, Problem, StreamAudit, TableAudit
+from jobs.verify.audit_text import SHOWN, decision_sentence, more, problem_sentence, queue_sentence, verdict_sentence
+from jobs.verify.ledger_row import WHOLE_TABLE
 from orchestration.cli.terminal import print_columns
 from orchestration.text import thousands
 
@@ -74,7 +74,7 @@ def _table_facts(table: TableAudit) -> dict[str, Any]:
                 "missing": line.missing,
                 "doubled": line.doubled,
             }
-            for line in table.lines
+            for line in table.partitions
         ],
         "unknown": [{**_place(partition), **_range(range_)} for partition, range_ in table.unknown],
         "batches_unchecked": table.unchecked,
@@ -108,11 +108,11 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _decision_facts(decision: Decision) -> dict[str, Any]:
+def _decision_facts(decision: OperatorDecision) -> dict[str, Any]:
     return {
         "table": decision.table,
         "kind": decision.kind,
-        **_place(None if decision.partition == WHOLE else decision.partition),
+        **_place(None if decision.partition == WHOLE_TABLE else decision.partition),
         **_range(decision.range),
         "answer": decision.answer,
         "note": decision.note,
@@ -149,7 +149,7 @@ def print_audit(audit: StreamAudit) -> None:
 
 def _rows(table: TableAudit) -> Iterator[tuple[str, ...]]:
     for topic, group in groupby(
-        sorted(table.lines, key=lambda line: line.partition), lambda line: line.partition.topic
+        sorted(table.partitions, key=lambda line: line.partition), lambda line: line.partition.topic
     ):
         lines = list(group)
         counts = sum((line.counts for line in lines), Counts())
@@ -168,14 +168,14 @@ def _rows(table: TableAudit) -> Iterator[tuple[str, ...]]:
             thousands(sum(line.missing for line in lines)),
             thousands(sum(line.doubled for line in lines)),
         )
-    missing = table.missing - sum(line.missing for line in table.lines)
-    doubled = table.doubled - sum(line.doubled for line in table.lines)
+    missing = table.missing - sum(line.missing for line in table.partitions)
+    doubled = table.doubled - sum(line.doubled for line in table.partitions)
     if missing or doubled:
         # Known as a sum over several partitions only.
         yield (table.table, "all together", "–", *("–",) * 7, thousands(missing), thousands(doubled))
 
 
-def _numbers(lines: list[Line]) -> str:
+def _numbers(lines: list[PartitionSums]) -> str:
     numbers = [line.partition.partition for line in lines]
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]}–{numbers[-1]}"

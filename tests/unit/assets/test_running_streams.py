@@ -74,7 +74,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
     """Its page promises moments. The web UI names all checks beside the assets."""
     home = Deployment.at(running.home)
     counted: list[str] = []
-    for place in ("jobs.verify.audit_run.audit", "jobs.maintain.measure.measure", "assets.dead_letters.tally"):
+    for place in ("jobs.verify.audit.audit", "jobs.maintain.measure.measure", "assets.dead_letters.tally"):
         monkeypatch.setattr(place, lambda *_, _place=place, **__: counted.append(_place))
     monkeypatch.setattr("assets.streams.tally", lambda *_: counted.append("assets.streams.tally"))
     dead = dg.AssetKey(["frazil", "orders", "payments_dead"])
@@ -110,7 +110,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
         assert report.metadata["epoch"].value != 3
         alone = job.get_subset(asset_selection=set(), asset_check_selection={dg.AssetCheckKey(TABLE, "exactly_once")})
         alone.execute_in_process(instance=instance, raise_on_error=False)
-    assert counted == ["jobs.verify.audit_run.audit"]
+    assert counted == ["jobs.verify.audit.audit"]
 
 
 def test_a_stopped_stream_is_not_started_by_materializing_it(running: World) -> None:

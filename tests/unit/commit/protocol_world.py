@@ -43,8 +43,8 @@ from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
 from jobs.stream.session import OpenStream
 from jobs.task.plan import Tally
-from jobs.verify.ledger_reading import LedgerTable, Stamped, rows_of
 from jobs.verify.ledger_row import LedgerRow
+from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.targets import pair, spec_with
 
@@ -269,8 +269,8 @@ class World:
         known, rows = None, []
         for snapshot_id, stamp in reversed(stamps_along_main(metadata, "payments")):
             # As from a snapshot, and not as it was made.
-            stamped = Stamped(Stamp.from_json(stamp.to_json()), snapshot_id, sequences[snapshot_id], NOW)
-            made, known = rows_of(stamped, known, LedgerTable(target, metadata.table_uuid))
+            stamped = StampedSnapshot(Stamp.from_json(stamp.to_json()), snapshot_id, sequences[snapshot_id], NOW)
+            made, known = ledger_rows(stamped, known, StampedTable(target, metadata.table_uuid))
             rows += made
         return rows
 

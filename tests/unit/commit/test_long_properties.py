@@ -22,8 +22,8 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
 from jobs.maintain.keeping import refuse_unless_stamps_are_kept, streams_of
-from jobs.verify.ledger_marks import FILLED_PREFIX, known_of, known_text
-from jobs.verify.ledger_reading import Known
+from jobs.verify.ledger_checkpoints import FILLED_PREFIX, fill_checkpoints_of, fill_checkpoints_text
+from jobs.verify.stamp_conversion import FillCheckpoint
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of
 
 TOPIC = "payments.settlements.v1"
@@ -125,7 +125,7 @@ def test_a_stamp_that_becomes_short_again_and_one_of_the_release_before(hive: Hi
 
 
 def test_the_ledgers_marks_are_cut_as_well() -> None:
-    known = {"uuid": Known(7, 8, positions(400, 10), Counts(1, 1), {"gone": Retired("id", 5, {0: 3, 7: 1})})}
-    cut = in_parts({FILLED_PREFIX + "s": known_text(known)}, HIVE_LIMIT)
+    known = {"uuid": FillCheckpoint(7, 8, positions(400, 10), Counts(1, 1), {"gone": Retired("id", 5, {0: 3, 7: 1})})}
+    cut = in_parts({FILLED_PREFIX + "s": fill_checkpoints_text(known)}, HIVE_LIMIT)
     assert len(cut) > 1
-    assert known_of(cut, "s") == known
+    assert fill_checkpoints_of(cut, "s") == known

@@ -33,7 +33,7 @@ from jobs.spec.settings import Settings, SparkSettings
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.state.paths import stream_folder
-from jobs.verify import ledger
+from jobs.verify import ledger_fill
 from tests.helpers.lake import NAME, P0, STREAM, Lake, later
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_a_lock_that_was_lost_ends_it(lake: Lake) -> None:
 def test_the_ledger_is_filled_before_anything_expires(lake: Lake) -> None:
     with pytest.raises(Started):
         expire(work(lake, now=later), STEP)
-    assert ledger.unrecorded(lake.catalog, lake.settings, [lake.spec]) == []
+    assert ledger_fill.fill_ledger(lake.catalog, lake.settings, [lake.spec]).rows == 0
     assert held(lake) == []
 
 

@@ -20,7 +20,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.verify import ledger
+from jobs.verify.ledger_table import read_ledger
 from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
@@ -253,12 +253,12 @@ def test_a_stream_whose_file_broke_is_audited_as_it_was(stream):
 
 def test_the_hourly_job_notes_the_stamps(stream):
     assert executed(stream, "frazil_ledger").success
-    assert len(ledger.read(stream.catalog(), stream.settings, "payments")) == 3
+    assert len(read_ledger(stream.catalog(), stream.settings, "payments")) == 3
     (stream.home / "streams" / "broken.yaml").write_text("stream: [")
     stream.land([ROW])
     # A broken file is told of elsewhere, and is no reason for this job to be red for every stream.
     assert executed(stream, "frazil_ledger").success
-    assert len(ledger.read(stream.catalog(), stream.settings, "payments")) == 4
+    assert len(read_ledger(stream.catalog(), stream.settings, "payments")) == 4
 
 
 def test_both_schedules_run_by_themselves(stream):

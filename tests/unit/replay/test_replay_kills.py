@@ -12,7 +12,7 @@ from jobs.deadletter.selection import Selection
 from jobs.replay.opening import is_at_rest
 from jobs.state.lease import LeaseHeldError
 from jobs.steps import STEPS
-from jobs.verify.audit_replays import Replays
+from jobs.verify.replayed_rows import ReplayedRows
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.helpers.waiting import wait_for
 
@@ -74,7 +74,7 @@ def test_a_record_that_is_lost_after_the_commit_lands_nothing_twice(dead_letters
     # Whatever it is asked for: the audit waits for no replay any more.
     dead_letters.replay(selection=NOTHING)
     assert is_at_rest(dead_letters.spec, dead_letters.settings, dead_letters.sink(), dead_letters.dead())
-    assert Replays("payments", dead_letters.sink(), dead_letters.dead()).pending is None
+    assert ReplayedRows("payments", dead_letters.sink(), dead_letters.dead()).pending is None
     result = dead_letters.replay()
     assert (result.replayed, result.standing, result.failed_again) == (0, 3, 1)
     assert dead_letters.landed() == {"p-0": 1, "p-2": 1, "p-3": 1}

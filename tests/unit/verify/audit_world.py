@@ -13,12 +13,13 @@ import numpy as np
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.commit.stamp_parts import Counts
 from jobs.spec.targets import TargetSpec
-from jobs.verify.audit import Agreement, expected
-from jobs.verify.audit_count import Block, blocks, counted, windows
-from jobs.verify.audit_facts import StreamAudit, TableAudit
-from jobs.verify.audit_report import Book
-from jobs.verify.ledger_row import NOWHERE, WHOLE, LedgerRow
-from jobs.verify.table_rows import MANY
+from jobs.verify.audit_ranges import compared_ranges, windows
+from jobs.verify.audit_result import StreamAudit, TableAudit
+from jobs.verify.audit_totals import AuditTotals
+from jobs.verify.expected_rows import DeadLetterAgreement, expected_rows
+from jobs.verify.found_rows import compare_rows
+from jobs.verify.ledger_row import NO_RANGE, WHOLE_TABLE, LedgerRow
+from jobs.verify.row_counter import MANY
 from tests.helpers.targets import pair
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"
@@ -155,7 +156,7 @@ class Life:
                 entries.append((kind, partition, OffsetRange(at, end), said))
             elif answer == "rollback_keep" and end < at:
                 entries.append(("again", partition, OffsetRange(end, at), said))
-        entries = entries or [("removed", WHOLE, NOWHERE, {**said, "since": since})]
+        entries = entries or [("removed", WHOLE_TABLE, NO_RANGE, {**said, "since": since})]
         self.sink.commit(entries)
 
     def recreate_topic(self, partition: TopicPartition, fates: Sequence[str], begin: int) -> None:
@@ -174,13 +175,13 @@ class Life:
 def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     """What an audit of the two says, without catalog and files."""
     found = StreamAudit("payments", full=True)
-    of_sink, of_dead = expected(SINK_TARGET, sink.ledger), expected(DEAD_TARGET, dead.ledger)
+    of_sink, of_dead = expected_rows(SINK_TARGET, sink.ledger), expected_rows(DEAD_TARGET, dead.ledger)
     found.tables = [TableAudit(SINK_TARGET), TableAudit(DEAD_TARGET)]
-    book = Book("payments", found, {each.table: each for each in found.tables})
+    totals = AuditTotals(found)
     for each in (of_sink, of_dead):
-        book.note_expected(each)
+        totals.add_expected(each)
         found.decisions += each.decisions
-    agreement = Agreement(of_sink, of_dead)
+    agreement = DeadLetterAgreement(of_sink, of_dead)
     problems, pending = agreement.judge()
     found.problems += problems
     found.pending += pending
@@ -190,15 +191,11 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
         in_sink, in_dead = ([_counts(side.rows, piece) for piece in pieces] for side in (sink, dead))
         return {SINK_TARGET: in_sink, DEAD_TARGET: in_dead}, [np.zeros_like(each) for each in in_sink]
 
-    def apart(block: Block) -> bool:
-        read = [block.readings(target) for target in TARGETS]
-        return agreement.holds(block.partition, block.range, *read)
-
-    every = blocks({SINK_TARGET: of_sink, DEAD_TARGET: of_dead}, dict.fromkeys(TARGETS, 0))
-    for block in counted(windows(every, window), TARGETS, count, apart):
-        book.note_counted(block)
+    every = compared_ranges({SINK_TARGET: of_sink.groups, DEAD_TARGET: of_dead.groups}, dict.fromkeys(TARGETS, 0))
+    for comparison in compare_rows(windows(every, window), TARGETS, count, agreement.covers):
+        totals.add_comparison(comparison)
     for each in (of_sink, of_dead):
-        book.judge_totals(each, 0)
+        totals.judge_totals(each, 0)
     found.add_up()
     return found
 

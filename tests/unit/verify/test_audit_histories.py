@@ -71,7 +71,7 @@ def test_damage_is_found_and_nothing_else(first, second, story, window, data):
     found = audited(life.sink, life.dead, window=window)
     if damage == "swap" and (gone == twice or not found.problems):
         # Within a range that was read twice a row may stand for that of another record: both readings' sum is right.
-        assert gone == twice or any(len(unit.readings) > 1 for unit in _units(life, side.name))
+        assert gone == twice or any(len(group.batches) > 1 for group in group_ranges(life, side.name))
         assert found.problems == []
         return
     assert {problem.table for problem in found.problems} == {side.name}
@@ -95,11 +95,11 @@ def test_damage_is_found_and_nothing_else(first, second, story, window, data):
                 assert sum(end - start for start, end in problem.where) == 1
 
 
-def _units(life: Life, name: str):
-    from jobs.verify.audit import expected
+def group_ranges(life: Life, name: str):
+    from jobs.verify.expected_rows import expected_rows
 
     side, target = (life.sink, SINK_TARGET) if name == SINK else (life.dead, DEAD_TARGET)
-    return list(expected(target, side.ledger).all_units())
+    return list(expected_rows(target, side.ledger).all_groups())
 
 
 @pytest.mark.parametrize("window", [3, 1000])

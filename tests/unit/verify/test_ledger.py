@@ -27,10 +27,10 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.spec.settings import LedgerSettings, Settings
-from jobs.verify import ledger
-from jobs.verify.ledger import audited, fill, mark_audited, read, unrecorded
-from jobs.verify.ledger_marks import AuditMark
-from jobs.verify.ledger_row import WHOLE, LedgerRow, standing
+from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints, record_audited
+from jobs.verify.ledger_fill import FillResult, fill_ledger
+from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow, effective_rows
+from jobs.verify.ledger_table import read_ledger
 from tests.helpers.targets import pair, spec_with
 
 ROOT = Path(__file__).parents[3]
@@ -93,7 +93,7 @@ def told(rows: list[LedgerRow]) -> list[tuple[Any, ...]]:
         (
             row.table,
             row.kind,
-            "all" if row.partition == WHOLE else str(row.partition),
+            "all" if row.partition == WHOLE_TABLE else str(row.partition),
             *row.range,
             row.counts and row.counts.read,
         )
@@ -109,20 +109,15 @@ def expire_all_but_the_head(catalog: SqlCatalog, name: str) -> None:
 
 
 def test_filled_once_and_read_in_order(catalog: SqlCatalog, settings: Settings) -> None:
-    assert fill(catalog, settings, [spec_of()]).rows == 0
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == 0
     assert not catalog.table_exists("frazil.ledger"), "nothing new, so nothing is written"
-    assert read(catalog, settings, "payments") == []
+    assert read_ledger(catalog, settings, "payments") == []
     land(catalog, (0, 0), (5, 3))
     land(catalog, (0, 0), (5, 3), DEAD)
     land(catalog, (5, 3), (5, 9))
-    assert [(each.table, each.sequence) for each in unrecorded(catalog, settings, [spec_of()])] == [
-        (TABLE, 2),
-        (TABLE, 1),
-        (DEAD, 1),
-    ]
-    filled = fill(catalog, settings, [spec_of()])
+    filled = fill_ledger(catalog, settings, [spec_of()])
     assert (filled.rows, filled.unknown) == (5, 0)
-    rows = read(catalog, settings, "payments")
+    rows = read_ledger(catalog, settings, "payments")
     assert told(rows) == [
         (TABLE, "batch", "t-0", 0, 5, 5),
         (TABLE, "batch", "t-1", 0, 3, 3),
@@ -142,25 +137,24 @@ def test_filled_once_and_read_in_order(catalog: SqlCatalog, settings: Settings) 
     assert (newest.anchor, rows[3].anchor) == (True, False)
     assert newest.committed_at == datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
     before = catalog.load_table("frazil.ledger").metadata_location
-    assert fill(catalog, settings, [spec_of()]) == ledger.Filled(0)
+    assert fill_ledger(catalog, settings, [spec_of()]) == FillResult(0)
     assert catalog.load_table("frazil.ledger").metadata_location == before
-    assert unrecorded(catalog, settings, [spec_of()]) == []
-    assert read(catalog, settings, "payments", DEAD) == rows[3:]
-    assert read(catalog, settings, "payments", TABLE, after_sequence=1) == [newest]
-    assert read(catalog, settings, "other") == []
+    assert read_ledger(catalog, settings, "payments", DEAD) == rows[3:]
+    assert read_ledger(catalog, settings, "payments", TABLE, after_sequence=1) == [newest]
+    assert read_ledger(catalog, settings, "other") == []
 
 
 def test_a_table_that_was_renamed_is_found_by_its_uuid(catalog: SqlCatalog, settings: Settings) -> None:
     land(catalog, (0, 0), (5, 0))
-    fill(catalog, settings, [spec_of()])
+    fill_ledger(catalog, settings, [spec_of()])
     uuid = str(catalog.load_table(TABLE).metadata.table_uuid)
     catalog.rename_table(TABLE, "orders.paid")
-    named = read(catalog, settings, "payments", TABLE)
+    named = read_ledger(catalog, settings, "payments", TABLE)
     assert [row.table_uuid for row in named] == [uuid]
-    assert read(catalog, settings, "payments", "orders.paid") == []
-    assert read(catalog, settings, "payments", "orders.paid", uuid=uuid) == named
-    assert read(catalog, settings, "payments", "orders.paid", after_sequence=1, uuid=uuid) == []
-    assert read(catalog, settings, "payments", "orders.paid", uuid="another") == []
+    assert read_ledger(catalog, settings, "payments", "orders.paid") == []
+    assert read_ledger(catalog, settings, "payments", "orders.paid", uuid=uuid) == named
+    assert read_ledger(catalog, settings, "payments", "orders.paid", after_sequence=1, uuid=uuid) == []
+    assert read_ledger(catalog, settings, "payments", "orders.paid", uuid="another") == []
 
 
 def test_many_fillers_at_once_write_every_row_once(
@@ -175,7 +169,7 @@ def test_many_fillers_at_once_write_every_row_once(
             connected = new_catalog()
             barrier.wait()
             try:
-                fill(connected, settings, [spec_of()])
+                fill_ledger(connected, settings, [spec_of()])
             except Exception as problem:
                 problems.append(problem)
 
@@ -185,24 +179,24 @@ def test_many_fillers_at_once_write_every_row_once(
         for thread in threads:
             thread.join(60)
         assert not problems
-        assert len(read(catalog, settings, "payments")) == 2 + rounds
+        assert len(read_ledger(catalog, settings, "payments")) == 2 + rounds
         land(catalog, (5 + rounds, 3), (6 + rounds, 3))
 
 
 def test_made_and_filled_by_somebody_else_in_between(
-    catalog: SqlCatalog, new_catalog: Connect, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    catalog: SqlCatalog, new_catalog: Connect, settings: Settings
 ) -> None:
+    class Raced(SqlCatalog):
+        """Somebody else makes and fills the ledger just before it is made here."""
+
+        def create_table(self, *args: Any, **kwargs: Any) -> Any:
+            assert fill_ledger(new_catalog(), settings, [spec_of()]).rows == 2
+            return super().create_table(*args, **kwargs)
+
     land(catalog, (0, 0), (5, 3))
-    made = ledger.ledger_table.ensured
-
-    def after_somebody_else(connected: Any, settings: Settings) -> Any:
-        monkeypatch.setattr(ledger.ledger_table, "ensured", made)
-        fill(new_catalog(), settings, [spec_of()])
-        return made(connected, settings)
-
-    monkeypatch.setattr(ledger.ledger_table, "ensured", after_somebody_else)
-    assert fill(catalog, settings, [spec_of()]).rows == 0
-    assert len(read(catalog, settings, "payments")) == 2
+    raced = Raced(catalog.name, **catalog.properties)
+    assert fill_ledger(raced, settings, [spec_of()]).rows == 0
+    assert len(read_ledger(catalog, settings, "payments")) == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -212,34 +206,34 @@ def test_killed_around_the_commit(catalog: SqlCatalog, settings: Settings, tmp_p
         import os, signal
         from pathlib import Path
         from jobs.spec.settings import Settings
-        from jobs.verify import ledger
+        from jobs.verify import ledger_fill
         from tests.unit.verify.test_ledger import connect_to, spec_of
-        commit_once = ledger.commit_once
+        commit_once = ledger_fill.commit_once
         def killed(*args, **kwargs):
             if {when!r} == "after":
                 commit_once(*args, **kwargs)
             os.kill(os.getpid(), signal.SIGKILL)
-        ledger.commit_once = killed
+        ledger_fill.commit_once = killed
         home = Path({str(tmp_path)!r})
-        ledger.fill(connect_to(home), Settings.embedded(home), [spec_of()])
+        ledger_fill.fill_ledger(connect_to(home), Settings.embedded(home), [spec_of()])
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, env=environment, timeout=120)
     assert ended.returncode == -signal.SIGKILL
-    assert fill(catalog, settings, [spec_of()]).rows == (2 if when == "before" else 0)
-    assert len(read(catalog, settings, "payments")) == 2
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == (2 if when == "before" else 0)
+    assert len(read_ledger(catalog, settings, "payments")) == 2
 
 
 def test_what_expired_before_it_was_filled_in_is_told(catalog: SqlCatalog, settings: Settings) -> None:
     land(catalog, (0, 0), (5, 3))
-    fill(catalog, settings, [spec_of()])
+    fill_ledger(catalog, settings, [spec_of()])
     land(catalog, (5, 3), (7, 4))
     land(catalog, (7, 4), (8, 4))
     land(catalog, (8, 4), (9, 4))
     expire_all_but_the_head(catalog, TABLE)
-    filled = fill(catalog, settings, [spec_of()])
+    filled = fill_ledger(catalog, settings, [spec_of()])
     assert (filled.rows, filled.unknown) == (4, 3)
-    assert told(read(catalog, settings, "payments", after_sequence=1)) == [
+    assert told(read_ledger(catalog, settings, "payments", after_sequence=1)) == [
         (TABLE, "unknown", "all", 0, 0, 4),
         (TABLE, "unknown", "t-0", 5, 8, None),
         (TABLE, "unknown", "t-1", 3, 4, None),
@@ -252,10 +246,10 @@ def test_the_newest_stamp_is_known_also_when_all_have_expired(catalog: SqlCatalo
     table = catalog.load_table(TABLE)
     table.append(table.scan().to_arrow())
     expire_all_but_the_head(catalog, TABLE)
-    assert fill(catalog, settings, [spec_of()]).rows == 1
-    (row,) = read(catalog, settings, "payments")
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == 1
+    (row,) = read_ledger(catalog, settings, "payments")
     assert (row.kind, row.range, row.snapshot_id, row.sequence) == ("batch", (0, 5), 0, 1)
-    assert fill(catalog, settings, [spec_of()]).rows == 0
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == 0
 
 
 @pytest.mark.parametrize("answer", ["keep", "reland"])
@@ -265,16 +259,18 @@ def test_rolled_back(catalog: SqlCatalog, settings: Settings, answer: Any, seen:
     kept = catalog.load_table(TABLE).metadata.current_snapshot_id
     land(catalog, (5, 3), (9, 3))
     if seen:
-        fill(catalog, settings, [spec_of()])
+        fill_ledger(catalog, settings, [spec_of()])
     assert kept is not None
     catalog.load_table(TABLE).manage_snapshots().rollback_to_snapshot(kept).commit()
-    assert fill(catalog, settings, [spec_of()]).rows == (0 if seen else 2), "what is not on main is not filled in"
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == (0 if seen else 2), (
+        "what is not on main is not filled in"
+    )
     target = Target(catalog, TABLE, "payments")
     (stamp,) = rollback({TABLE: target.past()}, TABLE, answer, "c").values()
     target.restamp(signed(stamp, 1, "me: why"))
     land(catalog, (5 if answer == "reland" else 9, 3), (11, 3))
-    fill(catalog, settings, [spec_of()])
-    rows = read(catalog, settings, "payments", after_sequence=2)
+    fill_ledger(catalog, settings, [spec_of()])
+    rows = read_ledger(catalog, settings, "payments", after_sequence=2)
     first = 5 if answer == "reland" else 9
     assert told(rows) == [
         (TABLE, "removed", "t-0", 5, 9, None),
@@ -283,7 +279,7 @@ def test_rolled_back(catalog: SqlCatalog, settings: Settings, answer: Any, seen:
     ]
     assert {(row.answer, row.note) for row in rows[:2]} == {(f"rollback_{answer}", "me: why")}
     assert rows[0].since == 1
-    stands = standing(read(catalog, settings, "payments"))
+    stands = effective_rows(read_ledger(catalog, settings, "payments"))
     assert [(row.kind, *row.range) for row in stands if row.partition == P0] == [
         ("batch", 0, 5),
         (rows[1].kind, 5, 9),
@@ -293,13 +289,13 @@ def test_rolled_back(catalog: SqlCatalog, settings: Settings, answer: Any, seen:
 
 def test_a_table_made_anew_has_rows_of_its_own(catalog: SqlCatalog, settings: Settings) -> None:
     land(catalog, (0, 0), (5, 3))
-    fill(catalog, settings, [spec_of()])
+    fill_ledger(catalog, settings, [spec_of()])
     catalog.drop_table(TABLE)
-    assert fill(catalog, settings, [spec_of()]).rows == 0
+    assert fill_ledger(catalog, settings, [spec_of()]).rows == 0
     create(catalog, TABLE)
     land(catalog, (0, 0), (2, 0))
-    fill(catalog, settings, [spec_of()])
-    rows = read(catalog, settings, "payments", TABLE)
+    fill_ledger(catalog, settings, [spec_of()])
+    rows = read_ledger(catalog, settings, "payments", TABLE)
     assert len({row.table_uuid for row in rows}) == 2
     now = str(catalog.load_table(TABLE).metadata.table_uuid)
     assert [(row.kind, *row.range) for row in rows if row.table_uuid == now] == [("batch", 0, 2)]
@@ -309,37 +305,35 @@ def test_two_streams_on_one_table_and_one_without_tables(catalog: SqlCatalog, se
     land(catalog, (0, 0), (5, 3))
     land(catalog, (70, 0), (75, 0), stream="other")
     nowhere = spec_with("nowhere", pair("no.where", "no.where_dead"))
-    filled = fill(catalog, settings, [spec_of(), spec_of("other"), nowhere])
+    filled = fill_ledger(catalog, settings, [spec_of(), spec_of("other"), nowhere])
     assert filled.rows == 3
     assert len(catalog.load_table("frazil.ledger").snapshots()) == 1, "one commit for all"
-    assert told(read(catalog, settings, "other")) == [(TABLE, "batch", "t-0", 70, 75, 5)]
+    assert told(read_ledger(catalog, settings, "other")) == [(TABLE, "batch", "t-0", 70, 75, 5)]
     land(catalog, (5, 3), (6, 3))
-    assert fill(catalog, settings, [spec_of("other")]).rows == 0
-    assert [each.stream for each in unrecorded(catalog, settings, [spec_of(), spec_of("other"), nowhere])] == [
-        "payments"
-    ]
+    assert fill_ledger(catalog, settings, [spec_of("other")]).rows == 0
+    assert fill_ledger(catalog, settings, [spec_of(), spec_of("other"), nowhere]).rows == 1
 
 
 def test_audit_marks_only_go_forward(catalog: SqlCatalog, settings: Settings) -> None:
-    assert audited(catalog, settings, "payments") == {}
+    assert audit_checkpoints(catalog, settings, "payments") == {}
     at = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
-    mark = AuditMark(7, 99, at, complete=True, positions={P0: 5})
-    mark_audited(catalog, settings, "payments", {"u": mark})
-    assert audited(catalog, settings, "payments") == {"u": mark}
+    checkpoint = AuditCheckpoint(7, 99, at, complete=True, positions={P0: 5})
+    record_audited(catalog, settings, "payments", {"u": checkpoint})
+    assert audit_checkpoints(catalog, settings, "payments") == {"u": checkpoint}
     before = catalog.load_table("frazil.ledger").metadata_location
-    mark_audited(catalog, settings, "payments", {"u": replace(mark, sequence=6)})
-    mark_audited(catalog, settings, "payments", {"u": mark})
+    record_audited(catalog, settings, "payments", {"u": replace(checkpoint, sequence=6)})
+    record_audited(catalog, settings, "payments", {"u": checkpoint})
     assert catalog.load_table("frazil.ledger").metadata_location == before
-    mark_audited(catalog, settings, "payments", {"v": mark})
-    assert audited(catalog, settings, "payments") == {"u": mark, "v": mark}
+    record_audited(catalog, settings, "payments", {"v": checkpoint})
+    assert audit_checkpoints(catalog, settings, "payments") == {"u": checkpoint, "v": checkpoint}
     land(catalog, (0, 0), (5, 3))
-    fill(catalog, settings, [spec_of()])
-    assert audited(catalog, settings, "payments") == {"u": mark, "v": mark}
-    assert len(read(catalog, settings, "payments")) == 2
+    fill_ledger(catalog, settings, [spec_of()])
+    assert audit_checkpoints(catalog, settings, "payments") == {"u": checkpoint, "v": checkpoint}
+    assert len(read_ledger(catalog, settings, "payments")) == 2
 
 
 def test_somebody_elses_table_is_not_written(catalog: SqlCatalog, settings: Settings) -> None:
     land(catalog, (0, 0), (5, 3))
     wrong = settings.model_copy(update={"ledger": LedgerSettings(table=TABLE)})
     with pytest.raises(FrazilError, match=f"table {TABLE} is no ledger: it has no column stream"):
-        fill(catalog, wrong, [spec_of()])
+        fill_ledger(catalog, wrong, [spec_of()])

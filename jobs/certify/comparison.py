@@ -1,0 +1,151 @@
+"""Comparison of tables with what they have to hold, record by record, and of stamps with each other.
+
+Pure: offsets in, sentences out. No sentence means that all is well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.certify.load import Fate, Fates
+from jobs.commit.stamps import Stamp
+
+Offsets = Mapping[int, npt.NDArray[np.int64]]
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What was found.
+
+    Attributes:
+        landed, dead, tombstones, passed_over: Records up to where the stamps say that the tables are complete; the
+            first two as the tables hold them, each counted once.
+        problems: What is lost, doubled or in the wrong place, as sentences.
+    """
+
+    landed: int
+    dead: int
+    tombstones: int
+    passed_over: int
+    problems: tuple[str, ...]
+
+
+def compare(
+    fates: Fates,
+    landed: Offsets,
+    dead: Offsets,
+    landed_through: Mapping[int, int],
+    dead_through: Mapping[int, int],
+) -> Comparison:
+    """Compare what tables hold with what they have to hold, by partition and offset.
+
+    Args:
+        fates: What has to become of the record at each offset.
+        landed: The offsets of the table's rows, by partition, in any order.
+        dead: Those of the dead letters.
+        landed_through: The next offset that the table is complete up to, by its stamps, and holds nothing behind.
+        dead_through: The same of the dead letters.
+    """
+    problems: list[str] = []
+    found = {Fate.LANDED: 0, Fate.DEAD: 0}
+    nowhere = {Fate.TOMBSTONE: 0, Fate.PASSED_OVER: 0}
+    tables = (
+        ("the table", Fate.LANDED, landed, landed_through),
+        ("the dead letters", Fate.DEAD, dead, dead_through),
+    )
+    for name, fate, rows, through in tables:
+        unknown = sorted(set(rows) - set(fates))
+        if unknown:
+            problems.append(f"{name}: rows of partitions that were never produced to: {unknown}")
+        for partition, wanted in sorted(fates.items()):
+            offsets = rows.get(partition, np.empty(0, dtype=np.int64))
+            problems += _problems_of(name, partition, wanted, fate, offsets, through.get(partition, 0))
+            within = offsets[(offsets >= 0) & (offsets < len(wanted))]
+            found[fate] += len(np.unique(within))
+    for partition, wanted in fates.items():
+        complete = wanted[: min(landed_through.get(partition, 0), dead_through.get(partition, 0))]
+        for fate in nowhere:
+            nowhere[fate] += int(np.count_nonzero(complete == fate))
+    return Comparison(
+        found[Fate.LANDED], found[Fate.DEAD], nowhere[Fate.TOMBSTONE], nowhere[Fate.PASSED_OVER], tuple(problems)
+    )
+
+
+def stamp_problems(stamps: Sequence[Stamp]) -> list[str]:
+    """What is wrong with the stamps of a stream's table: each has to begin where the one before ended.
+
+    Args:
+        stamps: Oldest first.
+    """
+    problems: list[str] = []
+    for before, after in itertools.pairwise(stamps):
+        which = f"stamp of batch {after.batch}, epoch {after.epoch} ({after.kind})"
+        if after.epoch < before.epoch:
+            problems.append(f"{which}: its epoch is below the one before, {before.epoch}")
+        if after.kind == "batch":
+            problems += [f"{which}: {each}" for each in _batch_problems(before, after)]
+        elif after.kind == "claim" and after.position != before.position:
+            problems.append(f"{which}: a claim moved the position")
+    return problems
+
+
+def _batch_problems(before: Stamp, after: Stamp) -> list[str]:
+    problems: list[str] = []
+    passed = 0
+    for partition, position in sorted(after.position.items()):
+        stood = before.position.get(partition, after.start.get(partition, position))
+        start = after.start.get(partition, stood)
+        passed += position - stood
+        if start != stood:
+            problems.append(f"{partition} begins at {start}, the stamp before ended at {stood}")
+        if position < stood:
+            problems.append(f"{partition} goes back from {stood} to {position}")
+    counts = after.counts
+    if counts.read != passed:
+        problems.append(f"it counts {counts.read} records read, its ranges hold {passed}")
+    if counts.read != counts.landed + counts.dead + counts.tombstones + counts.filtered:
+        problems.append(f"its counts do not add up: {counts}")
+    if after.totals != before.totals + counts:
+        problems.append(f"its totals {after.totals} are not those before and its counts")
+    return problems
+
+
+def _problems_of(
+    name: str, partition: int, wanted: npt.NDArray[np.uint8], fate: Fate, offsets: npt.NDArray[np.int64], through: int
+) -> list[str]:
+    count = len(wanted)
+    foreign = np.unique(offsets[(offsets < 0) | (offsets >= count)])
+    times = np.bincount(offsets[(offsets >= 0) & (offsets < count)], minlength=count)
+    ours = wanted == fate
+    complete = np.arange(count) < through
+    found = {
+        "lost from": ours & complete & (times == 0),
+        "more than once in": times > 1,
+        "in, but not stamped in,": ours & ~complete & (times > 0),
+        "wrongly in": ~ours & (times > 0),
+    }
+    problems = [
+        f"{int(np.count_nonzero(which))} records {how} {name}: partition {partition}, offsets {_some(which)}"
+        for how, which in found.items()
+        if which.any()
+    ]
+    if len(foreign):
+        shown = ", ".join(map(str, foreign[:_SHOWN]))
+        problems.append(f"{len(foreign)} rows of {name} are of no record: partition {partition}, offsets {shown}")
+    return problems
+
+
+def _some(which: npt.NDArray[np.bool_]) -> str:
+    """Ranges of offsets as words, cut after a few."""
+    at = np.flatnonzero(which)
+    runs = np.split(at, np.flatnonzero(np.diff(at) != 1) + 1)
+    named = [f"[{run[0]}, {run[-1] + 1})" for run in runs[:_SHOWN]]
+    more = f" and {len(runs) - _SHOWN} more ranges" if len(runs) > _SHOWN else ""
+    return ", ".join(named) + more

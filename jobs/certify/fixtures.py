@@ -1,0 +1,160 @@
+"""Fixtures of a certificate: its topic and namespace are created, and everything that it made is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import NestedField, StringType
+
+from jobs.certify.workspace import PARTITIONS, Workspace
+from jobs.errors import FrazilError, first_line
+from jobs.redaction import redacted
+from jobs.spec.security import librdkafka_options
+from jobs.spec.settings import Settings
+from jobs.write.locations import local_folder
+
+_TOPIC_SECONDS = 30.0
+_FOLDER_SECONDS, _FOLDER_POLL_SECONDS = 10.0, 0.1
+
+
+def create_fixtures(workspace: Workspace, catalog: Catalog) -> None:
+    """Create the topic and the namespace, and see whether a table may be made and dropped there.
+
+    Raises:
+        FrazilError: Something of it is not allowed, or nobody answers.
+    """
+    settings = workspace.settings
+    with _permitted(settings, f"namespace {workspace.name} in catalog {settings.catalog.name}", "create"):
+        catalog.create_namespace(workspace.name)
+    probe = f"{workspace.name}.probe"
+    with _permitted(settings, f"table {probe} in catalog {settings.catalog.name}", "create and drop"):
+        catalog.create_table(probe, Schema(NestedField(1, "id", StringType())))
+        _remove_table(catalog, probe, workspace.name)
+    with _permitted(settings, f"topic {workspace.name}", "create"):
+        # -1: as the brokers have it.
+        topic = NewTopic(workspace.name, num_partitions=PARTITIONS, replication_factor=-1)
+        # Held: a client that nobody holds any more cancels what was asked of it.
+        admin = _admin(settings)
+        for future in admin.create_topics([topic]).values():
+            future.result(timeout=_TOPIC_SECONDS)
+
+
+def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:
+    """Remove everything that a certificate made; returns what is left, with the reason, as sentences."""
+    settings, left = workspace.settings, list[str]()
+    for name in (f"{workspace.name}.probe", workspace.table, workspace.dead_letters, workspace.settings.ledger.table):
+        with _collected(settings, f"table {name}", left), contextlib.suppress(NoSuchTableError):
+            remains = _remove_table(catalog, name, workspace.name)
+            if remains:
+                left.append(remains)
+    with _collected(settings, f"namespace {workspace.name}", left):
+        if catalog.namespace_exists(workspace.name):
+            catalog.drop_namespace(workspace.name)
+    with _collected(settings, f"topic {workspace.name}", left):
+        if settings.kafka.bootstrap_servers is not None:
+            admin = _admin(settings)
+            if workspace.name in admin.list_topics(timeout=_TOPIC_SECONDS).topics:
+                for future in admin.delete_topics([workspace.name]).values():
+                    future.result(timeout=_TOPIC_SECONDS)
+    with _collected(settings, f"folder {workspace.folder}", left):
+        _remove_folder(workspace.folder)
+        with contextlib.suppress(OSError):
+            workspace.folder.parent.rmdir()
+    return left
+
+
+def _remove_table(catalog: Catalog, name: str, namespace: str) -> str | None:
+    """Drop a table and delete its files, those included that nothing refers to: killed drivers leave such files."""
+    table = catalog.load_table(name)
+    location = table.location()
+    # A catalog may put a table anywhere; a folder that does not bear our name is not ours to delete.
+    ours = namespace in location or str(table.metadata.table_uuid) in location
+    delete = _folder_of(table) if ours else None
+    if delete is not None and isinstance(catalog, MetastoreCatalog):
+        catalog.drop_table(name)
+    else:
+        catalog.purge_table(name)
+    if delete is None:
+        return f"{location}: the catalog was asked to delete the table's files; others of killed drivers may be there."
+    filesystem, path = delete
+    with contextlib.suppress(FileNotFoundError):
+        filesystem.delete_dir(path)
+    folder = local_folder(location)
+    if folder is not None and namespace in folder.parent.name:
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()
+    return None
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder in which the JVM of a driver that has just ended may still be tidying up its own."""
+    deadline = time.monotonic() + _FOLDER_SECONDS
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_FOLDER_POLL_SECONDS)
+
+
+def _folder_of(table: Table) -> tuple[Any, str] | None:
+    """The file system and the path of a table's files, if they can be reached as a folder."""
+    if not isinstance(table.io, PyArrowFileIO):
+        return None
+    scheme, netloc, path = table.io.parse_location(table.location())
+    return table.io.fs_by_scheme(scheme, netloc), path
+
+
+def _admin(settings: Settings) -> AdminClient:
+    options: dict[str, Any] = {
+        "bootstrap.servers": settings.kafka.require_bootstrap(),
+        "log_level": 0,
+        **librdkafka_options(settings.kafka.security),
+    }
+    return AdminClient(options)
+
+
+@contextlib.contextmanager
+def _permitted(settings: Settings, what: str, may: str) -> Iterator[None]:
+    try:
+        yield
+    except FrazilError:
+        raise
+    except Exception as problem:
+        # Not chained: the cause could show what was just taken out.
+        raise FrazilError(
+            f"frazil certify cannot {may} {what}: {redacted(settings, _words(problem))}.",
+            fix="let this user create and drop topics and tables, or certify with other --settings",
+        ) from None
+
+
+@contextlib.contextmanager
+def _collected(settings: Settings, what: str, left: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except NoSuchTableError:
+        raise
+    except Exception as problem:
+        left.append(f"{what}: {redacted(settings, _words(problem))}")
+
+
+def _words(problem: Exception) -> str:
+    if isinstance(problem, FrazilError):
+        return problem.message
+    if isinstance(problem, KafkaException):
+        return problem.args[0].str()
+    return f"{type(problem).__name__}: {first_line(problem, 'no reason given')}"

@@ -1,0 +1,214 @@
+"""Observations of a certificate's stream: its tables' stamps and rows, its pending records and checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from jobs.certify.comparison import Comparison, compare, stamp_problems
+from jobs.certify.load import Fates
+from jobs.certify.workspace import STREAM, Workspace
+from jobs.commit.decide import target_positions
+from jobs.commit.history import history, stamps_along_main
+from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
+from jobs.commit.stamps import Stamp
+from jobs.errors import FrazilError
+from jobs.state.lease import Lease
+from jobs.state.paths import StreamFolder, stream_folder
+from jobs.verify.audit import audit
+from jobs.verify.audit_result import StreamAudit
+
+_SETTLED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCommit:
+    """The first commit of a batch under a later epoch.
+
+    Attributes:
+        at: When, by the snapshot; seconds since 1970.
+        epoch: Of the driver that made it.
+    """
+
+    at: float
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Both tables at one moment; later commits do not change what is seen here.
+
+    Attributes:
+        table, dead_letters: None before they are created.
+    """
+
+    workspace: Workspace
+    table: Table | None
+    dead_letters: Table | None
+
+    def stamps(self) -> list[Stamp]:
+        """The stamps on the stream's table, oldest first."""
+        if self.table is None:
+            return []
+        return [stamp for _, stamp in reversed(stamps_along_main(self.table.metadata, STREAM))]
+
+    @property
+    def newest(self) -> Stamp | None:
+        """The newest stamp on the stream's table."""
+        return _newest(self.table)
+
+    @property
+    def heads(self) -> tuple[int | None, int | None]:
+        """The newest snapshot of either table."""
+        return _head(self.table), _head(self.dead_letters)
+
+    @property
+    def position(self) -> Positions:
+        """Where the stream's table stands."""
+        newest = self.newest
+        return newest.position if newest else {}
+
+    def first_commit(self, above: int) -> FirstCommit | None:
+        """The first commit of a batch, on either table, under an epoch greater than this; None if there is none yet.
+
+        That is a driver's own batch, or one that it has committed from the pending record of the driver before.
+        """
+        found: list[FirstCommit] = []
+        for table in (self.table, self.dead_letters):
+            newest = _newest(table)
+            if table is None or newest is None or newest.epoch <= above:
+                continue
+            times = {snapshot.snapshot_id: snapshot.timestamp_ms / 1000 for snapshot in table.metadata.snapshots}
+            for snapshot, stamp in stamps_along_main(table.metadata, STREAM):
+                if stamp.epoch <= above:
+                    break
+                if stamp.kind == "batch":
+                    found.append(FirstCommit(times[snapshot], stamp.epoch))
+        return min(found, key=lambda commit: commit.at, default=None)
+
+    def compared(self, fates: Fates) -> Comparison:
+        """What is in the tables against what has to be, up to where the stamps say that they are complete."""
+        table, dead, topic = self.workspace.table, self.workspace.dead_letters, self.workspace.name
+        through = target_positions({table: self.newest, dead: _newest(self.dead_letters)}, table)
+        return compare(
+            fates,
+            _offsets(self.table, topic, "_kafka_topic", "_kafka_partition", "_kafka_offset"),
+            _offsets(self.dead_letters, topic, "topic", "partition", "offset"),
+            _by_number(through[table]),
+            _by_number(through[dead]),
+        )
+
+    def problems(self, fates: Fates) -> list[str]:
+        """What is wrong with rows and stamps, as sentences."""
+        return [*self.compared(fates).problems, *stamp_problems(self.stamps())]
+
+
+class Observer:
+    """Observes a certificate's tables and state folder.
+
+    Args:
+        workspace: Whose.
+        catalog: Open for as long as this is used.
+    """
+
+    def __init__(self, workspace: Workspace, catalog: Catalog) -> None:
+        self._workspace: Workspace = workspace
+        self._catalog: Catalog = catalog
+        self.folder: StreamFolder = stream_folder(workspace.settings, STREAM)
+
+    def now(self) -> Observation:
+        """Both tables as they are now, at one moment: a driver may be at work."""
+        dead = self._load(self._workspace.dead_letters)
+        for _ in range(_SETTLED):
+            table = self._load(self._workspace.table)
+            again = self._load(self._workspace.dead_letters)
+            if _head(again) == _head(dead):
+                break
+            dead = again
+        else:
+            table = self._load(self._workspace.table)
+        return Observation(self._workspace, table, dead)
+
+    def epoch(self) -> int:
+        """The greatest epoch that any driver has taken."""
+        lease = Lease(self.folder.store, STREAM, 0.0).read()
+        return lease.epoch if lease else 0
+
+    def pending(self) -> bool:
+        """Whether a pending record stands."""
+        return bool(self.folder.pending_records())
+
+    def to_read_again(self, position: Positions, since: float) -> int:
+        """How many records of the batch at hand the next driver's tasks will read again.
+
+        None of them if a pending record stands, from which they are committed.
+
+        Args:
+            position: Where the stream's table stands.
+            since: When the driver was started, seconds since 1970: a batch that was noted before was not its own.
+        """
+        if self.pending():
+            return 0
+        planned = planned_end(self.folder.root / "checkpoints", since)
+        return sum(max(0, end - position.get(partition, 0)) for partition, end in planned.items())
+
+    def audited(self) -> StreamAudit:
+        """What `frazil audit` says of the stream, by a ledger of the certificate's own."""
+        return audit(self._workspace.spec(), self._workspace.settings, self._catalog)
+
+    def _load(self, name: str) -> Table | None:
+        try:
+            return self._catalog.load_table(name)
+        except NoSuchTableError:
+            return None
+
+
+def planned_end(checkpoints: Path, since: float) -> dict[TopicPartition, int]:
+    """Where the newest batch of a query is to end, as Spark noted before it began; empty if it noted none since."""
+    numbered: list[tuple[int, Path]] = []
+    for path in checkpoints.glob("*/offsets/*"):
+        if path.name.isdigit():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime >= since:
+                    numbered.append((int(path.name), path))
+    if not numbered:
+        return {}
+    with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
+        # A version, what Spark notes for itself, and the offsets, a line each.
+        return from_spark_offsets(max(numbered)[1].read_text().splitlines()[-1])
+    return {}
+
+
+def _newest(table: Table | None) -> Stamp | None:
+    return history(table.metadata, STREAM).newest if table is not None else None
+
+
+def _head(table: Table | None) -> int | None:
+    snapshot = table.metadata.current_snapshot() if table is not None else None
+    return snapshot.snapshot_id if snapshot else None
+
+
+def _by_number(positions: Positions) -> Mapping[int, int]:
+    return {partition.partition: at for partition, at in positions.items()}
+
+
+def _offsets(
+    table: Table | None, topic_name: str, topic: str, partition: str, offset: str
+) -> dict[int, npt.NDArray[np.int64]]:
+    if table is None or table.metadata.current_snapshot() is None:
+        return {}
+    rows = table.scan(selected_fields=(topic, partition, offset)).to_arrow()
+    topics = [each for each in rows[topic].unique().to_pylist() if each != topic_name]
+    if topics:
+        raise FrazilError(f"table {'.'.join(table.name())} holds rows of other topics: {topics}.")
+    numbers = rows[partition].to_numpy()
+    offsets = rows[offset].to_numpy().astype(np.int64, copy=False)
+    return {int(number): offsets[numbers == number] for number in np.unique(numbers)}

@@ -1,0 +1,172 @@
+"""Scenarios carried out, by their manner: how the driver, or the action on it, comes to its end."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from jobs.certify.action import reset_to
+from jobs.certify.driver_watch import DriverWatch
+from jobs.certify.drivers import armed_command, command_argument
+from jobs.certify.harness import ACTION_SECONDS, DEATH_SECONDS, END_SECONDS, Harness, ScenarioFailedError, last_line
+from jobs.certify.plan import KEPT, Scenario
+from jobs.certify.results import Result
+from jobs.certify.workspace import STREAM
+from jobs.commit.offsets import TopicPartition
+from jobs.state.lease import Lease
+from jobs.supervise.heartbeat import read_heartbeat
+from jobs.supervise.keeper_note import find_keeper
+
+_PASSED_OVER = 40
+
+
+def run_scenario(harness: Harness, scenario: Scenario, result: Result, upcoming: Scenario | None) -> None:
+    """Run one scenario.
+
+    Args:
+        harness: Where.
+        scenario: What.
+        result: What comes of it.
+        upcoming: The scenario after it; None behind the last.
+
+    Raises:
+        FrazilError: It did not go as the protocol says.
+    """
+    watch, floor = harness.start(scenario)
+    result.attempt = watch.note.attempt if watch.note is not None else 0
+    if scenario.manner == "early":
+        harness.await_death(watch, scenario)
+        harness.record_kill(result, watch)
+        return
+    if scenario.manner == "early moment":
+        harness.wait(lambda: watch.died_at is not None, "a random moment", DEATH_SECONDS)
+        result.where = harness.doing()
+        harness.record_kill(result, watch)
+        return
+    if harness.await_commit(floor, watch, scenario):
+        harness.settle(watch)
+    match scenario.manner:
+        case "moment":
+            _die_at_random(harness, scenario, result, watch)
+        case "stop":
+            _die_of_stop(harness, scenario, result, watch)
+        case "roll":
+            _die_of_roll(harness, scenario, result, upcoming)
+        case "keeper":
+            _die_with_keeper(harness, scenario, result, watch, upcoming)
+        case "reset":
+            _die_of_reset(harness, scenario, result)
+        case "asleep":
+            _sleep(harness, scenario, result, watch)
+        case _:
+            harness.feed(lambda: False, f"a batch to die at {scenario.at}", watch)
+            harness.await_death(watch, scenario)
+            harness.record_kill(result, watch)
+
+
+def _die_at_random(harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch) -> None:
+    until = time.monotonic() + scenario.delay
+    harness.feed(lambda: time.monotonic() >= until, "a random moment", watch, every=0.1)
+    if watch.died_at is not None:
+        raise ScenarioFailedError(harness.last_words("The driver ended before it was killed."))
+    watch.kill()
+    harness.wait(lambda: watch.died_at is not None, "the driver's death", END_SECONDS)
+    result.where = harness.doing()
+    harness.record_kill(result, watch)
+
+
+def _die_of_stop(harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch) -> None:
+    harness.more()
+    harness.stop()
+    harness.await_death(watch, scenario)
+    harness.record_kill(result, watch)
+
+
+def _die_of_roll(harness: Harness, scenario: Scenario, result: Result, upcoming: Scenario | None) -> None:
+    harness.workspace.write_spec(scenario.number)
+    harness.more()
+    epoch = harness.observer.epoch()
+    harness.say("its file has changed, and it is rolled")
+    # Where the action has started the next driver before it dies, that one is the next scenario's.
+    command = command_argument(armed_command(harness.arming(upcoming)))
+    harness.die_as_action(scenario, "roll", ["--command", command])
+    harness.rolled = True
+    harness.record_kill(result, None, epoch)
+
+
+def _die_with_keeper(
+    harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch, upcoming: Scenario | None
+) -> None:
+    """The driver is killed, and its keeper on the way to the next one, or behind it."""
+    note = watch.note
+    assert note is not None
+    harness.more()
+    steps = f"{scenario.step}=kill" if scenario.step != KEPT else ""
+    # Where the keeper starts the next driver before it dies, that one is the next scenario's.
+    keeper = harness.drivers.start_keeper(note, steps, harness.arming(upcoming))
+    harness.wait(lambda: find_keeper(harness.drivers.folder.store, note.attempt) is not None, "its keeper", END_SECONDS)
+    epoch = harness.observer.epoch()
+    watch.kill()
+    harness.wait(lambda: watch.died_at is not None, "the driver's death", END_SECONDS)
+    if scenario.step == KEPT:
+        harness.wait(lambda: harness.drivers.attempt > note.attempt, "its keeper to start another", END_SECONDS)
+        keeper.kill()
+    else:
+        harness.wait(lambda: keeper.process.poll() is not None, f"the keeper's death at {scenario.step}", END_SECONDS)
+        if not keeper.died_at(scenario.step):
+            raise ScenarioFailedError(
+                f"The keeper ended, and not at {scenario.step}: {last_line(keeper.log.read_text())}"
+            )
+    harness.drivers.remember()
+    harness.floor = epoch
+    harness.record_kill(result, watch, epoch)
+
+
+def _die_of_reset(harness: Harness, scenario: Scenario, result: Result) -> None:
+    """Skip records that were produced for it: an operator's will, which has to happen entirely or not at all."""
+    harness.stop()
+    partition = TopicPartition(harness.load.topic, 0)
+    stands = harness.observer.now().position[partition]
+    harness.more()
+    to = min(harness.load.ends()[partition], stands + _PASSED_OVER)
+    request = f"{partition.topic}:{partition.partition}={to}"
+    epoch = harness.observer.epoch()
+    harness.say("its offsets are reset")
+    harness.die_as_action(scenario, "reset", ["--to", request])
+    harness.record_kill(result, None, epoch)
+    harness.load.pass_over(partition.partition, stands, to)
+    reset_to(harness.workspace.folder, request)
+    now = harness.observer.now().position[partition]
+    if now != to:
+        raise ScenarioFailedError(f"After the reset was given again, {partition} stands at {now}, not at {to}.")
+
+
+def _sleep(harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch) -> None:
+    asleep = f"step {scenario.at}: SIGSTOP"
+    harness.feed(lambda: watch.said(asleep), f"a batch to sleep at {scenario.at}", watch)
+    if watch.died_at is not None:
+        raise ScenarioFailedError(harness.last_words("The driver ended instead of sleeping."))
+    slept_at, epoch = time.time(), harness.observer.epoch()
+    lease = Lease(harness.observer.folder.store, STREAM, 0.0)
+    try:
+        harness.wait(lambda: (held := lease.read()) is None or held.expired(), "its lease to run out", END_SECONDS)
+        harness.more()
+        harness.say("another driver takes over")
+        status, said = harness.drivers.run_action("drain", [], seconds=ACTION_SECONDS)
+        if status != 0:
+            raise ScenarioFailedError(f"The driver that took over ended with exit status {status}: {last_line(said)}")
+        before = harness.observer.now()
+    finally:
+        watch.send(signal.SIGCONT)
+    harness.wait(lambda: watch.died_at is not None, "the end of the driver that woke up", END_SECONDS)
+    beat = read_heartbeat(harness.drivers.folder.store)
+    if beat is None or beat.state != "fenced":
+        raise ScenarioFailedError(
+            f"The driver that woke up ended as {beat.state if beat else 'nothing'}, not as fenced."
+        )
+    if harness.observer.now().heads != before.heads:
+        raise ScenarioFailedError("The driver that woke up has committed.")
+    harness.record_kill(result, watch, epoch)
+    taken = before.first_commit(epoch)
+    result.killed_at = slept_at
+    result.seconds = taken.at - slept_at if taken is not None else None

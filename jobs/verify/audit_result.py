@@ -1,0 +1,218 @@
+"""Results of an audit: problems, operators' decisions, and sums per partition, table and stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.spec.targets import TargetSpec
+
+ProblemKind = Literal[
+    "gap",
+    "overlap",
+    "sum",
+    "missing",
+    "doubled",
+    "unexpected",
+    "both",
+    "dead_letters",
+    "not_counted",
+    "rolled_back",
+    "stopped",
+]
+# What a problem says of rows or records: that so many are not where they belong, or that so many are too many.
+_TOO_FEW: frozenset[ProblemKind] = frozenset({"missing", "gap"})
+_TOO_MANY: frozenset[ProblemKind] = frozenset({"doubled", "overlap", "unexpected", "both"})
+Verdict = Literal["complete", "changed_since", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDecision:
+    """A range that an operator passed over, or wanted to be read again."""
+
+    table: str
+    kind: str
+    partition: TopicPartition
+    range: OffsetRange
+    answer: str | None
+    note: str | None
+    at: datetime
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a snapshot that is none of the stream's did to the rows of a range.
+
+    Attributes:
+        rows: Rows it added; negative for rows it took out.
+    """
+
+    snapshot_id: int
+    operation: str
+    at: datetime
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it must be.
+
+    Attributes:
+        records: How many records or rows it is about.
+        where: Offsets in question, as ranges.
+        exact: Whether `where` holds the offsets in question and no others; if not, they are among them.
+        more: How many ranges `where` leaves out.
+        changes: What others did to these rows since, as far as snapshots tell.
+        surplus: Of kinds that say that two numbers disagree: whether there are too many; None: that cannot be said.
+    """
+
+    kind: ProblemKind
+    table: str
+    partition: TopicPartition | None
+    range: OffsetRange | None
+    records: int
+    sentence: str
+    where: tuple[OffsetRange, ...] = ()
+    exact: bool = True
+    more: int = 0
+    changes: tuple[Change, ...] = ()
+    surplus: bool | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many rows or records it says are missing."""
+        return self.records if self.kind in _TOO_FEW or self.surplus is False else 0
+
+    @property
+    def doubled(self) -> int:
+        """How many rows or records it says are too many."""
+        return self.records if self.kind in _TOO_MANY or self.surplus else 0
+
+    @property
+    def explained(self) -> bool:
+        """Whether others took out exactly the rows in question, after they had landed."""
+        return (
+            self.kind == "missing"
+            and bool(self.changes)
+            and sum(change.rows for change in self.changes) == -self.records
+        )
+
+
+@dataclass(slots=True)
+class PartitionSums:
+    """The sums of one partition on one table.
+
+    Attributes:
+        ranges: How many ranges were counted in the table; 0 if only their stamps were looked at.
+        rows: Rows found in the table; None if none were counted.
+        missing, doubled: The sums over the problems of the partition.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    counts: Counts = field(default_factory=Counts)
+    ranges: int = 0
+    rows: int | None = None
+    missing: int = 0
+    doubled: int = 0
+
+
+@dataclass(slots=True)
+class TableAudit:
+    """What was found on one table.
+
+    Attributes:
+        method: `rows`: coordinates are counted; `summaries`: rows per batch, by the snapshots' summaries; `none`: the
+            table is not there.
+        since: When it was audited last; None if all was looked at.
+        unchecked: Batches whose snapshot has expired, so that nothing tells how many rows they added.
+        unknown: Ranges whose stamps had expired before they were recorded: only the running totals speak of them.
+        missing, doubled: The sums over all problems of the table, those of no partition included.
+    """
+
+    target: TargetSpec
+    method: str = "none"
+    since: datetime | None = None
+    partitions: list[PartitionSums] = field(default_factory=list)
+    unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
+    unchecked: int = 0
+    missing: int = 0
+    doubled: int = 0
+
+    @property
+    def table(self) -> str:
+        """The table's full name."""
+        return self.target.name
+
+
+@dataclass(slots=True)
+class StreamAudit:
+    """What was found on all tables of a stream.
+
+    Attributes:
+        since: What was committed from then on was counted again; None: of what had been audited nothing was.
+        queue: What came from dead-letter topics of Kafka Connect, which is in no range; None if nothing did.
+        recorded: Rows that this audit added to the ledger before it began.
+        scanned: Rows of the tables that were read.
+        pending: What is no problem yet: a commit that is still to come, a table that is not there yet.
+        notes: What else there is to know of it.
+    """
+
+    stream: str
+    full: bool
+    since: datetime | None = None
+    queue: Counts | None = None
+    tables: list[TableAudit] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    decisions: list[OperatorDecision] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    recorded: int = 0
+    scanned: int = 0
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """Complete; or complete until others deleted rows; or not."""
+        if not self.problems:
+            return "complete"
+        return "changed_since" if all(problem.explained for problem in self.problems) else "incomplete"
+
+    @property
+    def missing(self) -> int:
+        """Rows and records that are missing, over all problems."""
+        return sum(problem.missing for problem in self.problems)
+
+    @property
+    def doubled(self) -> int:
+        """Rows and records that are too many, over all problems."""
+        return sum(problem.doubled for problem in self.problems)
+
+    @property
+    def read(self) -> int:
+        """Records that the audited ranges of the coordinator read."""
+        return sum(each.counts.read for table in self.tables if table.target.coordinator for each in table.partitions)
+
+    def add_up(self) -> None:
+        """Add what the list of problems says to the sums of the tables and their partitions; once."""
+        for table in self.tables:
+            sums = {each.partition: each for each in table.partitions}
+            for problem in self.problems:
+                if problem.table != table.table:
+                    continue
+                table.missing += problem.missing
+                table.doubled += problem.doubled
+                partition, range_ = problem.partition, problem.range
+                if partition is None or range_ is None or not problem.missing + problem.doubled:
+                    continue
+                if partition not in sums:
+                    # Of the partition no batch was committed here, or none is new.
+                    sums[partition] = PartitionSums(partition, *range_)
+                    table.partitions.append(sums[partition])
+                sums[partition].missing += problem.missing
+                sums[partition].doubled += problem.doubled

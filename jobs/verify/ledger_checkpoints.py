@@ -1,0 +1,159 @@
+"""Checkpoints of the ledger: how far the stamps of each table were filled in, and how far it was audited.
+
+Both are properties of the ledger table, one per stream, by table uuid: `frazil.ledger.<stream>` and
+`frazil.audited.<stream>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from pyiceberg.catalog import Catalog
+
+from jobs.commit.compare_and_swap import compare_and_swap
+from jobs.commit.long_properties import whole
+from jobs.commit.offsets import Positions, by_topic, from_topics
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
+from jobs.commit.retired import Retired, pack_retired, unpack_retired
+from jobs.commit.stamp_parts import Counts
+from jobs.spec.settings import Settings
+from jobs.verify.ledger_table import crowded, ensure_ledger, find_ledger
+
+FILLED_PREFIX = "frazil.ledger."
+AUDITED_PREFIX = "frazil.audited."
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FillCheckpoint:
+    """What the last stamp said that the ledger has of a stream on a table.
+
+    Attributes:
+        retired: Topics that are gone, in case they come back; of the anchor only.
+    """
+
+    sequence: int
+    snapshot_id: int
+    positions: Positions = field(default_factory=dict)
+    totals: Counts = field(default_factory=Counts)
+    retired: Mapping[str, Retired] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCheckpoint:
+    """How far a table was audited.
+
+    Attributes:
+        sequence: The sequence number of the last commit on it whose rows of the ledger were audited.
+        snapshot_id: The table's snapshot that its rows were counted in.
+        complete: Whether nothing was missing or doubled.
+        positions: Where the table stood.
+    """
+
+    sequence: int
+    snapshot_id: int
+    at: datetime
+    complete: bool
+    positions: Positions = field(default_factory=dict)
+
+
+def fill_checkpoints_text(known: Mapping[str, FillCheckpoint]) -> str:
+    """The property of what was filled in, by table uuid.
+
+    Retired topics stand beside the tables, where earlier versions pass over them.
+    """
+    gone = {uuid: packed for uuid, each in known.items() if (packed := pack_retired(each.retired))}
+    return _text(
+        {
+            uuid: [
+                each.sequence,
+                each.snapshot_id,
+                list(msgspec.structs.astuple(each.totals)),
+                by_topic(each.positions),
+            ]
+            for uuid, each in known.items()
+        },
+        {"retired": gone} if gone else {},
+    )
+
+
+def fill_checkpoints_of(properties: Mapping[str, str], stream: str) -> dict[str, FillCheckpoint]:
+    """The inverse of `fill_checkpoints_text`; empty without the property."""
+    document = _document(properties, FILLED_PREFIX + stream)
+    gone = document.get("retired", {})
+    return {
+        uuid: FillCheckpoint(
+            sequence, snapshot_id, from_topics(positions), Counts(*totals), unpack_retired(gone.get(uuid, {}))
+        )
+        for uuid, (sequence, snapshot_id, totals, positions) in document.get("tables", {}).items()
+    }
+
+
+def audit_checkpoints_text(checkpoints: Mapping[str, AuditCheckpoint]) -> str:
+    """The property of what was audited, by table uuid."""
+    return _text(
+        {
+            uuid: [each.sequence, each.snapshot_id, each.at.timestamp(), each.complete, by_topic(each.positions)]
+            for uuid, each in checkpoints.items()
+        }
+    )
+
+
+def audit_checkpoints_of(properties: Mapping[str, str], stream: str) -> dict[str, AuditCheckpoint]:
+    """The inverse of `audit_checkpoints_text`; empty without the property."""
+    return {
+        uuid: AuditCheckpoint(sequence, snapshot_id, datetime.fromtimestamp(at, UTC), complete, from_topics(positions))
+        for uuid, (sequence, snapshot_id, at, complete, positions) in _document(properties, AUDITED_PREFIX + stream)
+        .get("tables", {})
+        .items()
+    }
+
+
+def _text(tables: dict[str, Any], beside: Mapping[str, Any] = MappingProxyType({})) -> str:
+    return msgspec.json.encode({"v": _FORMAT, "tables": tables, **beside}).decode()
+
+
+def _document(properties: Mapping[str, str], key: str) -> dict[str, Any]:
+    text = whole(properties, key)
+    if not text:
+        return {}
+    document = msgspec.json.decode(text)
+    if document["v"] != _FORMAT:
+        raise ValueError(f"{key} has format {document['v']!r}, not {_FORMAT}: it was written by another version")
+    return document
+
+
+def audit_checkpoints(catalog: Catalog, settings: Settings, stream: str) -> dict[str, AuditCheckpoint]:
+    """How far each table of a stream was audited, by its uuid."""
+    ledger = find_ledger(catalog, settings)
+    return audit_checkpoints_of(ledger.metadata.properties, stream) if ledger else {}
+
+
+def record_audited(
+    catalog: Catalog, settings: Settings, stream: str, checkpoints: Mapping[str, AuditCheckpoint]
+) -> None:
+    """Record how far tables were audited, by uuid; a checkpoint behind the one that is there is left out.
+
+    Raises:
+        CommitRefusedError: Others committed to the ledger each time; the checkpoints are as they were.
+    """
+
+    def attempt() -> None:
+        ledger = ensure_ledger(catalog, settings)
+        there = audit_checkpoints_of(ledger.metadata.properties, stream)
+        newer = {
+            key: checkpoint
+            for key, checkpoint in checkpoints.items()
+            if key not in there or there[key].sequence <= checkpoint.sequence
+        }
+        if any(there.get(key) != checkpoint for key, checkpoint in newer.items()):
+            properties = {AUDITED_PREFIX + stream: audit_checkpoints_text({**there, **newer})}
+            commit_once(ledger, Append(), summary={}, properties=properties)
+
+    compare_and_swap(settings.ledger.table, attempt, crowded)

@@ -1,0 +1,179 @@
+"""Filling of the ledger: what the stamps of streams say that it does not have yet is appended as rows.
+
+Anybody may fill it at any time: each filling commits the rows together with how far it has come, on exactly the head of
+the ledger that it decided on, so several at once never write a row twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.compare_and_swap import compare_and_swap
+from jobs.commit.errors import HeadMovedError
+from jobs.commit.history import history, stamped_snapshots
+from jobs.commit.operations import Append
+from jobs.commit.producer import commit_once
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.verify.ledger_checkpoints import FILLED_PREFIX, FillCheckpoint, fill_checkpoints_of, fill_checkpoints_text
+from jobs.verify.ledger_row import LedgerRow
+from jobs.verify.ledger_table import crowded, ensure_ledger, existing_table, find_ledger, to_arrow
+from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
+from jobs.write.target_writer import TargetWriter
+
+log = logging.getLogger(__name__)
+
+_ROWS_AT_ONCE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class FillResult:
+    """What a filling did.
+
+    Attributes:
+        rows: Rows written; 0 if nothing was new.
+        unknown: Those of them that stand for stamps which had expired before they were filled in.
+        snapshot_id: The ledger's new snapshot, None if nothing was new.
+    """
+
+    rows: int
+    unknown: int = 0
+    snapshot_id: int | None = None
+
+
+@dataclass(slots=True)
+class NewRows:
+    """Rows that the ledger lacks, as Arrow, since there may be millions at the first filling.
+
+    Attributes:
+        properties: How far the ledger is with these rows, by stream; none if it lacks nothing.
+    """
+
+    properties: dict[str, str] = field(default_factory=dict)
+    blocks: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    unknown: int = 0
+
+    def add(self, rows: list[LedgerRow]) -> None:
+        """Add rows."""
+        if rows:
+            self.rows += len(rows)
+            self.unknown += sum(row.kind == "unknown" for row in rows)
+            self.blocks.append(to_arrow(rows))
+
+
+def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> FillResult:
+    """Write what is new in the stamps of these streams' tables to the ledger, in one commit.
+
+    Raises:
+        CommitRefusedError: Others committed to the ledger each time; nothing of this is written.
+        CommitUnknownError: The catalog did not say whether the commit landed; the next filling finds out.
+    """
+
+    def attempt() -> FillResult:
+        ledger = find_ledger(catalog, settings)
+        new = _new_rows(catalog, ledger, specs)
+        if ledger is None and new.properties:
+            # Somebody else may make and fill it at the same moment, so it is decided again on what is there then.
+            ledger = ensure_ledger(catalog, settings)
+            new = _new_rows(catalog, ledger, specs)
+        if ledger is None or not new.properties:
+            return FillResult(0)
+        files = _written(ledger, new.blocks)
+        try:
+            snapshot_id = commit_once(ledger, Append(files), summary={}, properties=new.properties)
+        except HeadMovedError as moved:
+            if moved.final:
+                # Otherwise a copy of the commit may be under way, which a slow catalog still carries out.
+                _drop(ledger, files)
+            raise
+        return FillResult(new.rows, new.unknown, snapshot_id)
+
+    return compare_and_swap(settings.ledger.table, attempt, crowded)
+
+
+def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec]) -> NewRows:
+    """What is new in the stamps of these streams' tables.
+
+    Args:
+        ledger: As it is now; None if there is none yet.
+    """
+    new = NewRows()
+    rows: list[LedgerRow] = []
+    for spec in specs:
+        known = fill_checkpoints_of(ledger.metadata.properties, spec.stream) if ledger else {}
+        before = new.rows + len(rows)
+        for table, metadata in _existing_tables(catalog, spec):
+            for stamped in _stamped(metadata, spec.stream, known.get(table.uuid)):
+                made, known[table.uuid] = ledger_rows(stamped, known.get(table.uuid), table)
+                rows += made
+                if len(rows) >= _ROWS_AT_ONCE:
+                    new.add(rows)
+                    rows = []
+        # Claims alone make no row, and are no reason to commit.
+        if new.rows + len(rows) > before:
+            new.properties[FILLED_PREFIX + spec.stream] = fill_checkpoints_text(known)
+    new.add(rows)
+    return new
+
+
+def _existing_tables(catalog: Catalog, spec: StreamSpec) -> list[tuple[StampedTable, TableMetadata]]:
+    """The stream's tables, of those that are there."""
+    tables = [(target, existing_table(catalog, target.name)) for target in spec.targets]
+    return [
+        (StampedTable(target, str(table.metadata.table_uuid)), table.metadata)
+        for target, table in tables
+        if table is not None
+    ]
+
+
+def _stamped(metadata: TableMetadata, stream: str, known: FillCheckpoint | None) -> Iterator[StampedSnapshot]:
+    """The stamps after what is known, oldest first; the newest also if its snapshot has expired."""
+    after = known.sequence if known else -1
+    expired = True
+    for snapshot, stamp in stamped_snapshots(metadata, stream, after):
+        expired = False
+        yield StampedSnapshot(
+            stamp, snapshot.snapshot_id, snapshot.sequence_number or 0, _instant(snapshot.timestamp_ms)
+        )
+    if not expired:
+        return
+    past = history(metadata, stream)
+    newest = past.newest
+    if newest and newest.sequence > after and past.stamped_ancestor is None and not past.rolled_back:
+        # When is not known any more; not later than what came after it.
+        later = [each.timestamp_ms for each in metadata.snapshots if (each.sequence_number or 0) > newest.sequence]
+        yield StampedSnapshot(newest, 0, newest.sequence, _instant(min(later, default=metadata.last_updated_ms)))
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _written(ledger: Table, blocks: Sequence[pa.RecordBatch]) -> list[DataFile]:
+    writer = TargetWriter(ledger.metadata, ledger.io, file_prefix=f"ledger-{uuid.uuid4().hex}")
+    try:
+        for block in blocks:
+            writer.write(block)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _drop(ledger: Table, files: Sequence[DataFile]) -> None:
+    for file in files:
+        try:
+            ledger.io.delete(file.file_path)
+        except OSError as problem:
+            log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)

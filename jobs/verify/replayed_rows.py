@@ -1,0 +1,81 @@
+"""Replayed rows, as an audit counts them: their records are dead in the ledger, and in the sink all the same."""
+
+# Of PyIceberg's expressions a type checker sees pydantic's keywords only.
+# pyright: reportCallIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pyiceberg.expressions import And, EqualTo, NotNull
+from pyiceberg.table import Table
+
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.replay.session import landed_batches
+from jobs.verify.audit_ranges import OffsetRanges
+from jobs.verify.audit_result import Problem
+from jobs.verify.row_counter import RowCounter
+from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS
+
+
+class ReplayedRows:
+    """Counts the dead letters that replays brought back, and finds rows of theirs that are not there.
+
+    Args:
+        stream: The stream's id.
+        sink: Its table, as loaded; None if its rows are not counted.
+        dead_letters: Its dead letters, as loaded.
+
+    Attributes:
+        pending: What is still to come; None if both tables know the same replays.
+    """
+
+    def __init__(self, stream: str, sink: Table | None, dead_letters: Table | None) -> None:
+        self.problems: list[Problem] = []
+        self.pending: str | None = None
+        self._sink: str = ".".join(sink.name()) if sink is not None else ""
+        self._back: RowCounter | None = None
+        self._landed: RowCounter | None = None
+        if sink is None or dead_letters is None:
+            return
+        landed, known = landed_batches(sink, stream), landed_batches(dead_letters, stream)
+        if landed > known:
+            self.pending = "a replay is under way, or was killed: `frazil replay` finishes it"
+        elif landed < known:
+            self.pending = f"a replay landed letters while {self._sink} was read"
+        columns, back = {column.name for column in dead_letters.schema().columns}, EqualTo("state", "replayed")
+        if "state" in columns:
+            # Between a replay's two commits its rows are there, and its letters do not know it yet.
+            also = back if landed <= known else None
+            self._back = RowCounter(dead_letters, DEAD_LETTER_COLUMNS, stream=stream, also=also)
+        if {"state", "replay_snapshot_id"} <= columns and landed >= known:
+            with_row = And(back, NotNull("replay_snapshot_id"))
+            self._landed = RowCounter(dead_letters, DEAD_LETTER_COLUMNS, stream=stream, also=with_row)
+
+    def count(self, pieces: Sequence[PartitionRange], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """How many dead letters of each offset came back.
+
+        A dead letter whose record stood in the table already has landed no row: of one that has, a row must be there.
+
+        Args:
+            in_sink: How often each offset stands in the sink.
+        """
+        if self._back is None:
+            return [np.zeros(len(each), np.uint8) for each in in_sink]
+        back = self._back.count(pieces)
+        if self._landed is not None and any(each.any() for each in back):
+            for piece, there, landed in zip(pieces, in_sink, self._landed.count(pieces), strict=True):
+                self._add_missing(piece.partition, piece.range, np.flatnonzero((landed > 0) & (there == 0)))
+        return back
+
+    def _add_missing(self, partition: TopicPartition, range_: OffsetRange, offsets: np.ndarray) -> None:
+        if not len(offsets):
+            return
+        where = OffsetRanges()
+        where.add(offsets, range_.start)
+        said = f"{len(offsets):,} rows that replays brought back are not there"
+        exact, ranges = not where.more, tuple(where.kept)
+        self.problems.append(
+            Problem("missing", self._sink, partition, range_, len(offsets), said, ranges, exact, where.more)
+        )

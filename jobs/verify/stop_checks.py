@@ -1,0 +1,149 @@
+"""Stop checks of a stream: whether it stands stopped on a question that no operator has answered.
+
+As long as one is open, nothing is complete. Three places tell of them. The tables: one was rolled back. The driver's
+last error. And Kafka, if it answers: a topic is another one than was read, is gone, was cut, or no longer keeps what
+was not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.decide import of_known_topics, restart_positions, target_positions
+from jobs.commit.errors import TopicLostError
+from jobs.commit.history import history, history_of, stamps_along_main
+from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.start import starting_point
+from jobs.errors import FrazilError, StreamStopped
+from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.paths import stream_folder
+from jobs.stream.continuity import departed
+from jobs.supervise.heartbeat import LastError, read_heartbeat
+from jobs.verify.audit_result import Problem
+
+# The stream's tables as they are now, by name; those that are there.
+Tables = Mapping[str, TableMetadata]
+
+
+def unanswered_rollback(name: str, table: Table, stream: str) -> Problem | None:
+    """The rollback of a table that nobody has answered, or that cannot be ruled out; None without one.
+
+    Args:
+        name: The table's full name.
+    """
+    past = history_of(table, stream)
+    if not past.rolled_back:
+        return None
+    if past.doubt:
+        what = "it cannot be shown that it still holds the stream's last commit, since the snapshots in between have "
+        what += "expired"
+    else:
+        gone = f", which takes {describe(past.removed)} out of it" if past.removed else ""
+        what = f"it was rolled back or replaced{gone}"
+    sentence = f"{what}, and nobody has answered. Next: frazil accept {stream} --rollback keep, or reland"
+    # How many rows that is, counting tells.
+    return Problem("rolled_back", name, None, None, 0, sentence)
+
+
+def unanswered_stops(
+    spec: StreamSpec, settings: Settings, tables: Callable[[], Tables], kafka: Callable[[], KafkaLog] | None
+) -> tuple[list[Problem], list[str]]:
+    """What the stream stands stopped on, but for rollbacks; and notes on what could not be looked at.
+
+    Args:
+        tables: Loads the stream's tables.
+        kafka: Connects to Kafka; None if it is not to be asked.
+    """
+    there = tables()
+    if any(history(metadata, spec.stream).rolled_back for metadata in there.values()):
+        # Until that is answered nobody knows where the stream is to go on.
+        return [], []
+    message = _last_error(spec, settings, there)
+    notes: list[str] = []
+    if message is None and kafka is not None:
+        try:
+            message = _of_kafka(spec, kafka(), tables)
+        except FrazilError as problem:
+            notes.append(f"Kafka was not asked whether the stream can go on: {problem.message}")
+    if message is None:
+        return [], notes
+    return [Problem("stopped", spec.table.name, None, None, 0, f"the stream stands stopped: {message}")], notes
+
+
+def _last_error(spec: StreamSpec, settings: Settings, tables: Tables) -> str | None:
+    """What the driver ended with, if nothing was landed or answered since."""
+    heartbeat = read_heartbeat(stream_folder(settings, spec.stream).store)
+    if heartbeat is None or heartbeat.state != "failed" or heartbeat.error is None or not _is_question(heartbeat.error):
+        return None
+    newest = max((_last_stamped(metadata, spec.stream) for metadata in tables.values()), default=0.0)
+    if newest > heartbeat.error.at:
+        return None
+    since = datetime.fromtimestamp(heartbeat.error.at, UTC)
+    return f"{_sentence(heartbeat.error.message, heartbeat.error.fix)} (since {since:%Y-%m-%d %H:%M} UTC)"
+
+
+def _is_question(error: LastError) -> bool:
+    if error.kind != "operator":
+        return False
+    # A driver of an earlier version does not say; a question that can be answered names the command.
+    return error.question if error.question is not None else "frazil accept" in (error.fix or "")
+
+
+def _last_stamped(metadata: TableMetadata, stream: str) -> float:
+    """When the newest stamped commit was made that is still kept; seconds since 1970, 0 without one."""
+    times = {snapshot.snapshot_id: snapshot.timestamp_ms / 1000 for snapshot in metadata.snapshots}
+    # A claim answers nothing: a driver makes it before it looks whether it may go on.
+    landed = (times[each] for each, stamp in stamps_along_main(metadata, stream) if stamp.kind != "claim")
+    return next(landed, 0.0)
+
+
+def _of_kafka(spec: StreamSpec, kafka: KafkaLog, tables: Callable[[], Tables]) -> str | None:
+    """Why the stream could not begin where its stamps stand, by what Kafka has now; None if it could.
+
+    A stream that works moves while it is looked at. So the tables are read before Kafka is asked, and once more if its
+    answer does not fit them: only where the stream stands still it is stuck.
+    """
+    before = _stands(spec, tables())
+    try:
+        _begin(spec, kafka, tables())
+    except StreamStopped as problem:
+        if _stands(spec, tables()) != before:
+            return None
+        return _sentence(problem.message, problem.fix)
+    return None
+
+
+def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
+    anchor = spec.coordinator
+    newest = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    stamps = of_known_topics(newest, anchor)
+    anchored = stamps.get(anchor)
+    if anchored is None:
+        return
+    log = kafka.state(spec.source)
+    known = restart_positions(target_positions(stamps, anchor))
+    reached = pointwise_max(stamp.position for stamp in stamps.values() if stamp)
+    cut = departed(anchored, log, kafka)
+    try:
+        starting_point(spec.stream, known, anchored, log, known, spec.source.reads, reached, cut)
+    except TopicLostError:
+        hidden = {partition.topic for partition in known} - set(log.topics)
+        if seen := sorted(kafka.identities(sorted(hidden))):
+            raise KafkaUnavailableError(f"Kafka lists no topic {', '.join(seen)}, but knows it when asked") from None
+        raise
+
+
+def _stands(spec: StreamSpec, tables: Tables) -> dict[str, Positions]:
+    pasts = {name: history(metadata, spec.stream).newest for name, metadata in tables.items()}
+    return {name: newest.position for name, newest in pasts.items() if newest}
+
+
+def _sentence(message: str, fix: str | None) -> str:
+    message = " ".join(message.split())
+    return f"{message} Next: {' '.join(fix.split())}" if fix else message

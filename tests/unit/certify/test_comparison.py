@@ -1,0 +1,126 @@
+"""The comparison sees every way in which a table can be wrong, and nothing where it is right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.certify.comparison import Comparison, compare, stamp_problems
+from jobs.certify.load import Fate
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
+
+L, D, T, P = Fate.LANDED, Fate.DEAD, Fate.TOMBSTONE, Fate.PASSED_OVER
+FATES = {0: [L, L, D, T, L, P, L], 1: [D, L]}
+ALL = {0: 7, 1: 2}
+
+
+def compared(
+    landed: dict[int, list[int]],
+    dead: dict[int, list[int]],
+    landed_through: dict[int, int] = ALL,
+    dead_through: dict[int, int] = ALL,
+    fates: dict[int, list[Fate]] = FATES,
+) -> Comparison:
+    return compare(
+        {number: np.array(each, dtype=np.uint8) for number, each in fates.items()},
+        {number: np.array(each, dtype=np.int64) for number, each in landed.items()},
+        {number: np.array(each, dtype=np.int64) for number, each in dead.items()},
+        landed_through,
+        dead_through,
+    )
+
+
+def test_all_is_well() -> None:
+    assert compared({0: [6, 0, 1, 4], 1: [1]}, {0: [2], 1: [0]}) == Comparison(5, 2, 1, 1, ())
+
+
+def test_dead_letters_that_wait_in_a_pending_record_are_no_loss() -> None:
+    assert compared({0: [0, 1, 4, 6], 1: [1]}, {}, dead_through={}).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("landed", "dead", "said"),
+    [
+        ({0: [0, 4, 6], 1: [1]}, {0: [2], 1: [0]}, "1 records lost from the table: partition 0, offsets [1, 2)"),
+        ({0: [0, 1, 1, 4, 6], 1: [1]}, {0: [2], 1: [0]}, "1 records more than once in the table: partition 0"),
+        ({0: [0, 1, 4, 6], 1: [1]}, {0: [2, 2], 1: [0]}, "1 records more than once in the dead letters: partition 0"),
+        ({0: [0, 1, 4, 6], 1: [1]}, {0: [2]}, "1 records lost from the dead letters: partition 1, offsets [0, 1)"),
+        ({0: [0, 1, 2, 4, 6], 1: [1]}, {0: [2], 1: [0]}, "1 records wrongly in the table: partition 0, offsets [2, 3)"),
+        ({0: [0, 1, 4, 6], 1: [1]}, {0: [2, 3], 1: [0]}, "1 records wrongly in the dead letters: partition 0"),
+        ({0: [0, 1, 4, 5, 6], 1: [1]}, {0: [2], 1: [0]}, "1 records wrongly in the table: partition 0, offsets [5, 6)"),
+        ({0: [0, 1, 4, 6, 7], 1: [1]}, {0: [2], 1: [0]}, "1 rows of the table are of no record: partition 0, offsets"),
+        ({0: [0, 1, 4, 6], 1: [1], 2: [0]}, {0: [2], 1: [0]}, "rows of partitions that were never produced to: [2]"),
+    ],
+)
+def test_what_is_wrong_is_named(landed: dict[int, list[int]], dead: dict[int, list[int]], said: str) -> None:
+    problems = compared(landed, dead).problems
+    assert len(problems) == 1
+    assert said in problems[0]
+
+
+def test_rows_behind_the_stamps_are_wrong() -> None:
+    problems = compared({0: [0, 1], 1: [1]}, {1: [0]}, {0: 1, 1: 2}, {0: 0, 1: 2}).problems
+    assert problems == ("1 records in, but not stamped in, the table: partition 0, offsets [1, 2)",)
+
+
+@given(st.lists(st.sampled_from([L, D, T, P]), min_size=1, max_size=60), st.data())
+def test_one_row_more_or_less_is_always_seen(fates: list[Fate], data: st.DataObject) -> None:
+    through = {0: len(fates)}
+    landed = [at for at, fate in enumerate(fates) if fate == L]
+    dead = [at for at, fate in enumerate(fates) if fate == D]
+    assert compared({0: landed}, {0: dead}, through, through, {0: fates}).problems == ()
+    more = data.draw(st.integers(0, len(fates) - 1))
+    assert compared({0: [*landed, more]}, {0: dead}, through, through, {0: fates}).problems
+    assert compared({0: landed}, {0: [*dead, more]}, through, through, {0: fates}).problems
+    if landed:
+        less = data.draw(st.sampled_from(landed))
+        assert compared({0: [at for at in landed if at != less]}, {0: dead}, through, through, {0: fates}).problems
+
+
+AT = TopicPartition("t", 0)
+
+
+def stamp(kind: str, epoch: int, start: int, position: int, total: int) -> Stamp:
+    read = position - start if kind == "batch" else 0
+    return Stamp(
+        "s",
+        kind,  # pyright: ignore[reportArgumentType]
+        0,
+        epoch,
+        "c",
+        start={AT: start},
+        position={AT: position},
+        counts=Counts(read, read),
+        totals=Counts(total, total),
+    )
+
+
+GOOD = [stamp("claim", 1, 0, 0, 0), stamp("batch", 1, 0, 5, 5), stamp("claim", 2, 0, 5, 5), stamp("batch", 2, 5, 9, 9)]
+
+
+def test_stamps_that_follow_one_another() -> None:
+    assert stamp_problems(GOOD) == []
+    reset = replace(stamp("accept", 3, 12, 12, 9), start={AT: 12})
+    assert stamp_problems([*GOOD, reset, stamp("batch", 4, 12, 15, 12)]) == []
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (stamp("batch", 2, 10, 12, 11), "begins at 10, the stamp before ended at 9"),
+        (stamp("batch", 2, 8, 12, 13), "begins at 8, the stamp before ended at 9"),
+        (stamp("batch", 1, 9, 12, 12), "its epoch is below the one before, 2"),
+        (stamp("claim", 3, 9, 10, 9), "a claim moved the position"),
+        (replace(stamp("batch", 2, 9, 12, 12), counts=Counts(2, 2)), "counts 2 records read, its ranges hold 3"),
+        (replace(stamp("batch", 2, 9, 12, 12), counts=Counts(3, 2)), "its counts do not add up"),
+        (stamp("batch", 2, 9, 12, 13), "its totals"),
+    ],
+)
+def test_stamps_that_do_not(last: Stamp, said: str) -> None:
+    assert any(said in problem for problem in stamp_problems([*GOOD, last]))

@@ -1,0 +1,103 @@
+"""What a certificate reads off tables and checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyiceberg.catalog import Catalog
+
+from jobs.catalog import connect_catalog
+from jobs.certify.observation import Observer, planned_end
+from jobs.certify.workspace import STREAM, Workspace, prepare
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.deadletter.table import DEAD_LETTER_SCHEMA
+from jobs.spec.settings import Settings
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return prepare(Settings.embedded(tmp_path), "run")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, workspace: Workspace) -> Iterator[Catalog]:
+    with connect_catalog(Settings.embedded(tmp_path)) as catalog:
+        catalog.create_namespace(workspace.name)
+        catalog.create_table(workspace.table, workspace.spec().table_schema)
+        catalog.create_table(workspace.dead_letters, DEAD_LETTER_SCHEMA)
+        yield catalog
+
+
+def stamp(workspace: Workspace, kind: str, epoch: int, start: int, position: int, rows: dict[str, int]) -> Stamp:
+    at = TopicPartition(workspace.name, 0)
+    return Stamp(
+        STREAM,
+        kind,  # pyright: ignore[reportArgumentType]
+        0,
+        epoch,
+        "c",
+        start={at: start},
+        position={at: position},
+        rows=rows,
+        counts=Counts(position - start, position - start) if kind == "batch" else Counts(),
+        totals=Counts(position, position),
+    )
+
+
+def test_the_first_commit_of_the_next_driver(workspace: Workspace, catalog: Catalog) -> None:
+    observer = Observer(workspace, catalog)
+    table, dead = (Target(catalog, name, STREAM) for name in (workspace.table, workspace.dead_letters))
+    assert observer.now().first_commit(0) is None
+    rows = {workspace.table: 5, workspace.dead_letters: 1}
+    table.restamp(stamp(workspace, "claim", 1, 0, 0, {}))
+    table.restamp(stamp(workspace, "batch", 1, 0, 5, rows))
+    # Killed here; the next driver claims, and commits the dead letters from the record before anything of its own.
+    killed = observer.now()
+    table.restamp(stamp(workspace, "claim", 2, 0, 5, rows))
+    dead.restamp(stamp(workspace, "claim", 2, 0, 0, {}))
+    assert observer.now().first_commit(1) is None, "a claim is no commit of records"
+    dead.restamp(stamp(workspace, "batch", 2, 0, 5, rows))
+    recovered = observer.now().first_commit(1)
+    assert recovered is not None
+    table.restamp(stamp(workspace, "batch", 2, 5, 9, {}))
+    again = observer.now().first_commit(1)
+    assert again == recovered, "the first one, whatever comes later"
+    assert recovered.epoch == 2
+    assert observer.now().first_commit(0) is not None
+    assert observer.now().first_commit(2) is None
+    assert killed.position == {TopicPartition(workspace.name, 0): 5}, "what was seen stays as it was"
+
+
+def test_rows_that_should_be_there_are_missed(workspace: Workspace, catalog: Catalog) -> None:
+    Target(catalog, workspace.table, STREAM).restamp(stamp(workspace, "batch", 1, 0, 2, {}))
+    problems = Observer(workspace, catalog).now().problems({0: np.array([1, 2], dtype=np.uint8)})
+    assert len(problems) == 2, problems
+    assert "lost from the table" in problems[0]
+    assert "lost from the dead letters" in problems[1]
+
+
+def test_before_there_are_tables(tmp_path: Path, workspace: Workspace) -> None:
+    with connect_catalog(Settings.embedded(tmp_path)) as catalog:
+        observation = Observer(workspace, catalog).now()
+    assert (observation.table, observation.newest, observation.heads) == (None, None, (None, None))
+    assert observation.problems({0: np.array([1], dtype=np.uint8)}) == []
+
+
+def test_where_the_batch_at_hand_was_to_end(tmp_path: Path) -> None:
+    assert planned_end(tmp_path, 0.0) == {}
+    offsets = tmp_path / "abc" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "9").write_text('v1\n{"batchTimestampMs":1}\n{"t":{"0":5}}')
+    (offsets / "10").write_text('v1\n{"batchTimestampMs":1}\n{"t":{"0":7,"1":3}}')
+    (offsets / ".11.tmp").write_text("v1")
+    assert planned_end(tmp_path, 0.0) == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
+    assert planned_end(tmp_path, time.time() + 60) == {}, "of an earlier driver"
+    (offsets / "11").write_text("")
+    assert planned_end(tmp_path, 0.0) == {}

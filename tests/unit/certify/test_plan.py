@@ -1,0 +1,103 @@
+"""Which start dies where: every step often enough, recovery behind something to recover, and time for it to be told."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.certify.plan import (
+    ASLEEP,
+    COMMIT_KINDS,
+    EXTRA,
+    LEAVES_A_RECORD,
+    NEEDS_A_RECORD,
+    RANDOM,
+    STEPS,
+    Scenario,
+    plan,
+    select_steps,
+)
+from jobs.errors import FrazilError
+
+steps = st.lists(st.sampled_from([*STEPS, *EXTRA]), min_size=1, unique=True)
+numbers = st.integers(0, 10_000)
+
+
+def timed(scenarios: list[Scenario]) -> list[Scenario]:
+    """Those whose time to recover is told: the next start commits before it dies."""
+    return [
+        scenario
+        for scenario, after in zip(scenarios, [*scenarios[1:], None], strict=True)
+        if after is None or not after.early
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("all", {*STEPS, *EXTRA}),
+        ("commit", {name for name, step in STEPS.items() if step.kind in COMMIT_KINDS}),
+        ("recovery", {name for name, step in STEPS.items() if step.kind == "recovery"}),
+        ("take-over", {name for name, step in STEPS.items() if step.kind == "take over"}),
+        ("dead letters", {name for name, step in STEPS.items() if step.kind == "dead letters"}),
+        ("after_tasks, random", {"after_tasks", RANDOM}),
+    ],
+)
+def test_steps_are_chosen(words: str, meant: set[str]) -> None:
+    assert set(select_steps(words)) == meant
+
+
+def test_an_unknown_step_is_refused_with_the_nearest() -> None:
+    with pytest.raises(FrazilError) as refused:
+        select_steps("after_taks")
+    assert "after_taks" in refused.value.message
+    assert refused.value.fix == "did you mean after_tasks?"
+    with pytest.raises(FrazilError):
+        select_steps(" , ")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_default_certificate(seed: int) -> None:
+    scenarios = plan(select_steps("all"), 3, seed)
+    counts = Counter(scenario.step for scenario in scenarios if scenario.asked_for)
+    for name, step in STEPS.items():
+        assert counts[name] == (3 if step.kind in COMMIT_KINDS else 1)
+    assert counts[RANDOM] >= 3
+    assert counts[ASLEEP] == 1
+    # Nothing has to be added, and every step's time to recover is told.
+    assert all(scenario.asked_for for scenario in scenarios)
+    assert {scenario.step for scenario in timed(scenarios)} == {*STEPS, *EXTRA}
+
+
+@given(steps, st.integers(1, 4), numbers)
+def test_any_plan(names: list[str], runs: int, seed: int) -> None:
+    scenarios = plan(names, runs, seed)
+    assert [scenario.number for scenario in scenarios] == list(range(1, len(scenarios) + 1))
+    assert {scenario.step for scenario in scenarios if scenario.asked_for} == set(names)
+    for before, scenario in zip([None, *scenarios], scenarios, strict=False):
+        if scenario.step in NEEDS_A_RECORD:
+            assert before is not None
+            assert before.step in LEAVES_A_RECORD
+            assert before.manner == "batch"
+        if scenario.early and before is not None:
+            assert before.manner != "roll", "a roll may start the next driver, which has to be one that works"
+        if not scenario.asked_for:
+            assert scenario.step in LEAVES_A_RECORD
+
+
+@given(steps, st.integers(1, 4), numbers)
+def test_the_same_seed_makes_the_same_plan(names: list[str], runs: int, seed: int) -> None:
+    assert plan(names, runs, seed) == plan(names, runs, seed)
+
+
+def test_what_is_armed() -> None:
+    by_step = {scenario.step: scenario for scenario in plan(select_steps("all"), 1, 0)}
+    assert by_step["after_tasks"].arming == "after_tasks=kill@2"
+    assert by_step["before_claim"].arming == "before_claim=kill@1"
+    assert by_step["before_release"].arming == "before_release=kill@1"
+    assert by_step["between_drivers"].arming == "", "the action dies, not the driver"
+    assert by_step[ASLEEP].arming in ("before_commit=stop@2", "after_lease_check=stop@2")
+    assert by_step[RANDOM].arming == ""

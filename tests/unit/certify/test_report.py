@@ -1,0 +1,104 @@
+"""What a certificate adds up to, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from jobs.certify.comparison import Comparison
+from jobs.certify.plan import Scenario, plan, select_steps
+from jobs.certify.report import markdown_report, report_facts, write_report
+from jobs.certify.results import Outcome, Result
+from jobs.certify.workspace import settings_shown
+from jobs.spec.settings import Settings
+
+TRIALS = plan(select_steps("after_tasks,before_claim,asleep"), 2, 5)
+
+
+def passed() -> Outcome:
+    outcome = Outcome(TRIALS, final=Comparison(90, 5, 4, 1, ()), produced=100, seconds=61.0)
+    for scenario in TRIALS:
+        seconds = {"after_tasks": 10.0 + scenario.number, "asleep": 99.0}.get(scenario.step)
+        replayed = 7 if scenario.step == "after_tasks" else 0
+        outcome.results.append(Result(scenario, scenario.number, 1.0, seconds, replayed))
+    return outcome
+
+
+def told(outcome: Outcome, tmp_path: Path) -> dict[str, object]:
+    return report_facts(
+        outcome, run="r", seed=5, repeat="frazil certify --seed 5", settings=settings_shown(Settings.embedded(tmp_path))
+    )
+
+
+def test_a_certificate_that_passed(tmp_path: Path) -> None:
+    outcome = passed()
+    facts = told(outcome, tmp_path)
+    assert outcome.passed
+    assert facts["passed"] is True
+    assert facts["kills"] == len(TRIALS) - 1, "one of them only sleeps"
+    rows = {row.step: row for row in outcome.rows()}
+    assert rows["after_tasks"].kills == 2
+    assert rows["after_tasks"].passed
+    assert rows["after_tasks"].replayed == 7
+    assert rows["after_tasks"].worst == 10.0 + max(t.number for t in TRIALS if t.step == "after_tasks")
+    assert rows["before_claim"].median is None
+    # How long a lease takes to run out is no time to recover from a kill.
+    assert max(outcome.recoveries) < 99
+    text = markdown_report(facts, outcome)
+    assert "# Certificate r: passed" in text
+    assert "| `after_tasks` | commit | 2 | pass |" in text
+    assert "| `before_claim` | take over | 1 | pass | – | – | 0 |" in text
+    assert "each exactly once" in text
+    assert "`frazil certify --seed 5`" in text
+
+
+def test_a_certificate_that_failed(tmp_path: Path) -> None:
+    outcome = passed()
+    outcome.final = None
+    outcome.results = outcome.results[:2]
+    outcome.results[-1].problems.append("3 records lost from the table")
+    facts = told(outcome, tmp_path)
+    assert facts["passed"] is False
+    last = outcome.results[-1].scenario
+    assert facts["problems"] == [f"trial {last.number} ({last.step}): 3 records lost from the table"]
+    text = markdown_report(facts, outcome)
+    assert "FAILED" in text
+    assert "FAIL |" in text
+    assert "3 records lost from the table" in text
+    assert "not run" in text
+    assert "each exactly once" not in text
+
+
+def test_what_was_not_carried_out_does_not_pass() -> None:
+    assert not replace_outcome(results=[]).passed
+    assert not replace_outcome(final=None).passed
+    assert not replace_outcome(problems=["a pending record stands"]).passed
+    outcome = passed()
+    outcome.results[0].killed_at = None
+    assert not outcome.passed, "a driver that was not killed proves nothing"
+
+
+def test_both_reports_are_written(tmp_path: Path) -> None:
+    outcome = passed()
+    facts = told(outcome, tmp_path)
+    markdown, document = write_report(tmp_path / "reports", facts, outcome)
+    assert markdown.read_text() == markdown_report(facts, outcome)
+    assert json.loads(document.read_text())["trials"][0]["step"] == TRIALS[0].step
+    assert json.loads(document.read_text())["records"] == {
+        "produced": 100,
+        "landed": 90,
+        "dead": 5,
+        "tombstones": 4,
+        "passed_over": 1,
+    }
+
+
+def test_a_trial_in_json_says_what_was_armed() -> None:
+    facts = Result(Scenario(3, "inside_claim", "early", "inside_claim", passes=2), 4, 1.0, 2.3456).facts()
+    assert (facts["number"], facts["at"], facts["passes"], facts["seconds"]) == (3, "inside_claim", 2, 2.346)
+    assert facts["passed"] is True
+
+
+def replace_outcome(**changes: object) -> Outcome:
+    return replace(passed(), **changes)  # pyright: ignore[reportArgumentType]
