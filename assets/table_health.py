@@ -1,4 +1,4 @@
-"""A table's health in Dagster: a score with its parts, numbers that plot, and the check `table_health`."""
+"""Table health in Dagster: a score with its parts, numbers that plot, and the check `table_health`."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -10,12 +10,12 @@ import dagster as dg
 
 from assets import names
 from assets.failures import failure
-from assets.health_tables import histogram_markdown, left_markdown, partitions_markdown, plan_markdown
+from assets.health_markdown import histogram_markdown, left_markdown, partitions_markdown, plan_markdown
 from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
 from jobs.errors import FrazilError
-from jobs.maintain.facts import TableFacts
-from jobs.maintain.history import read_maintained, table_store
-from jobs.maintain.score import WEIGHTS, Score, score
+from jobs.maintain.health_facts import TableFacts
+from jobs.maintain.health_score import WEIGHTS, Score, score
+from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.spec.maintenance import maintained_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.policy import Policy
@@ -177,8 +177,8 @@ def _checked(
 ) -> dg.AssetCheckResult:
     from pyiceberg.exceptions import NoSuchTableError
 
-    from jobs.maintain.measure import measure
-    from jobs.maintain.plan import plan
+    from jobs.maintain.health_measurement import measure
+    from jobs.maintain.planner import plan
 
     try:
         table = catalog.load_table(name)
@@ -188,5 +188,5 @@ def _checked(
         )
     now = datetime.now(UTC)
     facts = measure(table, policy, now)
-    maintained = read_maintained(table_store(settings, facts.uuid))
-    return health_result(facts, score(facts, policy, maintained), key, plan(facts, policy, maintained, now))
+    history = read_history(table_store(settings, facts.uuid))
+    return health_result(facts, score(facts, policy, history), key, plan(facts, policy, history, now))

@@ -24,7 +24,7 @@ from bench.payments import Payments, Stream
 from bench.tables import TimedTarget, payments_spec
 from jobs.catalog import connect_catalog
 from jobs.maintain.results import Progress, TableResult
-from jobs.maintain.run import maintain_table
+from jobs.maintain.table_maintenance import maintain_table
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
 from jobs.spec.maintenance import maintained_table

@@ -29,8 +29,8 @@ from pathlib import Path
 
 from bench.lapse import Lapse
 from bench.stand_ins import Maintenance
-from jobs.maintain.measure import measure
-from jobs.maintain.score import score
+from jobs.maintain.health_measurement import measure
+from jobs.maintain.health_score import score
 from jobs.spec.policy import Policy
 
 PLOT = Path(__file__).resolve().parents[1] / "docs" / "images" / "maintenance-month.png"

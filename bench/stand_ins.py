@@ -20,11 +20,11 @@ from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, Set
 from bench.lapse import Lapse
 from jobs.commit.operations import Append, ReplaceFiles
 from jobs.commit.producer import commit_once
-from jobs.maintain.history import Maintained
-from jobs.maintain.keeping import cut
-from jobs.maintain.measure import measure
-from jobs.maintain.plan import Plan, Step, plan
-from jobs.maintain.plan_parts import files_written
+from jobs.maintain.health_measurement import measure
+from jobs.maintain.maintenance_history import MaintenanceHistory
+from jobs.maintain.plan import Plan, Step, files_written
+from jobs.maintain.planner import plan
+from jobs.maintain.snapshot_retention import expiry_cutoff
 from jobs.spec.policy import Policy
 
 _MERGE_FROM = "commit.manifest.min-count-to-merge"
@@ -41,12 +41,12 @@ class Maintenance:
         policy: As a stream without a word about maintenance has it.
 
     Attributes:
-        maintained: What was done.
+        history: What was done.
         rewritten: Bytes of data files that Spark would have rewritten.
     """
 
     def __init__(self, lapse: Lapse, policy: Policy) -> None:
-        self.maintained: Maintained = Maintained()
+        self.history: MaintenanceHistory = MaintenanceHistory()
         self.rewritten: int = 0
         self._lapse: Lapse = lapse
         self._policy: Policy = policy
@@ -56,7 +56,7 @@ class Maintenance:
         """Measure, plan, and do what is planned, each step a second after the other."""
         lapse = self._lapse
         facts = measure(lapse.table, self._policy, lapse.now)
-        planned = plan(facts, self._policy, self.maintained, lapse.now)
+        planned = plan(facts, self._policy, self.history, lapse.now)
         if not planned.steps:
             return planned
         gone: Sequence[Snapshot] = ()
@@ -75,7 +75,7 @@ class Maintenance:
                     case "compact" | "position_deletes" | "orphans":
                         pass
                 spec_id = step.partition.spec_id if step.partition else None
-                self.maintained = self.maintained.done(step.action, lapse.now, spec_id=spec_id, scope=step.scope)
+                self.history = self.history.done(step.action, lapse.now, spec_id=spec_id, scope=step.scope)
         self._delete_what_nothing_reaches(gone)
         return planned
 
@@ -115,7 +115,7 @@ class Maintenance:
         added = [update.snapshot for update in collected if isinstance(update, AddSnapshotUpdate)]
         snapshots = [*before, *added]
         whole = lapse.table.metadata.model_copy(update={"snapshots": snapshots})
-        found = cut(whole, self._policy.expire, (), lapse.now, "lapse")
+        found = expiry_cutoff(whole, self._policy.expire, (), lapse.now, "lapse")
         gone = sorted(snapshots, key=lambda each: each.sequence_number or 0)[: found.going]
         assert all(datetime.fromtimestamp(each.timestamp_ms / 1000, UTC) < found.older_than for each in gone)
         if gone:

@@ -54,11 +54,16 @@ def line_of(properties: Mapping[str, str]) -> Line | None:
     return Line(*map(int, words))
 
 
-def ancestors(metadata: TableMetadata) -> Iterator[Snapshot]:
-    """The head of main and its ancestors, newest first, up to the first whose parent is not there any more."""
+def ancestors(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterator[Snapshot]:
+    """A snapshot and its ancestors, newest first, up to the first whose parent is not there any more.
+
+    Args:
+        snapshot_id: None: main's head.
+    """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    ref = metadata.refs.get(MAIN_BRANCH)
-    snapshot = by_id.get(ref.snapshot_id) if ref else None
+    if snapshot_id is None and (head := metadata.refs.get(MAIN_BRANCH)):
+        snapshot_id = head.snapshot_id
+    snapshot = by_id.get(snapshot_id or -1)
     while snapshot is not None:
         yield snapshot
         snapshot = by_id.get(snapshot.parent_snapshot_id or -1)

@@ -1,4 +1,4 @@
-"""Why files that nothing names are not deleted all the same: too many of them, or something else lies there."""
+"""Orphan rules: why files that nothing refers to are not deleted all the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
-from jobs.maintain.listing import Listed
-from jobs.maintain.named_files import bare, store
+from jobs.maintain.table_files import ListedFile, store_of, without_store
 from jobs.spec.policy import Orphans
 
 FLOOR = timedelta(days=3)
@@ -31,7 +30,7 @@ class OrphansRefusedError(FrazilError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OrphanScan:
     """What lies under a table's location.
 
     Attributes:
@@ -42,7 +41,7 @@ class Found:
 
     listed: int
     named: int
-    orphans: tuple[Listed, ...]
+    orphans: tuple[ListedFile, ...]
 
     @property
     def bytes(self) -> int:
@@ -50,7 +49,7 @@ class Found:
         return sum(file.size for file in self.orphans)
 
 
-def foreign(files: Iterable[Listed]) -> str | None:
+def foreign_content(files: Iterable[ListedFile]) -> str | None:
     """A table or a checkpoint among the files of a table; None if there is none."""
     for file in files:
         if other := _METADATA.fullmatch(file.within):
@@ -66,9 +65,9 @@ def refuse_two_names(name: str, location: str, names: Iterable[str]) -> None:
     Raises:
         OrphansRefusedError: One is not.
     """
-    own, folder = store(location), f"{bare(location).rstrip('/')}/"
+    own, folder = _folder(location)
     for path in names:
-        if store(path) != own and bare(path).startswith(folder):
+        if store_of(path) != own and without_store(path).startswith(folder):
             raise OrphansRefusedError(
                 f"table {name}: its metadata name {path}, and its location is {location}: with two styles of one place "
                 "a file that is needed would pass for an orphan. Nothing was deleted.",
@@ -76,18 +75,18 @@ def refuse_two_names(name: str, location: str, names: Iterable[str]) -> None:
             )
 
 
-def refuse_unknown_place(name: str, location: str, names: Iterable[str], found: Found) -> None:
+def refuse_unknown_place(name: str, location: str, names: Iterable[str], found: OrphanScan) -> None:
     """See that the files that the metadata name are among those listed: else every one of them passes for an orphan.
 
     A table may keep all its files elsewhere, by `write.data.path`; then nothing of it is to be found at its location.
 
     Args:
-        names: Those of the metadata, see `bare`.
+        names: Those of the metadata, see `without_store`.
 
     Raises:
         OrphansRefusedError: Not one of them is there.
     """
-    folder = f"{bare(location).rstrip('/')}/"
+    _, folder = _folder(location)
     if found.named or not (found.orphans or any(path.startswith(folder) for path in names)):
         return
     raise OrphansRefusedError(
@@ -97,7 +96,7 @@ def refuse_unknown_place(name: str, location: str, names: Iterable[str], found: 
     )
 
 
-def refuse_too_many(name: str, found: Found, policy: Orphans) -> None:
+def refuse_too_many(name: str, found: OrphanScan, policy: Orphans) -> None:
     """See that it is no more than a crash or a clumsy job leaves.
 
     Raises:
@@ -173,4 +172,4 @@ def refuse_neighbours(name: str, table: Table, others: dict[str, str]) -> None:
 
 
 def _folder(location: str) -> tuple[tuple[str, str], str]:
-    return store(location), f"{bare(location).rstrip('/')}/"
+    return store_of(location), f"{without_store(location).rstrip('/')}/"

@@ -1,177 +1,194 @@
-"""What to do with a table, and what not, each with its reason: facts and policy in, a plan out. Pure.
-
-The thresholds and why they are what they are stand in docs/maintenance.md.
-"""
+"""Plan of a table's maintenance: its steps and skips, what the planning rules are given, and estimates. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from jobs.maintain.batching import batches, commits_of
-from jobs.maintain.facts import TableFacts
-from jobs.maintain.history import Maintained
-from jobs.maintain.keeping import Cut
-from jobs.maintain.plan_compact import Candidate, compactions
-from jobs.maintain.plan_expire import expiry, expiry_warnings
-from jobs.maintain.plan_parts import ACTIONS, Action, Moment, Plan, Skip, Step, duration_text, files_written, plan_json
-from jobs.maintain.plan_table import manifests, metadata, orphans, position_deletes
-from jobs.maintain.score import score, size_text
-from jobs.spec.windows import is_open
+import msgspec
+
+from jobs.maintain.health_facts import PartitionFacts, TableFacts
+from jobs.maintain.health_score import Score
+from jobs.maintain.maintenance_history import ActionRecord, MaintenanceHistory
 
 if TYPE_CHECKING:
-    from jobs.spec.policy import Policy
-
-__all__ = ["ACTIONS", "Action", "Plan", "Skip", "Step", "plan", "plan_json"]
-
-_SUPPORTED = (1, 2, 3)
-# Streams need these at any time: each commit writes all snapshots again, and former metadata piles up.
-_ANYTIME: tuple[Action, ...] = ("expire", "metadata")
-# From so many failures in a row on, each further attempt waits twice as long.
-_PATIENCE = 3
-_LONGEST_WAIT = timedelta(days=1)
+    pass
 
 
-def plan(
-    facts: TableFacts,
-    policy: Policy,
-    maintained: Maintained,
-    now: datetime,
-    *,
-    cores: int = 1,
-    room: Cut | str | None = None,
-) -> Plan:
-    """Decide what pays.
+Action = Literal["compact", "position_deletes", "manifests", "expire", "orphans", "metadata"]
+# In the order in which they are done: each works on what the one before has left.
+ACTIONS: tuple[Action, ...] = get_args(Action)
 
-    Args:
-        facts: As measured.
-        policy: The table's.
-        maintained: What was done to the table, and when.
-        now: With its zone.
-        cores: That Spark has; only estimates depend on it.
-        room: What of the snapshots may go, see `plan_expire.expiry`.
+# A first estimate, until the table's own history says better: Parquet decoded, encoded and written by one core.
+BYTES_PER_SECOND = 10e6
+# What a step takes whatever its size: planning, one or more jobs of Spark, a commit.
+FIXED_SECONDS: Mapping[Action, float] = {
+    "compact": 2.0,
+    "position_deletes": 2.0,
+    "manifests": 2.0,
+    "expire": 5.0,
+    "orphans": 10.0,
+    "metadata": 0.2,
+}
+# Files below this share of the target are worth bringing together (Iceberg's own, and Amoro's).
+UNDERSIZED_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do.
+
+    Attributes:
+        scope: Name of the partition; empty for the whole table.
+        partition: That partition, if it is one.
+        reason: Why, in a sentence with numbers.
+        files_before, files_after: What the action counts: data files, delete files, manifests, snapshots; after is an
+            estimate.
+        bytes: To rewrite.
+        seconds: An estimate.
+        detail: What the procedure is called with.
     """
-    at = Moment(facts, maintained, now, cores)
-    judged = score(facts, policy, maintained)
-    if (refused := _refused(facts, policy)) is not None:
-        skips = tuple(Skip(action, "", refused) for action in ACTIONS)
-        return Plan(facts.name, facts.uuid, (), skips, judged)
-    left = _Budget(policy.budget)
-    candidates, skips = compactions(at, policy)
-    allowed, held = _held_back(candidates, at, policy)
-    steps = left.spend_on(allowed, policy.compact.target)
-    skips += held
-    applying = [step for step in steps if "delete_file_threshold" in step.detail or "rewrite_all" in step.detail]
-    deletes = list(position_deletes(at, policy, applying))
-    commits = sum(commits_of(batch) for batch in batches(steps, facts.spec_id))
-    commits += sum(isinstance(each, Step) for each in deletes)
-    further: list[Step | Skip] = [
-        *deletes,
-        manifests(at, policy.manifests, commits),
-        expiry(at, policy.expire, room),
-        orphans(at, policy.orphans),
-        metadata(at, policy.metadata),
+
+    action: Action
+    scope: str
+    partition: PartitionFacts | None
+    reason: str
+    files_before: int = 0
+    files_after: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    detail: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """One thing that is not done, and why, in a sentence."""
+
+    action: Action
+    scope: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do with a table, and what not.
+
+    Attributes:
+        steps: In the order in which they are done.
+        skips: What is left, in the order of the actions.
+        warnings: What in the policy cannot be kept as it is.
+    """
+
+    table: str
+    uuid: str
+    steps: tuple[Step, ...]
+    skips: tuple[Skip, ...]
+    score: Score
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """What all steps rewrite."""
+        return sum(step.bytes for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """What all steps take, by estimate."""
+        return sum(step.seconds for step in self.steps)
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON has it; of a partition its key, not every file's size."""
+    steps = [
+        {
+            **msgspec.to_builtins(replace(step, partition=None)),
+            "partition": {value.name: value.text for value in step.partition.values} if step.partition else None,
+        }
+        for step in plan.steps
     ]
-    skips += [each for each in further if isinstance(each, Skip)]
-    allowed, held = _held_back([Candidate(each) for each in further if isinstance(each, Step)], at, policy)
-    steps += left.spend_on(allowed, policy.compact.target)
-    skips += [*held, *left.skips]
-    return Plan(
-        table=facts.name,
-        uuid=facts.uuid,
-        steps=tuple(steps),
-        skips=tuple(sorted(skips, key=lambda skip: (ACTIONS.index(skip.action), skip.scope))),
-        score=judged,
-        warnings=tuple(expiry_warnings(at, policy.expire)),
+    return {**msgspec.to_builtins(replace(plan, steps=())), "steps": steps}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInput:
+    """What every rule looks at beside the table's facts.
+
+    Attributes:
+        facts: The table.
+        history: What was done to it.
+        now: With its zone.
+        cores: That Spark has.
+    """
+
+    facts: TableFacts
+    history: MaintenanceHistory
+    now: datetime
+    cores: int = 1
+
+    def done(self, action: Action, partition: PartitionFacts | None = None) -> ActionRecord | None:
+        """What is known of the action on that very partition, or on the table; None if it was never tried."""
+        if partition is None:
+            return self.history.entry(action)
+        return self.history.entry(action, partition.spec_id, partition.name)
+
+    def since(self, action: Action, partition: PartitionFacts | None = None) -> timedelta | None:
+        """How long ago it last ended well; None if it never did."""
+        done = self.done(action, partition)
+        return self.now - done.at if done is not None and done.at is not None else None
+
+    def seconds(self, action: Action, size: int = 0) -> float:
+        """How long an action takes by estimate: as fast as it has been here, if it has been done."""
+        if size and (speed := self.history.speed(action)):
+            return size / speed
+        done = None if size else self.done(action)
+        if done is not None and done.at is not None:
+            return done.seconds
+        return FIXED_SECONDS[action] + size / (BYTES_PER_SECOND * max(1, self.cores))
+
+
+def files_written(size: int, target: int, undersized: float) -> int:
+    """How many files Iceberg makes of so many bytes (`SizeBasedFileRewritePlanner.expectedOutputFiles`).
+
+    A remainder becomes a file of its own only if it is larger than `undersized`, the procedure's
+    `min-file-size-bytes`, or if the others would grow by a tenth.
+    """
+    if size < target:
+        return 1
+    without = size // target
+    if size % target > undersized or size / without >= 1.1 * target:
+        return math.ceil(size / target)
+    return without
+
+
+def ours(facts: TableFacts) -> bool:
+    """Whether frazil writes the table: nobody else then merges into it, and its properties are frazil's to keep."""
+    readers = "frazil.reader."
+    return bool(facts.streams) or any(
+        name.startswith("frazil.") and not name.startswith(readers) for name in facts.properties
     )
 
 
-def _refused(facts: TableFacts, policy: Policy) -> str | None:
-    """Why nothing at all is done."""
-    if not policy.enabled:
-        return "maintenance.enabled is false for this table."
-    if facts.format_version not in _SUPPORTED:
-        known = ", ".join(map(str, _SUPPORTED[:-1]))
-        return f"Format version {facts.format_version} is not supported; {known} and {_SUPPORTED[-1]} are."
-    return None
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A partition that it would pay to rewrite.
 
+    Attributes:
+        step: To rewrite what is due of it.
+        candidates: Sizes of the files that are rewritten, ascending; what a smaller budget may take a part of. Empty
+            where it is all or nothing.
+    """
 
-def _held_back(candidates: Sequence[Candidate], at: Moment, policy: Policy) -> tuple[list[Candidate], list[Skip]]:
-    """Takes out what has to wait: for a window of the day, or because it failed again and again."""
-    opened = is_open(policy.windows, at.now)
-    windows = ", ".join(str(window) for window in policy.windows)
-    allowed: list[Candidate] = []
-    held: list[Skip] = []
-    for candidate in candidates:
-        step = candidate.step
-        if not opened and step.action not in _ANYTIME:
-            reason = f"Outside the windows ({windows} UTC): {step.reason}"
-            held.append(Skip(step.action, step.scope, reason))
-        elif (wait := _wait(at, step)) is not None:
-            held.append(Skip(step.action, step.scope, wait))
-        else:
-            allowed.append(candidate)
-    return allowed, held
+    step: Step
+    candidates: tuple[int, ...] = ()
 
-
-def _wait(at: Moment, step: Step) -> str | None:
-    """Why a step is not tried again yet: from the third failure in a row on it waits 1 h, 2 h, 4 h, … a day."""
-    done = at.done(step.action, step.partition)
-    if done is None or done.failed_at is None or done.failures < _PATIENCE:
-        return None
-    pause = min(_LONGEST_WAIT, timedelta(hours=2 ** min(done.failures - _PATIENCE, 10)))
-    since = at.now - done.failed_at
-    if since >= pause:
-        return None
-    times = f"It failed {done.failures:,} times in a row, last {duration_text(since)} ago"
-    return f"{times}, and is tried again in {duration_text(pause - since)}: {done.error}"
-
-
-class _Budget:
-    """The bytes that a run may rewrite; what does not fit is kept as skips."""
-
-    def __init__(self, bytes_of_run: int) -> None:
-        self.whole = self.left = bytes_of_run
-        self.skips: list[Skip] = []
-
-    def spend_on(self, candidates: Iterable[Candidate], target: int) -> list[Step]:
-        """Returns what fits, in the order given; of a partition that no run could take whole, a part."""
-        taken: list[Step] = []
-        for candidate in candidates:
-            step = candidate.step
-            if step.bytes > self.whole and (part := _part(candidate, self.left, self.whole, target)) is not None:
-                step = part
-            if step.bytes > self.left:
-                self.skips.append(Skip(step.action, step.scope, self._why(step)))
-            else:
-                self.left -= step.bytes
-                taken.append(step)
-        return taken
-
-    def _why(self, step: Step) -> str:
-        over = f"Over budget: it would rewrite {size_text(step.bytes)}, and"
-        if step.bytes > self.whole:
-            return f"{over} a run may rewrite {size_text(self.whole)}: raise maintenance.budget. {step.reason}"
-        left = f"{size_text(self.left)} of the run's {size_text(self.whole)} are left"
-        return f"{over} {left}: the next run looks again. {step.reason}"
-
-
-def _part(candidate: Candidate, left: int, whole: int, target: int) -> Step | None:
-    """As many of a partition's files as fit whichever they are, if that makes at least half of them go."""
-    number = size = 0
-    for each in reversed(candidate.candidates):
-        if size + each > left:
-            break
-        number, size = number + 1, size + each
-    written = files_written(size, target, float(candidate.step.detail.get("min_file_size_bytes", target)))
-    if not number or 2 * written > number:
-        return None
-    step = candidate.step
-    fits = f"Only {number:,} of them fit into the budget of {size_text(whole)}"
-    reason = f"{step.reason} {fits}; the rest is for later runs."
-    seconds = step.seconds * size / step.bytes
-    detail = {**step.detail, "max_files_to_rewrite": number}
-    after = step.files_before - number + written
-    return replace(step, reason=reason, files_after=after, bytes=size, seconds=seconds, detail=detail)
+    @property
+    def rank(self) -> tuple[float, int, int, str]:
+        """Sorts by files won for each byte, the most first; then the smallest, then by name."""
+        partition = self.step.partition
+        deletes = partition.delete_files if partition and "delete_file_threshold" in self.step.detail else 0
+        won = self.step.files_before - self.step.files_after + deletes
+        size = self.step.bytes
+        return -won / max(1, size), size, partition.spec_id if partition else 0, self.step.scope

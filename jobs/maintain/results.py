@@ -1,4 +1,4 @@
-"""What became of a table's plan."""
+"""Results of a table's steps and of the whole table, and the progress told meanwhile."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobs.maintain.facts import TableFacts
+from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Plan, Step
+
+# In a result: who came first each time, so that the step is left to the next run.
+LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The deployment's catalog as Spark is told of it: PyIceberg's properties in the words of Iceberg's Java catalogs.
+"""Catalog configuration for Spark: PyIceberg's properties in the words of Iceberg's Java catalogs.
 
 What the settings give under `spark.conf` as `spark.sql.catalog.<name>…` wins, key by key.
 """

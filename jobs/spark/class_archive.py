@@ -1,4 +1,4 @@
-"""Spark's classes as the JVM maps them: an archive from which every later driver starts a good deal quicker.
+"""Class archive of Spark's JVM: mapped into memory, it lets every later driver start a good deal quicker.
 
 Java calls it a dynamic CDS archive. It lies in the Python environment that it fits and goes with it. Its name holds a
 digest of all that it depends on, so one that no longer fits is never even named to a JVM; and a JVM that finds fault

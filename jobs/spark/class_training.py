@@ -1,4 +1,4 @@
-"""`python -m jobs.spark.class_training FILE FOLDER`: a short run of what drivers run, archived by its JVM."""
+"""Class archive training, `python -m jobs.spark.class_training FILE FOLDER`: a short run, archived by its JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of Spark's JVM: noticed, or brought about, since PySpark leaves it to some time after this process."""
+"""End of Spark's session and JVM: noticed, or brought about, as PySpark leaves it to some time after this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's log: a file of its own, which stays within bounds."""
+"""Log configuration for Spark: a file of its own, which stays within bounds."""
 
 from __future__ import annotations
 

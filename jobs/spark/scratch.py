@@ -1,4 +1,4 @@
-"""Where a process's Spark keeps what it needs only for a while; what processes that are gone left there is removed.
+"""Scratch folders of Spark's processes; what processes that are gone left there is removed.
 
 A JVM removes its own files when it ends, but not when it is killed: each time some 70 MB would stay, most of it copies
 of jars.

@@ -1,4 +1,4 @@
-"""The Spark session of a driver: its settings, and nothing secret among them."""
+"""Session of Spark: its settings, with nothing secret among them, and its start in a driver."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ REDACTED = (
 )
 
 
-Work: TypeAlias = Literal["batches", "sql"]
+Workload: TypeAlias = Literal["batches", "sql"]
 """What a session is for: batches of streams, which it plans and Python's tasks read and write, or Spark's own SQL."""
 
 # Where the JVM only plans, compiling well and collecting in parallel costs more than it saves: without either, a fresh
 # driver takes a quarter less CPU for its first four million records, and no more for the next.
-_JVM: dict[Work, str] = {
+_JVM: dict[Workload, str] = {
     "batches": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "sql": "-XX:+UseParallelGC",
 }
@@ -50,7 +50,7 @@ def spark_conf(
     settings: Settings,
     app: str,
     *,
-    work: Work = "batches",
+    work: Workload = "batches",
     java_options: str = "",
     conf: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -103,7 +103,7 @@ def start_session(
     settings: Settings,
     app: str,
     *,
-    work: Work = "batches",
+    work: Workload = "batches",
     java_options: str = "",
     conf: Mapping[str, str] | None = None,
     output: Path | None = None,

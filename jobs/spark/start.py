@@ -1,4 +1,4 @@
-"""A Spark session that starts in a thread of its own, while its caller imports, opens tables and decides."""
+"""Start of a Spark session: in a thread of its own beside what its caller does, or by the first who asks for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from jobs.spark.end import end_spark
+from jobs.errors import FrazilError
+from jobs.spark.end import end_spark, jvm_is_gone
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
@@ -26,11 +27,18 @@ class SessionStart:
     Args:
         make: Starts the session.
         prepare: Called before, on the caller's thread, as the environment belongs to it.
+        end: Ends a session and its JVM, or what a start has left of them.
     """
 
-    def __init__(self, make: Callable[[], SparkSession], prepare: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], SparkSession],
+        prepare: Callable[[], None] = lambda: None,
+        end: Callable[[], None] = end_spark,
+    ) -> None:
         self._make: Callable[[], SparkSession] = make
         self._prepare: Callable[[], None] = prepare
+        self._end: Callable[[], None] = end
         self._session: Future[SparkSession] | None = None
         self._thread: threading.Thread | None = None
 
@@ -68,7 +76,7 @@ class SessionStart:
                 with contextlib.suppress(TimeoutError):
                     self._session.exception(_START_SECONDS)
             self._thread.join(_WORKERS_SECONDS)
-            end_spark()
+            self._end()
 
     def _start(self, session: Future[SparkSession]) -> None:
         try:
@@ -76,7 +84,7 @@ class SessionStart:
         except BaseException as problem:
             # A JVM without a context: the next start has one of its own. Whatever happens, who waits is told.
             with contextlib.suppress(Exception):
-                end_spark()
+                self._end()
             session.set_exception(problem)
             return
         session.set_result(started)
@@ -90,3 +98,48 @@ class SessionStart:
 
 def _nothing(values: Iterable[int]) -> None:
     pass
+
+
+class SessionOnDemand:
+    """A session that the first who asks for it has started, and that is started anew if its JVM has ended since.
+
+    Args:
+        make: Starts the session.
+        again: Whether a start that ended with a FrazilError is tried again by who asks next.
+        is_gone: Whether the JVM has ended.
+        end: Puts away what is left of a JVM that has ended.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], SparkSession],
+        *,
+        again: bool = True,
+        is_gone: Callable[[], bool] = jvm_is_gone,
+        end: Callable[[], None] = end_spark,
+    ) -> None:
+        self._make: Callable[[], SparkSession] = make
+        self._again: bool = again
+        self._is_gone: Callable[[], bool] = is_gone
+        self._end: Callable[[], None] = end
+        self._session: SparkSession | None = None
+        self._problem: FrazilError | None = None
+
+    def get(self) -> SparkSession:
+        """The session; its start takes some seconds.
+
+        Raises:
+            Exception: What the start raised.
+        """
+        if self._problem is not None:
+            raise self._problem
+        if self._session is not None and self._is_gone():
+            self._session = None
+            self._end()
+        if self._session is None:
+            try:
+                self._session = self._make()
+            except FrazilError as problem:
+                self._problem = None if self._again else problem
+                raise
+        return self._session

@@ -1,4 +1,4 @@
-"""Spark's daemon of Python workers, which has imported what the tasks import before it forks the first of them.
+"""Daemon of Spark's Python workers, which has imported what the tasks import before it forks the first of them.
 
 Spark starts `python -m jobs.spark.worker_daemon pyspark.worker` where `spark.python.daemon.module` says so, and it
 forks a worker for each core. With Spark's own daemon every worker imports everything by itself when its first task

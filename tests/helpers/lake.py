@@ -26,7 +26,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.maintain.results import TableResult
-from jobs.maintain.run import maintain_table
+from jobs.maintain.table_maintenance import maintain_table
 from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.models import StreamSpec
 from jobs.spec.policy import Policy

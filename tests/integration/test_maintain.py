@@ -12,13 +12,14 @@ import pytest
 
 from jobs.commit.errors import RolledBackError
 from jobs.commit.history import history
-from jobs.maintain.compact import manifests, position_deletes
-from jobs.maintain.measure import measure
+from jobs.maintain.compaction import rewrite_position_deletes
+from jobs.maintain.health_measurement import measure
+from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.plan import Step
-from jobs.maintain.procedures import Procedures
 from jobs.maintain.results import Progress, TableResult
-from jobs.maintain.run import maintain_table
-from jobs.maintain.work import Work
+from jobs.maintain.table_context import TableContext
+from jobs.maintain.table_maintenance import maintain_table
+from jobs.maintain.table_metadata import rewrite_manifests
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.maintenance import MaintainedTable
@@ -234,7 +235,7 @@ def test_deletes_and_manifests_of_a_table_whose_partitioning_changed(tmp_path: P
     lake.land(days=1, rows=8)
     lake.land(days=1, rows=8)
     policy = Policy()
-    work = Work(lake.catalog, lake.settings, [lake.spec], NAME, policy, lambda: spark)
+    work = TableContext(lake.catalog, lake.settings, [lake.spec], NAME, policy, lambda: spark)
     procedures = work.procedures()
     session = procedures._session
     session.sql(
@@ -248,9 +249,9 @@ def test_deletes_and_manifests_of_a_table_whose_partitioning_changed(tmp_path: P
     deleted = [each for each in facts.partitions if each.position_deletes]
     assert len(deleted) == 1
     steps = [Step("position_deletes", each.name, each, "", files_before=each.delete_files) for each in deleted]
-    assert [(each.files_before, each.files_after) for each in position_deletes(work, steps)] == [(2, 1)]
+    assert [(each.files_before, each.files_after) for each in rewrite_position_deletes(work, steps)] == [(2, 1)]
     before = facts.manifests
-    rewritten = manifests(work, Step("manifests", "", None, ""))
+    rewritten = rewrite_manifests(work, Step("manifests", "", None, ""))
     assert rewritten.files_before >= before and rewritten.files_after < rewritten.files_before
     assert lake.ids() == dict.fromkeys(set(range(lake.rows)) - {8, 16}, 1)
 
@@ -261,7 +262,8 @@ def test_deletes_and_manifests_of_a_table_whose_partitioning_changed(tmp_path: P
     assert measure(lake.table(), policy, work.now(), deep=True).delete_files == 1
     result = lake.maintain(lambda: spark, {}, only={"compact", "position_deletes"}, now=later)
     assert result.errors == ()
-    # Iceberg 1.12 drops them with the compaction already, which rewrites nothing; earlier releases left it to the second.
+    # Iceberg 1.12 drops them with the compaction already, which rewrites nothing; earlier releases left that to the
+    # second.
     assert [each.step.action for each in result.done] == ["compact", "position_deletes"]
     assert result.after is not None and result.after.delete_files == 0
     assert lake.ids() == dict.fromkeys(set(range(lake.rows)) - {8, 9, 16}, 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.maintain.history import read_maintained, table_store
+from jobs.maintain.maintenance_history import read_history, table_store
 from tests.helpers.lake import Lake, later
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_killed_before_anything_was_done(lake: Lake, spark: SparkSession, step: 
 def test_killed_after_a_commit_that_nobody_has_noted(lake: Lake, spark: SparkSession) -> None:
     killed(lake, "maintain_after_action", "compact", "expire")
     uuid = str(lake.table().metadata.table_uuid)
-    assert read_maintained(table_store(lake.settings, uuid)).entries == {}
+    assert read_history(table_store(lake.settings, uuid)).entries == {}
     rows_are_right(lake)
     lake.land(days=1)
     result = lake.maintain(lambda: spark, POLICY, now=later)

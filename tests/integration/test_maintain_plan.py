@@ -19,11 +19,10 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from jobs.catalog import connect_catalog
-from jobs.maintain import compact
-from jobs.maintain.compact import manifests
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult, TableResult
-from jobs.maintain.work import Work
+from jobs.maintain.table_context import TableContext
+from jobs.maintain.table_metadata import rewrite_manifests
 from jobs.spec.policy import Policy
 from tests.helpers.lake import NAME, Lake, spec_of
 from tests.helpers.waiting import wait_for
@@ -141,15 +140,13 @@ def has_lost(result: StepResult) -> bool:
 
 
 def test_manifests_lose_against_a_stream_that_merges_its_own_and_nothing_fails(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark: SparkSession
 ) -> None:
-    # With the pauses of a real run it would wait for commits that come anyway.
-    monkeypatch.setattr(compact, "_LONGEST_PAUSE", 0.2)
     lake = Lake(tmp_path / "home")
     schema = Schema(NestedField(1, "id", LongType()))
     merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "5"}
     table = lake.catalog.create_table("lake.busy", schema, properties=merging)
-    work = Work(lake.catalog, lake.settings, [], "lake.busy", Policy(), lambda: spark)
+    work = TableContext(lake.catalog, lake.settings, [], "lake.busy", Policy(), lambda: spark)
     work.procedures()
     merger = Merger(connect_catalog(lake.settings).load_table("lake.busy"))
     merger.start()
@@ -157,7 +154,8 @@ def test_manifests_lose_against_a_stream_that_merges_its_own_and_nothing_fails(
         wait_for(lambda: merger.commits > 2, "commits of the stream")
         results: list[StepResult] = []
         while len(results) < 10 and not any(map(has_lost, results)):
-            results.append(manifests(work, Step("manifests", "", None, "")))
+            # With the pauses of a real run it would wait for commits that come anyway.
+            results.append(rewrite_manifests(work, Step("manifests", "", None, ""), longest_pause=0.2))
     finally:
         merger.enough.set()
         merger.join(60)

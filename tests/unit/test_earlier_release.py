@@ -23,7 +23,7 @@ from jobs.commit.pending import Pending
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.deadletter.outbox import position as outbox_note
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
-from jobs.maintain import history as maintenance_history
+from jobs.maintain import maintenance_history
 from jobs.replay.connect.checkpoint import CheckpointDocument
 from jobs.replay.pending_return import PendingReturn
 from jobs.spec.settings import Settings
@@ -100,7 +100,7 @@ def test_what_maintenance_did(files: dict[str, bytes], tables: dict[str, TableMe
     content = files[f"state/{name}"]
     state_store(settings).put(name, content)
     store = maintenance_history.table_store(settings, uuid)
-    maintenance_history.write_maintained(store, maintenance_history.read_maintained(store))
+    maintenance_history.write_history(store, maintenance_history.read_history(store))
     assert json.loads((settings.state / name).read_bytes()) == json.loads(content)
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from jobs.catalog import NoCatalogYet, quick_catalog
-from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
+from jobs.maintain.maintenance_run import Outcome, maintain_tables
 from jobs.maintain.plan import ACTIONS
-from jobs.maintain.tables import Outcome, chosen_tables, maintained
-from jobs.spark.end import end_spark, jvm_is_gone
+from jobs.maintain.table_selection import chosen_tables
+from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
+from jobs.spark.start import SessionOnDemand
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 from orchestration.cli.maintain.output import print_done, print_plans, progress_bar, tell_problems
@@ -50,17 +51,19 @@ def maintain(
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:
         raise NoCatalogYet(problem.message, fix="frazil run STREAM") from None
+    # A start that failed is not tried again: it would fail for the next table, too.
+    spark = SessionOnDemand(lambda: _start_spark(settings), again=False)
     outcomes: list[Outcome] = []
     try:
         with catalog:
             chosen = chosen_tables(settings, specs, catalog, tables)
             with progress_bar(len(chosen)) as (step, done):
-                for outcome in maintained(
+                for outcome in maintain_tables(
                     catalog,
                     settings,
                     specs,
                     chosen,
-                    spark=_Spark(settings),
+                    spark=spark.get,
                     dry_run=plan_only,
                     only=frozenset(actions) or None,
                     on_progress=step,
@@ -80,33 +83,10 @@ def maintain(
         raise SystemExit(1)
 
 
-class _Spark:
-    """The session, started by the first table that needs it, anew if its JVM has ended; its output goes to a log."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings: Settings = settings
-        self._session: SparkSession | None = None
-        self._problem: FrazilError | None = None
-
-    def __call__(self) -> SparkSession:
-        if self._problem is not None:
-            # It does not start for the next table either.
-            raise self._problem
-        if self._session is not None and jvm_is_gone():
-            self._session = None
-            end_spark()
-        if self._session is None:
-            try:
-                self._session = self._started()
-            except FrazilError as problem:
-                self._problem = problem
-                raise
-        return self._session
-
-    def _started(self) -> SparkSession:
-        preflight()
-        console = messages()
-        resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
-        log = self._settings.state / "spark" / "maintain.log"
-        with deferred_signals():
-            return start_session(self._settings, "frazil maintain", work="sql", output=log)
+def _start_spark(settings: Settings) -> SparkSession:
+    preflight()
+    console = messages()
+    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+    log = settings.state / "spark" / "maintain.log"
+    with deferred_signals():
+        return start_session(settings, "frazil maintain", work="sql", output=log)

@@ -1,4 +1,4 @@
-"""Maintenance on a terminal: the plan of each table, a bar while it is carried out, and what came of it."""
+"""Output of `frazil maintain`: the plan of each table, a bar while it is carried out, and what came of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from jobs.maintain.maintenance_run import Outcome
 from jobs.maintain.plan import Plan
 from jobs.maintain.results import OnProgress
 from jobs.maintain.results import Progress as Told
-from jobs.maintain.tables import Outcome
 from orchestration.cli.terminal import messages, print_columns, tell
 from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,

@@ -15,7 +15,7 @@ from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.maintain.existing_tables import ExistingTables, mending, missing_namespace, own_tables
+from jobs.maintain.table_selection import ExistingTables, mending, missing_namespace, own_tables
 from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog

@@ -1,4 +1,4 @@
-"""A table on its way through the steps of a maintenance run."""
+"""Due table: one that has something to do, on its way through the ops of a maintenance run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from resources.spark import SparkResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from jobs.maintain.maintenance_run import Outcome
     from jobs.maintain.results import Progress
-    from jobs.maintain.run import TableMaintenance
-    from jobs.maintain.tables import Outcome
+    from jobs.maintain.table_maintenance import TableMaintenance
     from jobs.spec.maintenance import MaintainedTable
     from jobs.spec.models import StreamSpec
     from jobs.spec.settings import Settings
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PROGRESS_SECONDS = 5.0
 
 
-class StepAtWork:
+class StepContext:
     """What a table meanwhile needs of the step that it is in: its log, and Spark.
 
     Args:
@@ -89,11 +89,11 @@ class DueTable:
         self._maintenance: TableMaintenance | None = None
         self._problem: Exception | None = None
         self._catalog: Catalog | None = None
-        self._step: StepAtWork | None = None
+        self._step: StepContext | None = None
 
-    def carry_out(self, actions: Sequence[str], step: StepAtWork, catalog: CatalogResource) -> None:
+    def carry_out(self, actions: Sequence[str], step: StepContext, catalog: CatalogResource) -> None:
         """Do what is due of these actions. What goes wrong is told with the table, and keeps no other from its turn."""
-        from jobs.maintain.tables import as_told
+        from jobs.maintain.maintenance_run import table_problem
 
         self._step = step
         if self._problem is not None:
@@ -103,30 +103,34 @@ class DueTable:
             self._maintenance.carry_out(actions)
         except Exception as problem:
             self._problem = problem
-            step.tell_problem(as_told(self.settings, self.table, problem))
+            step.tell_problem(table_problem(self.settings, self.table, problem))
 
     def _begun(self, catalog: CatalogResource) -> TableMaintenance:
-        from jobs.maintain.run import TableMaintenance
-        from jobs.maintain.work import Work
+        from jobs.maintain.table_context import TableContext
+        from jobs.maintain.table_maintenance import TableMaintenance
 
-        def now() -> StepAtWork:
+        def now() -> StepContext:
             assert self._step is not None
             return self._step
 
         policy = self.table.require()
         self._catalog = catalog.quick()
-        work = Work(self._catalog, self.settings, self._specs, self.table.name, policy, spark=lambda: now().session())
+        work = TableContext(
+            self._catalog, self.settings, self._specs, self.table.name, policy, spark=lambda: now().session()
+        )
         return TableMaintenance(work, only=self._only, on_progress=lambda progress: now().tell(progress))
 
     def outcome(self) -> Outcome:
         """What became of it; nothing more can be done then."""
-        from jobs.maintain.tables import outcome_of
+        from jobs.maintain.maintenance_run import table_outcome
 
-        result, problem = self._maintenance and self._maintenance.result(), self._problem
-        if self._catalog is not None:
-            self._catalog.close()
+        try:
+            result, problem = self._maintenance and self._maintenance.result(), self._problem
+        finally:
+            if self._catalog is not None:
+                self._catalog.close()
         if result is None:
             problem = problem or FrazilError(f"table {self.table.name} was not tried.")
         elif problem is not None and not result.done:
             result = None
-        return outcome_of(self.settings, self.table, result, problem)
+        return table_outcome(self.settings, self.table, result, problem)

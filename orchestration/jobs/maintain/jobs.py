@@ -1,4 +1,4 @@
-"""Maintenance as jobs: all steps each hour (`frazil_maintain`), and compaction, expiry and orphan removal alone."""
+"""Maintenance jobs and their schedule: all steps each hour (`frazil_maintain`), and each kind of step alone."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 

@@ -1,4 +1,4 @@
-"""Maintenance as metadata in Dagster: numbers under stable names that plot, and tables of what was done."""
+"""Maintenance metadata in Dagster: numbers under stable names that plot, and tables of what was done."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import dagster as dg
 
 from assets.metadata import cell
 from assets.table_health import health_metadata
+from jobs.maintain.maintenance_run import Outcome
 from jobs.maintain.results import StepResult
-from jobs.maintain.score import size_text
-from jobs.maintain.tables import Outcome
+from jobs.maintain.text import size_text
 from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     FIGURES,

@@ -1,4 +1,4 @@
-"""The steps of a maintenance run, as Dagster shows them: plan ▸ compact ▸ expire snapshots ▸ remove orphans ▸ report.
+"""Maintenance ops, the steps of a run: plan ▸ compact ▸ expire snapshots ▸ remove orphans ▸ report ▸ summary.
 
 The first looks at every table, the last sums up; those between are carried out for each table that has something to do,
 and all of them for one table before the next one's turn.
@@ -17,7 +17,7 @@ from assets import names
 from assets.failures import failure
 from assets.table_health import health_evaluation
 from jobs.errors import FrazilError
-from orchestration.jobs.maintain.due_table import DueTable, StepAtWork
+from orchestration.jobs.maintain.due_table import DueTable, StepContext
 from orchestration.jobs.runs import action_tags, tag_run
 from orchestration.reconcile.desired import as_launched
 from resources.catalog import CatalogResource
@@ -25,7 +25,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
 
 if TYPE_CHECKING:
-    from jobs.maintain.tables import Outcome
+    from jobs.maintain.maintenance_run import Outcome
     from jobs.spec.models import StreamSpec
     from jobs.spec.settings import Settings
 
@@ -96,7 +96,8 @@ def plan_op(
     """
     # Imported here and below: a code location that only loads should not wait for what maintenance needs.
     from jobs.catalog import NoCatalogYet
-    from jobs.maintain.tables import actions_of, chosen_tables, maintained
+    from jobs.maintain.maintenance_run import maintain_tables
+    from jobs.maintain.table_selection import actions_of, chosen_tables
 
     tag_run(context, maintain_tags(config))
     planned = Planned(config.dry_run)
@@ -110,7 +111,7 @@ def plan_op(
                 planned.tables = [table.name for table in tables]
                 if not tables:
                     context.log.info("nothing to do: there is no table yet")
-                looked = maintained(connected, settings, specs, tables, spark=_no_spark, dry_run=True, only=only)
+                looked = maintain_tables(connected, settings, specs, tables, spark=_no_spark, dry_run=True, only=only)
                 for number, outcome in enumerate(looked):
                     if not config.dry_run and outcome.result is not None and outcome.result.plan.steps:
                         _say(context, outcome, dry_run=True)
@@ -161,7 +162,7 @@ def _stage(name: str, actions: Sequence[str], turn: int, text: str) -> dg.OpDefi
     def stage(
         context: dg.OpExecutionContext, table: DueTable, catalog: CatalogResource, spark: SparkResource
     ) -> DueTable:
-        table.carry_out(actions, StepAtWork(context, spark), catalog)
+        table.carry_out(actions, StepContext(context, spark), catalog)
         if _is_last(context) and (problems := table.outcome().problems):
             raise failure(problems[0])
         return table

@@ -1,4 +1,4 @@
-"""Maintenance as people and programs are told of it: a plan, what was done, and what was gained."""
+"""Maintenance report as sentences, rows and JSON facts: a plan, what was done, and what was gained."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from jobs.maintain.compact import LOST
-from jobs.maintain.facts import TableFacts
+from jobs.maintain.health_facts import TableFacts
+from jobs.maintain.maintenance_run import Outcome
 from jobs.maintain.plan import Plan, Step, plan_json
-from jobs.maintain.results import Progress, StepResult
-from jobs.maintain.score import size_text
-from jobs.maintain.tables import Outcome
+from jobs.maintain.results import LOST, Progress, StepResult
+from jobs.maintain.text import size_text
 from orchestration.text import span
 
 # What an action counts.

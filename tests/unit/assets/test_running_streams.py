@@ -74,7 +74,11 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
     """Its page promises moments. The web UI names all checks beside the assets."""
     home = Deployment.at(running.home)
     counted: list[str] = []
-    for place in ("jobs.verify.audit.audit", "jobs.maintain.measure.measure", "assets.dead_letters.tally"):
+    for place in (
+        "jobs.verify.audit.audit",
+        "jobs.maintain.health_measurement.measure",
+        "assets.dead_letters.tally",
+    ):
         monkeypatch.setattr(place, lambda *_, _place=place, **__: counted.append(_place))
     monkeypatch.setattr("assets.streams.tally", lambda *_: counted.append("assets.streams.tally"))
     dead = dg.AssetKey(["frazil", "orders", "payments_dead"])

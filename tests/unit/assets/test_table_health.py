@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.health_tables import histogram_markdown, partitions_markdown
+from assets.health_markdown import histogram_markdown, partitions_markdown
 from assets.table_health import (
     TABLE_HEALTH,
     health_checks,
@@ -16,11 +16,11 @@ from assets.table_health import (
     health_result,
 )
 from jobs.catalog import connect_catalog
-from jobs.maintain.score import score
+from jobs.maintain.health_score import score
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from tests.unit.maintain.health_world import MB, SCHEMA, append, file_of, partition, policy, table_of
+from tests.unit.maintain.metadata_tables import MB, SCHEMA, append, file_of, partition, policy, table_of
 from tests.unit.orchestration.deployments import deployment_in
 
 # Dagster's own way of making one resource from another.

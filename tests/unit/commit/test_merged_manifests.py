@@ -51,8 +51,8 @@ from pyiceberg.types import (
 
 from jobs.commit.operations import Append
 from jobs.commit.producer import commit_once
-from jobs.maintain.live_files import live_files
-from jobs.maintain.measure import partitions_of
+from jobs.maintain.manifest_reader import live_files
+from jobs.maintain.partition_measurement import partitions_of
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.pyiceberg_files import new_data_file
 

@@ -7,10 +7,11 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.maintain.facts import PartitionFacts, TableFacts
-from jobs.maintain.plan import ACTIONS, plan, plan_json
+from jobs.maintain.health_facts import PartitionFacts, TableFacts
+from jobs.maintain.plan import ACTIONS, plan_json
+from jobs.maintain.planner import plan
 from jobs.spec.policy import Policy
-from tests.unit.maintain.planning import (
+from tests.unit.maintain.plan_fixtures import (
     DAY,
     HOUR,
     LOOKED,
@@ -121,15 +122,15 @@ def test_what_is_done_stays_done(facts: TableFacts, drawn: Policy) -> None:
     At the same moment after one run; after two, where the deletes that made a hot partition wait went in the first.
     """
     drawn = drawn.model_copy(update={"budget": 10**15})
-    maintained = LOOKED
+    history = LOOKED
     merged = facts.delete_files > 0
     for hours in (0, 0, 2, 4, 30, 60, 61):
         now = NOW + hours * HOUR
-        found = plan(facts, drawn, maintained, now)
-        facts, maintained = carried_out(found, facts, maintained, now)
-        again = plan(facts, drawn, maintained, now)
+        found = plan(facts, drawn, history, now)
+        facts, history = carried_out(found, facts, history, now)
+        again = plan(facts, drawn, history, now)
         assert {step.action for step in again.steps} <= ({"compact"} if merged and not facts.delete_files else set())
-        facts, maintained = carried_out(again, facts, maintained, now)
-        assert plan(facts, drawn, maintained, now).steps == ()
+        facts, history = carried_out(again, facts, history, now)
+        assert plan(facts, drawn, history, now).steps == ()
         merged = facts.delete_files > 0
     assert found.steps == ()

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
-from jobs.maintain.branches import staying, time_of
-from jobs.maintain.keeping import Cut, Hold, cut, readers
-from jobs.maintain.plan import Plan, plan
+from jobs.maintain.plan import Plan
+from jobs.maintain.planner import plan
+from jobs.maintain.snapshot_holds import readers
+from jobs.maintain.snapshot_retention import ExpiryCutoff, Hold, expiry_cutoff, kept_snapshots, time_of
 from jobs.spec.policy import Policy
-from tests.unit.maintain import planning
-from tests.unit.maintain.metadata_world import NAME, NOW
-from tests.unit.maintain.metadata_world import table as metadata_of
+from tests.unit.maintain import plan_fixtures
+from tests.unit.maintain.snapshot_metadata import NAME, NOW
+from tests.unit.maintain.snapshot_metadata import table as metadata_of
 
 MINUTE = timedelta(minutes=1)
 
@@ -54,16 +55,16 @@ policies = st.builds(
 )
 
 
-def planned(metadata: TableMetadata, policy: Policy, holds: list[Hold]) -> tuple[Plan, Cut]:
-    room = cut(metadata, policy.expire, [*readers(metadata, NOW), *holds], NOW, NAME)
+def planned(metadata: TableMetadata, policy: Policy, holds: list[Hold]) -> tuple[Plan, ExpiryCutoff]:
+    cutoff = expiry_cutoff(metadata, policy.expire, [*readers(metadata, NOW), *holds], NOW, NAME)
     times = [time_of(snapshot) for snapshot in metadata.snapshots]
-    facts = planning.with_snapshots(planning.table(planning.partition("d", 120)), times)
-    return plan(facts, policy, planning.LOOKED, NOW, room=room), room
+    facts = plan_fixtures.with_snapshots(plan_fixtures.table(plan_fixtures.partition("d", 120)), times)
+    return plan(facts, policy, plan_fixtures.LOOKED, NOW, cutoff=cutoff), cutoff
 
 
-def expired(metadata: TableMetadata, room: Cut) -> TableMetadata:
+def expired(metadata: TableMetadata, cutoff: ExpiryCutoff) -> TableMetadata:
     """As the procedure leaves it, called as it is."""
-    stay = staying(metadata, room.older_than, room.retain_last, NOW)
+    stay = kept_snapshots(metadata, cutoff.older_than, cutoff.retain_last, NOW)
     return metadata.model_copy(update={"snapshots": [each for each in metadata.snapshots if each.snapshot_id in stay]})
 
 
@@ -74,27 +75,27 @@ def test_the_plan_is_what_is_done_and_nothing_is_due_after_it(
 ) -> None:
     holds = [Hold("ledger", NOW - MINUTE * age, "") for age in held]
     try:
-        found, room = planned(metadata, policy, holds)
+        found, cutoff = planned(metadata, policy, holds)
     except FrazilError:
         assume(False)
         return
     steps = [step for step in found.steps if step.action == "expire"]
     for step in steps:
-        after = expired(metadata, room)
+        after = expired(metadata, cutoff)
         assert (step.files_before, step.files_after) == (len(metadata.snapshots), len(after.snapshots))
         assert step.files_after < step.files_before
         again, _ = planned(after, policy, holds)
         assert [each for each in again.steps if each.action == "expire"] == []
     if not steps:
         # Whatever could go is not worth it: few, and not too many there.
-        assert room.going == 0 or (room.going < 20 and len(metadata.snapshots) <= policy.expire.max_snapshots)
+        assert cutoff.going == 0 or (cutoff.going < 20 and len(metadata.snapshots) <= policy.expire.max_snapshots)
 
 
 @settings(max_examples=100, deadline=None)
 @given(metadatas(), policies)
 def test_what_is_held_is_said(metadata: TableMetadata, policy: Policy) -> None:
-    found, room = planned(metadata, policy, [Hold("reader of all", NOW - MINUTE * 6001, "")])
-    assert room.going == 0
+    found, cutoff = planned(metadata, policy, [Hold("reader of all", NOW - MINUTE * 6001, "")])
+    assert cutoff.going == 0
     assert [each for each in found.steps if each.action == "expire"] == []
     (skip,) = (each for each in found.skips if each.action == "expire")
     due = len(metadata.snapshots) > policy.expire.max_snapshots

@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tests.unit.orchestration.maintain_deployment import Tables
 from tests.unit.orchestration.reconcile.standins import World
 
 
@@ -24,3 +25,10 @@ def instance() -> Iterator[dg.DagsterInstance]:
 def orders(world: World) -> World:
     world.write("orders")
     return world
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[Tables]:
+    made = Tables(tmp_path)
+    yield made
+    made.close()

@@ -20,7 +20,7 @@ from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
-from tests.unit.maintain.health_world import MB, append, file_of
+from tests.unit.maintain.metadata_tables import MB, append, file_of
 from tests.unit.orchestration.deployments import deployment_in
 
 SINK, DEAD, OTHER = "orders.payments", "orders.payments_dead", "lake.events"

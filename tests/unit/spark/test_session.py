@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.spark import session
-from jobs.spark.session import REDACTED, Work, prepare_environment, spark_conf
+from jobs.spark.session import REDACTED, Workload, prepare_environment, spark_conf
 from jobs.spec.settings import Settings
 
 CATALOG = "spark.sql.catalog.lake"
@@ -85,7 +85,7 @@ def test_what_is_no_secret_is_shown(text: str) -> None:
     ],
 )
 def test_a_jvm_has_one_collector_and_the_settings_may_choose_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, given: str, collectors: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Workload, given: str, collectors: list[str]
 ) -> None:
     """Java refuses to start with two."""
     monkeypatch.setattr(session, "resolve_jars", lambda name: [])

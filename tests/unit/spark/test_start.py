@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobs.spark import start as start_module
-from jobs.spark.start import SessionStart
+from jobs.errors import FrazilError
+from jobs.spark.start import SessionOnDemand, SessionStart
 from jobs.spark.worker_daemon import TASKS
 
 
@@ -42,16 +42,17 @@ class Spark:
 
         return SimpleNamespace(foreachPartition=run)
 
+    def end(self) -> None:
+        self.happened.append("ends")
+
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
-    made = Spark()
-    monkeypatch.setattr(start_module, "end_spark", lambda: made.happened.append("ends"))
-    return made
+def spark() -> Spark:
+    return Spark()
 
 
 def test_it_is_begun_once_and_the_workers_are_started_behind_it(spark: Spark) -> None:
-    start = SessionStart(spark.make)
+    start = SessionStart(spark.make, end=spark.end)
     start.begin()
     start.begin()
     spark.let_in.set()
@@ -63,12 +64,12 @@ def test_it_is_begun_once_and_the_workers_are_started_behind_it(spark: Spark) ->
 
 
 def test_nobody_asked_for_it(spark: Spark) -> None:
-    SessionStart(spark.make).end()
+    SessionStart(spark.make, end=spark.end).end()
     assert spark.happened == []
 
 
 def test_the_end_waits_for_a_start_that_is_under_way(spark: Spark) -> None:
-    start = SessionStart(spark.make)
+    start = SessionStart(spark.make, end=spark.end)
     start.begin()
     threading.Timer(0.2, spark.let_in.set).start()
     start.end()
@@ -84,7 +85,7 @@ def test_a_start_that_failed_is_tried_again_by_who_asks_again(spark: Spark) -> N
             raise problems.pop(0)
         return spark.make()
 
-    start = SessionStart(fails_twice)
+    start = SessionStart(fails_twice, end=spark.end)
     start.begin()
     with pytest.raises(OSError, match="no room"):
         start.get()
@@ -97,6 +98,47 @@ def test_a_start_that_failed_is_tried_again_by_who_asks_again(spark: Spark) -> N
     assert session.sparkContext is spark
     start.end()
     assert spark.happened[-1] == "ends"
+
+
+class Jvms:
+    """Stands for PySpark: sessions are numbers, of which the newest may be dead."""
+
+    def __init__(self) -> None:
+        self.started: int = 0
+        self.gone: bool = False
+
+    def end(self) -> None:
+        self.gone = False
+
+    def make(self) -> Any:
+        # It cannot start before the dead one was put away.
+        assert not self.gone
+        self.started += 1
+        return self.started
+
+
+def test_a_jvm_that_has_ended_is_given_to_nobody_who_asks_later() -> None:
+    jvms = Jvms()
+    session = SessionOnDemand(jvms.make, is_gone=lambda: jvms.gone, end=jvms.end)
+    assert jvms.started == 0
+    assert [session.get(), session.get()] == [1, 1]
+    jvms.gone = True
+    assert [session.get(), session.get()] == [2, 2]
+
+
+@pytest.mark.parametrize(("again", "tried"), [(True, 2), (False, 1)])
+def test_who_asks_after_a_start_that_failed(again: bool, tried: int) -> None:
+    asked: list[int] = []
+
+    def refused() -> Any:
+        asked.append(1)
+        raise FrazilError("no Java")
+
+    session = SessionOnDemand(refused, again=again)
+    for _ in range(2):
+        with pytest.raises(FrazilError, match="no Java"):
+            session.get()
+    assert len(asked) == tried
 
 
 def test_what_the_workers_share_has_no_thread_that_a_fork_would_lose() -> None:

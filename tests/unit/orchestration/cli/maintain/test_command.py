@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestration.cli.main import main
-from tests.unit.maintain.health_world import MB
+from tests.unit.maintain.metadata_tables import MB
 from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Iterator[Tables]:
-    made = Tables(tmp_path)
-    yield made
-    made.close()
 
 
 def frazil(home: Path, *arguments: str) -> Result:

@@ -1,0 +1,212 @@
+"""Maintenance history of a table: what was done and when, in `<state>/tables/<uuid>/maintained.json`.
+
+It spares work and tells people; nothing that is right depends on it. A file that is missing or spoilt is an empty one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from jobs.spec.settings import Settings
+from jobs.state.paths import state_store
+from jobs.state.store import StateStore
+
+log = logging.getLogger(__name__)
+
+KEY = "maintained.json"
+FORMAT = 1
+# A table of days has one partition more each day; what was done to those of long ago matters least.
+MAX_ENTRIES = 5_000
+_ERROR_CHARACTERS = 500
+_COMPACT = "compact"
+
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+Key = tuple[str, int | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRecord:
+    """The last time that an action was carried out on a table or a partition, and how it fared since.
+
+    Attributes:
+        action: As a plan names it: `compact`, `position_deletes`, `manifests`, `expire`, `orphans`, `metadata`.
+        spec_id: The partition's; None for the table.
+        scope: The partition's name; empty for the table.
+        at: When it last ended well; None if it never did.
+        sort_order: Of the last sort or z-order, as Iceberg was told it; merging files as they are leaves it.
+        files_before, files_after, bytes, seconds: Of the last time that it ended well.
+        total_bytes, total_seconds: Of all times that it ended well.
+        runs: How many they were.
+        failures: In a row, since it last ended well.
+        failed_at: When it last failed; None if it has not since.
+        error: Why, cut short.
+    """
+
+    action: str
+    spec_id: int | None = None
+    scope: str = ""
+    at: Instant | None = None
+    sort_order: str = ""
+    files_before: int = 0
+    files_after: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    total_bytes: int = 0
+    total_seconds: float = 0.0
+    runs: int = 0
+    failures: int = 0
+    failed_at: Instant | None = None
+    error: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What it was done to."""
+        return self.action, self.spec_id, self.scope
+
+    @property
+    def tried_at(self) -> datetime | None:
+        """When it was last tried, well or not."""
+        return max((time for time in (self.at, self.failed_at) if time is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceHistory:
+    """What was done to a table.
+
+    Attributes:
+        since: When frazil first looked at it; None if it never has.
+        entries: By action, partition spec and name of the partition.
+        created_at: When the table was made, recorded while its metadata still told.
+    """
+
+    since: datetime | None = None
+    entries: Mapping[Key, ActionRecord] = field(default_factory=dict)
+    created_at: datetime | None = None
+
+    def seen(self, now: datetime) -> MaintenanceHistory:
+        """With `since`; the same where it is known."""
+        return self if self.since is not None else replace(self, since=now)
+
+    def of(self, action: str) -> Iterator[ActionRecord]:
+        """The action's entries, of the table and of its partitions."""
+        return (entry for entry in self.entries.values() if entry.action == action)
+
+    def last(self, action: str) -> datetime | None:
+        """When the action last ended well, on the table or any of its partitions."""
+        return max((entry.at for entry in self.of(action) if entry.at is not None), default=None)
+
+    def entry(self, action: str, spec_id: int | None = None, scope: str = "") -> ActionRecord | None:
+        """What is known of the action there; None if it was never tried."""
+        return self.entries.get((action, spec_id, scope))
+
+    def sorted_as(self, spec_id: int, name: str) -> str | None:
+        """The order of the partition's last sort or z-order; None if it never had one."""
+        found = self.entry(_COMPACT, spec_id, name)
+        return (found.sort_order or None) if found else None
+
+    def speed(self, action: str) -> float | None:
+        """Bytes per second of the action here, over all times; None if it has rewritten nothing yet."""
+        done = list(self.of(action))
+        seconds, size = sum(each.total_seconds for each in done), sum(each.total_bytes for each in done)
+        return size / seconds if seconds > 0 and size else None
+
+    def done(
+        self,
+        action: str,
+        at: datetime,
+        *,
+        spec_id: int | None = None,
+        scope: str = "",
+        sort_order: str = "",
+        files_before: int = 0,
+        files_after: int = 0,
+        size: int = 0,
+        seconds: float = 0.0,
+    ) -> MaintenanceHistory:
+        """With an action that ended well.
+
+        Args:
+            at: When, with its zone.
+            spec_id, scope: The partition; the table without them.
+            sort_order: What a sort or z-order was told; empty for any other action.
+            size: Bytes rewritten, or deleted.
+        """
+        before = self.entries.get((action, spec_id, scope), ActionRecord(action, spec_id, scope))
+        entry = ActionRecord(
+            action,
+            spec_id,
+            scope,
+            at,
+            sort_order or before.sort_order,
+            files_before,
+            files_after,
+            size,
+            seconds,
+            total_bytes=before.total_bytes + size,
+            total_seconds=before.total_seconds + seconds,
+            runs=before.runs + 1,
+        )
+        return self._with(entry, at)
+
+    def failed(
+        self, action: str, at: datetime, error: str, *, spec_id: int | None = None, scope: str = ""
+    ) -> MaintenanceHistory:
+        """With an action that failed; `error` must hold no secret."""
+        before = self.entries.get((action, spec_id, scope), ActionRecord(action, spec_id, scope))
+        entry = replace(before, failures=before.failures + 1, failed_at=at, error=error[:_ERROR_CHARACTERS])
+        return self._with(entry, at)
+
+    def _with(self, entry: ActionRecord, at: datetime) -> MaintenanceHistory:
+        return replace(self, since=self.since or at, entries={**self.entries, entry.key: entry})
+
+
+class _Document(msgspec.Struct):
+    v: int
+    since: Instant | None
+    entries: list[ActionRecord]
+    born: Instant | None = None
+
+
+def table_store(settings: Settings, table_uuid: str) -> StateStore:
+    """The part of the state store for what frazil knows of a table, whatever the table is called."""
+    return state_store(settings).below(f"tables/{table_uuid}")
+
+
+def read_history(store: StateStore) -> MaintenanceHistory:
+    """What was done to the table whose part of the store this is; nothing where that is missing or cannot be read."""
+    place = store.place(KEY)
+    try:
+        content = store.get(KEY)
+        if content is None:
+            return MaintenanceHistory()
+        document = msgspec.json.decode(content, type=_Document)
+    except (OSError, ValueError) as problem:
+        log.warning("%s cannot be read (%s): it counts as empty, and the next run writes it anew", place, problem)
+        return MaintenanceHistory()
+    if document.v != FORMAT:
+        log.warning("%s is of format %d, which another version wrote: it counts as empty", place, document.v)
+        return MaintenanceHistory()
+    return MaintenanceHistory(document.since, {entry.key: entry for entry in document.entries}, document.born)
+
+
+def write_history(store: StateStore, history: MaintenanceHistory) -> None:
+    """Replace what is known of the table.
+
+    Raises:
+        OSError: The store cannot be written.
+    """
+    entries = sorted(history.entries.values(), key=_newest_first)[:MAX_ENTRIES]
+    ordered = sorted(entries, key=lambda each: (each.action, each.scope))
+    document = _Document(FORMAT, history.since, ordered, history.created_at)
+    store.put(KEY, msgspec.json.encode(document))
+
+
+def _newest_first(entry: ActionRecord) -> tuple[bool, float]:
+    # What was done to the whole table is kept in any case.
+    return entry.spec_id is not None, -(entry.tried_at.timestamp() if entry.tried_at else 0.0)

@@ -1,0 +1,121 @@
+"""Maintenance run over many tables, one after the other, and each one's outcome: for the command and Dagster's job."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from jobs.errors import FrazilError, first_line
+from jobs.maintain.health_score import Score, score
+from jobs.maintain.maintenance_history import read_history, table_store
+from jobs.maintain.results import OnProgress, TableResult, no_progress
+from jobs.maintain.table_maintenance import maintain_table
+from jobs.redaction import redacted
+from jobs.spec.maintenance import MaintainedTable
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a table.
+
+    Attributes:
+        result: None if it did not come to a plan.
+        health: How it is afterwards; None with the result.
+        problem: Why it did not come to a plan, or with a result not to the plan's end.
+        trace: The stack trace of a problem that nobody foresaw.
+    """
+
+    table: MaintainedTable
+    result: TableResult | None
+    health: Score | None = None
+    problem: FrazilError | None = None
+    trace: str = ""
+
+    @property
+    def score_after(self) -> int | None:
+        """The score after the work; None if there was none."""
+        done = self.result is not None and self.result.after is not None
+        return self.health.total if self.health is not None and done else None
+
+    @property
+    def problems(self) -> list[FrazilError]:
+        """Everything that went wrong, as sentences with what to do next."""
+        # Steps that one run of Spark was to do together fail together, and one sentence is enough.
+        errors = dict.fromkeys(step.error for step in self.result.done if step.error) if self.result else {}
+        steps = [_with_next_command(self.table.name, error) for error in errors]
+        return steps if self.problem is None else [self.problem, *steps]
+
+
+def maintain_tables(
+    catalog: Catalog,
+    settings: Settings,
+    specs: Sequence[StreamSpec],
+    tables: Sequence[MaintainedTable],
+    *,
+    spark: Callable[[], SparkSession],
+    dry_run: bool,
+    only: frozenset[str] | None,
+    on_progress: OnProgress = no_progress,
+) -> Iterator[Outcome]:
+    """Maintain the tables one by one, each told as soon as it is done; one that fails hides no other.
+
+    Args:
+        specs: All of the deployment: the ledger is filled from their stamps before anything expires.
+        spark: Called when a table first needs it, and again by others: it gives the same session.
+        dry_run: Only plan.
+        only: These actions; None for all.
+        on_progress: Called as each step of a table begins and ends.
+    """
+    for table in tables:
+        maintain = partial(maintain_table, catalog, settings, table, spark=spark, specs=specs)
+        result = problem = None
+        try:
+            result = maintain(dry_run=dry_run, only=only, on_progress=on_progress)
+        except Exception as raised:
+            problem = raised
+        yield table_outcome(settings, table, result, problem)
+
+
+def table_outcome(
+    settings: Settings, table: MaintainedTable, result: TableResult | None, problem: Exception | None
+) -> Outcome:
+    """What became of a table.
+
+    Args:
+        result: What was done; None if it did not come to a plan.
+        problem: What ended its maintenance early; None if nothing did.
+    """
+    told, trace = None, ""
+    if problem is not None:
+        told = table_problem(settings, table, problem)
+        if not isinstance(problem, FrazilError):
+            trace = redacted(settings, "".join(traceback.format_exception(problem)))
+    if result is None:
+        return Outcome(table, None, problem=told, trace=trace)
+    facts = result.after or result.before
+    done = read_history(table_store(settings, facts.uuid))
+    return Outcome(table, result, score(facts, table.policy, done), told, trace)
+
+
+def table_problem(settings: Settings, table: MaintainedTable, problem: Exception) -> FrazilError:
+    """A table's problem for a person to read: without secrets, and with the next command."""
+    if isinstance(problem, FrazilError):
+        return problem
+    return _with_next_command(table.name, f"{type(problem).__name__}: {redacted(settings, first_line(problem))}")
+
+
+def _with_next_command(table: str, error: str) -> FrazilError:
+    """An error as it was told, with its own next command if it has one."""
+    message, _, fix = error.partition("\n  Next: ")
+    message = message if table in message else f"table {table}: {message}"
+    return FrazilError(message, fix=fix or f"frazil maintain {table} --plan")

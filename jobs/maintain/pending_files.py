@@ -1,0 +1,90 @@
+"""Pending records of all streams, read for the data files that they name, without the tables that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from jobs.errors import FrazilError
+from jobs.spec.settings import Settings
+from jobs.state.paths import state_store
+from jobs.state.store import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class PendingFiles:
+    """A pending record of a stream, of its replays, or of a queue that it takes over.
+
+    Attributes:
+        key: In the state store; `place`: where a person finds it.
+        stream: The stream to whose state it belongs.
+        tables: Names of the tables that it is about, and their uuids.
+        files: Data files that it names; a start may commit them yet.
+        written: When it was.
+    """
+
+    key: str
+    place: str
+    stream: str
+    tables: frozenset[str]
+    files: frozenset[str]
+    written: datetime
+
+    def concerns(self, table: str, uuid: str) -> bool:
+        """Whether it is about the table, by its identity or its name."""
+        return table in self.tables or uuid in self.tables
+
+    @property
+    def name(self) -> str:
+        """As people are told it."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def command(self) -> str:
+        """What finishes it."""
+        within = self.key.split("/")[-2]
+        if within == "replay":
+            return f"frazil replay {self.stream}"
+        return f"frazil replay {self.stream} --from-topic TOPIC" if within == "connect" else f"frazil run {self.stream}"
+
+
+def read_pending_files(settings: Settings) -> list[PendingFiles]:
+    """All that there are.
+
+    Raises:
+        FrazilError: One cannot be read, so nobody knows which files it names.
+    """
+    store = state_store(settings)
+    found = [key for part in ("", "replay/", "connect/") for key in store.keys(f"streams/*/{part}pending-*.json")]
+    return [pending for key in sorted(found) if (pending := _read(store, key))]
+
+
+def _read(store: StateStore, key: str) -> PendingFiles | None:
+    stream, content, written = key.split("/")[1], store.get(key), store.written_at(key)
+    if content is None or written is None:
+        # Its driver has committed all of it this moment.
+        return None
+    try:
+        targets: dict[str, Any] = msgspec.json.decode(content)["targets"]
+        return PendingFiles(
+            key,
+            store.place(key),
+            stream,
+            frozenset([*targets, *(str(target["uuid"]) for target in targets.values())]),
+            frozenset(str(file["path"]) for target in targets.values() for file in target["files"]),
+            datetime.fromtimestamp(written, UTC),
+        )
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as problem:
+        raise FrazilError(
+            f"the pending record {store.place(key)} cannot be read ({problem}), so nobody knows which files it names.",
+            fix=f"frazil run {stream}, which finishes it or says what is wrong",
+        ) from None
+
+
+def files_of(records: Iterable[PendingFiles]) -> set[str]:
+    """Every file that one of them names."""
+    return {file for pending in records for file in pending.files}

@@ -1,0 +1,143 @@
+"""Snapshot expiry in a plan: how many snapshots go, and what of the policy cannot be kept. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from jobs.maintain.health_facts import TableFacts
+from jobs.maintain.plan import PlanInput, Skip, Step
+from jobs.maintain.snapshot_retention import ExpiryCutoff
+from jobs.maintain.text import duration_text
+from jobs.spec.durations import format_duration
+
+if TYPE_CHECKING:
+    from jobs.spec.policy import Expire
+
+# Below, it does not pay to start Spark for it; but what is old goes within a day even if it is one.
+_WORTHWHILE = 20
+_DAY = timedelta(days=1)
+
+
+def may_be_due(facts: TableFacts, expire: Expire, now: datetime) -> bool:
+    """Whether it is worth while to ask who needs snapshots: by age or number some are due."""
+    times = facts.snapshot_times
+    old = bool(times) and times[0] < now - expire.keep
+    return expire.enabled and len(times) > min(expire.max_snapshots, expire.min_snapshots if old else len(times))
+
+
+def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None = None) -> Step | Skip:
+    """Returns what is to expire: by age beyond `min_snapshots`, and by number whatever the age.
+
+    What `time_travel` promises stays even then: the snapshots of that time, and the one that was current when it began.
+
+    Args:
+        at: The table.
+        expire: The policy.
+        cutoff: What expiry would take, with all who need snapshots, see `expected_cutoff`; or why it would be
+            refused. None: nobody was asked, so it goes by times alone.
+    """
+    times, keep = at.facts.snapshot_times, format_duration(expire.keep)
+    if not expire.enabled:
+        return Skip("expire", "", "expire.enabled is false.")
+    if (collected := garbage_collection(at)) is not None:
+        return Skip("expire", "", collected)
+    old = at.now - expire.keep
+    by_age = min(bisect_left(times, old), max(0, len(times) - expire.min_snapshots))
+    over = max(0, len(times) - expire.max_snapshots)
+    due = go = max(by_age, over)
+    if expire.time_travel is not None:
+        go = min(go, max(0, bisect_right(times, at.now - expire.time_travel) - 1))
+    # Snapshots of the very same millisecond stay together.
+    go = bisect_left(times, times[go]) if go else 0
+    kept = f"{len(times):,} snapshots (at least {expire.min_snapshots}, at most {expire.max_snapshots})"
+    promised = " What time_travel promises stays." if go < due else ""
+    why = f"{over:,} too many" if over >= by_age else f"{by_age:,} are older than {keep}"
+    if isinstance(cutoff, ExpiryCutoff):
+        return _as_cut(at, cutoff, kept, why, due=due, over=over, lingers=old - _DAY)
+    if not go:
+        return Skip("expire", "", f"Nothing may go: {kept}; beyond the fewest, none is older than {keep}.{promised}")
+    # Of a branch or tag at least the snapshot that it names stays, most likely an old one.
+    held = len(at.facts.refs)
+    if held >= go:
+        return Skip("expire", "", f"{go:,} of {kept} are due, but branches or tags hold as many.")
+    lingering = times[held] < old - _DAY
+    if min(over, go) <= held and not lingering and go - held < _WORTHWHILE:
+        worth = f"at {_WORTHWHILE} they do, or once one is a day older"
+        return Skip("expire", "", f"Not worth it yet: {go - held:,} of {kept} may go; {worth}.")
+    left = len(times) - go
+    if isinstance(cutoff, str):
+        refused = f"{kept}: {why}. None will go: {cutoff}"
+        return Step("expire", "", None, refused, len(times), len(times), seconds=at.seconds("expire"))
+    return Step(
+        "expire",
+        "",
+        None,
+        f"{kept}: {why}, the oldest of {duration_text(at.now - times[0])} ago.{promised}",
+        files_before=len(times),
+        files_after=left + held,
+        seconds=at.seconds("expire"),
+        detail={"cutoff": times[go].isoformat(), "retain_last": min(expire.min_snapshots, left), "go": go},
+    )
+
+
+def _as_cut(
+    at: PlanInput, cutoff: ExpiryCutoff, kept: str, why: str, *, due: int, over: int, lingers: datetime
+) -> Step | Skip:
+    """What expiry will take, by the very rules by which it is done.
+
+    Args:
+        at: The table.
+        cutoff: What goes, and who keeps what.
+        kept: How many snapshots there are and may be, in words.
+        why: Why some are due, in words.
+        due: How many the policy would let go.
+        over: How many there are too many.
+        lingers: Whatever is older goes even if it is one.
+    """
+    count, go = len(at.facts.snapshot_times), cutoff.going
+    holding = "; ".join(dict.fromkeys(hold.what for hold in cutoff.holds)) or "branches or tags"
+    held = f" {due - go:,} of those that are due stay, for {holding}." if due > go else ""
+    if not go:
+        return Skip("expire", "", f"Nothing may go: {kept}.{held}")
+    oldest = cutoff.oldest_going or at.now
+    if not over and oldest >= lingers and go < _WORTHWHILE:
+        worth = f"at {_WORTHWHILE} they do, or once one is a day older"
+        return Skip("expire", "", f"Not worth it yet: {go:,} of {kept} may go; {worth}.{held}")
+    return Step(
+        "expire",
+        "",
+        None,
+        f"{kept}: {why}, the oldest that goes of {duration_text(at.now - oldest)} ago.{held}",
+        files_before=count,
+        files_after=cutoff.staying,
+        seconds=at.seconds("expire"),
+        detail={
+            "planned_at": at.now.isoformat(),
+            "cutoff": cutoff.older_than.isoformat(),
+            "retain_last": cutoff.retain_last,
+            "go": go,
+        },
+    )
+
+
+def expiry_warnings(at: PlanInput, expire: Expire) -> list[str]:
+    """Says where snapshots come so fast that the promise needs more of them than there may be."""
+    promised, commits = expire.time_travel, at.facts.commits_per_day
+    if promised is None or commits * (promised / _DAY) <= expire.max_snapshots:
+        return []
+    reach = duration_text(timedelta(days=expire.max_snapshots / commits))
+    return [
+        f"At {commits:,.0f} commits a day, expire.max_snapshots ({expire.max_snapshots}) reaches {reach} back, less "
+        f"than expire.time_travel promises ({format_duration(promised)}). The promise is kept: there will be about "
+        f"{commits * (promised / _DAY):,.0f} snapshots, and each commit takes longer for it. Use a longer trigger, or "
+        "promise less."
+    ]
+
+
+def garbage_collection(at: PlanInput) -> str | None:
+    """Why no file of the table may be deleted: it shares them with others, or its catalog deletes them itself."""
+    if str(at.facts.properties.get("gc.enabled", "true")).lower() != "false":
+        return None
+    return "The table has gc.enabled=false: its files may belong to others, or its catalog deletes them itself."

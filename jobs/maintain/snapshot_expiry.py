@@ -1,0 +1,155 @@
+"""Snapshot expiry: what has to stay is settled first, then Iceberg's procedure deletes the files of the others."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs import steps
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
+from jobs.commit.history import history
+from jobs.commit.lineage import LINE_PROPERTY, moved_up
+from jobs.commit.long_properties import whole
+from jobs.commit.stamps import Stamp, property_key
+from jobs.errors import FrazilError
+from jobs.maintain.plan import Step
+from jobs.maintain.results import StepResult
+from jobs.maintain.snapshot_holds import fill_ledger, holds, streams_of
+from jobs.maintain.snapshot_retention import ExpiryCutoff, Hold, expiry_cutoff
+from jobs.maintain.table_context import TableContext, refuse_without_gc
+from jobs.spark.jvm_calls import jvm_error_text
+
+_DELETED = "deleted_"
+
+
+def expected_cutoff(context: TableContext, table: Table, now: datetime) -> ExpiryCutoff | str:
+    """What expiry would take of a table now, by the rules by which it is done; or why it would be refused.
+
+    Nothing is written: the ledger counts as filled with what the streams' files name, which expiry does first.
+
+    Args:
+        context: On the table.
+        table: As loaded.
+        now: The instant of the plan.
+    """
+    try:
+        refuse_unless_stamps_are_kept(table.metadata, context.name)
+        held = holds(context.catalog, context.settings, context.specs, context.name, table, now, to_be_filled=True)
+        return expiry_cutoff(table.metadata, context.policy.expire, held, now, context.name)
+    except FrazilError as problem:
+        return problem.message
+    except Exception as problem:
+        return jvm_error_text(context.settings, problem)
+
+
+def expire(context: TableContext, step: Step) -> StepResult:
+    """Expire what the policy lets go and nobody needs; no Spark where that is nothing.
+
+    Through Iceberg's Spark procedure, which deletes what no snapshot that is left can reach: PyIceberg's leaves the
+    files, and Java's default has deleted files that snapshots beside main still had. Schemas and partition specs stay:
+    a pending record may name them.
+
+    Raises:
+        FrazilError: Something would be lost with the snapshots, or the procedure failed.
+    """
+    began = time.monotonic()
+    table = context.load()
+    refuse_without_gc(table, context.name)
+    refuse_unless_stamps_are_kept(table.metadata, context.name)
+    unfilled = fill_ledger(context.catalog, context.settings, context.specs, context.name)
+    table = context.load()
+    now = context.now()
+    held = holds(context.catalog, context.settings, context.specs, context.name, table, now)
+    # What is old is what was when it was planned, so that as many go as the plan says.
+    planned = step.detail.get("planned_at")
+    at = datetime.fromisoformat(str(planned)) if planned else now
+    found = expiry_cutoff(table.metadata, context.policy.expire, held, at, context.name)
+    before = len(table.metadata.snapshots)
+    detail: dict[str, str | int | float] = {"older_than": found.older_than.isoformat(timespec="milliseconds")}
+    if unfilled:
+        detail["ledger"] = unfilled
+    if found.holds:
+        detail["held_by"] = "; ".join(f"{hold.what}: {hold.why}" for hold in found.holds)
+    if warning := _too_many(found.staying, context.policy.expire.max_snapshots, found.holds):
+        detail["warning"] = warning
+    if not found.going:
+        return StepResult(step, before, before, seconds=time.monotonic() - began, detail=detail, done=False)
+    _keep_the_line(context)
+    steps.step("maintain_before_expiry")
+    answer = context.procedures().call(
+        "expire_snapshots", older_than=found.older_than, retain_last=found.retain_last, stream_results=True
+    )
+    after = len(context.load().metadata.snapshots)
+    deleted = {key: int(value or 0) for key, value in answer.items() if key.startswith(_DELETED)}
+    detail |= {key: value for key, value in deleted.items() if value}
+    detail["deleted_files"] = sum(deleted.values())
+    return StepResult(step, before, after, seconds=time.monotonic() - began, detail=detail)
+
+
+def _keep_the_line(context: TableContext) -> None:
+    """Note that the head of main stands on the last stamped commit, while the snapshots that show it are there."""
+
+    def attempt() -> None:
+        table = context.load()
+        if line := moved_up(table.metadata):
+            with conflicts_told(), table.transaction() as change:
+                change.set_properties({LINE_PROPERTY: line.text()})
+
+    def given_up(said: str) -> FrazilError:
+        return FrazilError(f"{said}; so no snapshot expires.", fix=f"frazil maintain {context.name}")
+
+    compare_and_swap(context.name, attempt, given_up)
+
+
+def _too_many(staying: int, most: int, kept_by: tuple[Hold, ...]) -> str:
+    if staying <= most or not kept_by:
+        return ""
+    return f"{staying:,} snapshots stay, of which the policy keeps {most:,} at most, for {kept_by[0].what}"
+
+
+class StampsNotKeptError(FrazilError):
+    """Snapshots say something of a stream that would be lost with them."""
+
+
+def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
+    """See that all which snapshots say of streams stands in the table's properties as well.
+
+    A stream that finds none of its stamped snapshots goes by the property, so that has to be its newest stamp. One
+    whose table was rolled back is told by the difference of the two, which expiry would take away.
+
+    Raises:
+        StampsNotKeptError: Some of it does not.
+    """
+    try:
+        for stream in streams_of(metadata):
+            past = history(metadata, stream)
+            text = whole(metadata.properties, property_key(stream))
+            kept = Stamp.from_json(text).sequence if text else -1
+            if past.stamped_ancestor and past.stamped_ancestor.sequence > kept:
+                raise StampsNotKeptError(
+                    f"table {table}: its property {property_key(stream)} is not the newest stamp of stream {stream} "
+                    f"(sequence number {kept}, and {past.stamped_ancestor.sequence} in a snapshot), so no snapshot "
+                    "expires: somebody has changed the table's properties.",
+                    fix=f"let the stream commit once more, which sets it: frazil run {stream.partition('~')[0]}",
+                )
+            if past.rolled_back:
+                raise StampsNotKeptError(
+                    f"table {table} was rolled back to before the last commit of stream {stream}, which nobody has "
+                    "answered; its snapshots tell what is gone, so none expires.",
+                    fix=_answer(stream),
+                )
+    except (ValueError, KeyError, TypeError) as problem:
+        raise StampsNotKeptError(
+            f"table {table}: a stamp of a stream cannot be read, so no snapshot expires: {problem}.",
+            fix="maintain the table with the version of frazil that writes to it",
+        ) from None
+
+
+def _answer(stream: str) -> str:
+    base, _, part = stream.partition("~")
+    if part:
+        return f"frazil letters {base} --after-rollback WHY"
+    return f"frazil accept {base} --rollback keep, or --rollback reland"

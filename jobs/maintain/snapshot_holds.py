@@ -1,0 +1,205 @@
+"""Snapshot holds: who still needs a table's snapshots, by its properties, the ledger, state and streams' files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.history import stamps_along_main
+from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY
+from jobs.errors import FrazilError, first_line
+from jobs.maintain.pending_files import read_pending_files
+from jobs.maintain.snapshot_retention import Hold, head_time_at, time_of
+from jobs.redaction import redacted
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import stream_lease
+from jobs.verify import ledger_fill
+from jobs.verify.ledger_checkpoints import fill_checkpoints_of
+from jobs.verify.ledger_table import find_ledger
+
+READER_PREFIX = "frazil.reader."
+"""Table property `frazil.reader.<name>`: the snapshot (its id, or an instant) that a reader goes on from."""
+
+CEILING = timedelta(days=7)
+"""What says no more than that it is there holds nothing that is older."""
+
+
+log = logging.getLogger(__name__)
+
+# A record is written before its commit, on a clock that a snapshot's time may be ahead of.
+_BEFORE_RECORD = timedelta(minutes=5)
+_JOBS = {"replay": "a replay of its letters", "connect": "a queue of Kafka Connect that it takes over"}
+
+
+def streams_writing_to(specs: Sequence[StreamSpec], table: str) -> list[StreamSpec]:
+    """The streams whose table, or dead letters, this is."""
+    return [spec for spec in specs if table in spec.target_names]
+
+
+def holds(
+    catalog: Catalog,
+    settings: Settings,
+    specs: Sequence[StreamSpec],
+    name: str,
+    table: Table,
+    now: datetime,
+    *,
+    to_be_filled: bool = False,
+) -> list[Hold]:
+    """Everybody who needs snapshots of the table.
+
+    Args:
+        specs: All streams of the deployment.
+        table: As it is now, and after `fill_ledger`.
+        to_be_filled: The ledger will be filled first: a plan is made.
+
+    Raises:
+        FrazilError: A pending record cannot be read.
+    """
+    return [
+        *readers(table.metadata, now),
+        *_unrecorded(catalog, settings, specs, name, table, now, to_be_filled=to_be_filled),
+        *_pending(settings, name, table, now),
+        *_at_work(settings, specs, name, table, now),
+        *_windows(specs, name, now),
+    ]
+
+
+def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec], name: str) -> str | None:
+    """Write what the table's stamps say to the ledger; returns why it could not be, which then keeps them."""
+    concerned = streams_writing_to(specs, name)
+    if not concerned:
+        return None
+    try:
+        ledger_fill.fill_ledger(catalog, settings, concerned)
+    except Exception as problem:
+        said = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
+        told = redacted(settings, first_line(said))
+        log.warning("the ledger could not be filled for table %s: %s", name, told)
+        return told
+    return None
+
+
+def _unrecorded(
+    catalog: Catalog,
+    settings: Settings,
+    specs: Sequence[StreamSpec],
+    name: str,
+    table: Table,
+    now: datetime,
+    *,
+    to_be_filled: bool,
+) -> Iterator[Hold]:
+    """The stamps that the ledger lacks; what replays and queues stamp it never has."""
+    streams = [stream for stream in streams_of(table.metadata) if "~" not in stream]
+    found = find_ledger(catalog, settings) if streams else None
+    recorded = found.metadata.properties if found else {}
+    has_file = {spec.stream for spec in streams_writing_to(specs, name)}
+    uuid = str(table.metadata.table_uuid)
+    for stream in streams:
+        if to_be_filled and stream in has_file:
+            continue
+        known = fill_checkpoints_of(recorded, stream)
+        after = known[uuid].sequence if uuid in known else -1
+        lacking = [key for key, stamp in stamps_along_main(table.metadata, stream, after) if stamp.kind != "claim"]
+        oldest = table.metadata.snapshot_by_id(lacking[-1]) if lacking else None
+        if oldest is None:
+            continue
+        if stream in has_file:
+            why = f"{len(lacking):,} stamps of stream {stream} are not in the ledger {settings.ledger.table} yet"
+            yield Hold("ledger", time_of(oldest), why, warn=True)
+        else:
+            why = f"{len(lacking):,} stamps of stream {stream}, which no file names any more, are not in the ledger"
+            yield Hold("ledger", max(time_of(oldest), now - CEILING), why, warn=True)
+
+
+def _pending(settings: Settings, name: str, table: Table, now: datetime) -> Iterator[Hold]:
+    """Whether a batch landed is told by its snapshot, for as long as its record stands."""
+    for pending in read_pending_files(settings):
+        if pending.concerns(name, str(table.metadata.table_uuid)):
+            old = now - pending.written > CEILING
+            why = f"the batch of {pending.name} of stream {pending.stream} is not finished: {pending.command}"
+            yield Hold("pending record", pending.written - _BEFORE_RECORD, why, warn=old)
+
+
+def _at_work(settings: Settings, specs: Sequence[StreamSpec], name: str, table: Table, now: datetime) -> Iterator[Hold]:
+    """Replays read letters of the snapshot that they found; how long ago no lease tells."""
+    named = {spec.stream for spec in streams_writing_to(specs, name)}
+    for stream in sorted(named | {stream.partition("~")[0] for stream in streams_of(table.metadata)}):
+        for part, what in _JOBS.items():
+            if _is_held(settings, stream, part):
+                yield Hold(f"{part} of {stream}", now - CEILING, f"{what} is at work")
+
+
+def _is_held(settings: Settings, stream: str, part: str) -> bool:
+    try:
+        record = stream_lease(settings, f"{stream}~{part}").read()
+    except FrazilError:
+        # What cannot be read may be held.
+        return True
+    return record is not None and record.held()
+
+
+def _windows(specs: Sequence[StreamSpec], name: str, now: datetime) -> Iterator[Hold]:
+    """A driver that starts counts the failures of the window anew, from the stamps."""
+    for spec in specs:
+        limit = spec.errors.stop_above
+        if spec.table.name == name and limit is not None and limit.window is not None:
+            why = f"stream {spec.stream} counts the failures of that time (errors.stop_above.window)"
+            yield Hold("errors.stop_above.window", now - limit.window.of, why)
+
+
+class _Named(msgspec.Struct):
+    stream: str
+
+
+def streams_of(metadata: TableMetadata) -> list[str]:
+    """Every stream that has stamped the table, by its properties and by what is left of its snapshots.
+
+    Raises:
+        ValueError: A stamp is none.
+    """
+    found = {key.removeprefix(PROPERTY_PREFIX) for key in metadata.properties if key.startswith(PROPERTY_PREFIX)}
+    for snapshot in metadata.snapshots:
+        text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
+        if text:
+            found.add(msgspec.json.decode(text, type=_Named).stream)
+    return sorted(found)
+
+
+def readers(metadata: TableMetadata, now: datetime) -> Iterator[Hold]:
+    """What the table's properties say of its readers, none of whom holds anything older than `CEILING`."""
+    for key, text in sorted(metadata.properties.items()):
+        if not key.startswith(READER_PREFIX):
+            continue
+        what = f"reader {key.removeprefix(READER_PREFIX)}"
+        since = _position(metadata, text.strip())
+        floor = now - CEILING
+        if isinstance(since, str):
+            yield Hold(what, floor, f"{key} = {text!r} {since}; it holds the last {CEILING.days} days", warn=True)
+        elif since is None:
+            yield Hold(what, now, f"{key} = {text} is no snapshot of the table any more; it holds nothing", warn=True)
+        elif since < floor:
+            said = f"it stands at {since:%Y-%m-%d %H:%M}, and nobody holds what is older than {CEILING.days} days"
+            yield Hold(what, floor, said, warn=True)
+        else:
+            yield Hold(what, since, f"it goes on from {since:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _position(metadata: TableMetadata, text: str) -> datetime | str | None:
+    """Where a reader stands; None for a snapshot that is gone, and why where the text says neither."""
+    if text.isdigit():
+        snapshot = metadata.snapshot_by_id(int(text))
+        return time_of(snapshot) if snapshot else None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return "is neither a snapshot's id nor an instant such as 2026-01-31T10:00:00Z"
+    return head_time_at(metadata, at.replace(tzinfo=UTC) if at.tzinfo is None else at)

@@ -1,0 +1,156 @@
+"""Snapshot retention: which snapshots Iceberg would keep, and up to when policy and holds let the others go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from jobs.commit.lineage import ancestors
+from jobs.errors import FrazilError
+from jobs.spec.policy import Expire
+
+# Of a write that is audited before it is published (Iceberg's write-audit-publish), and of its publication.
+_STAGED, _PUBLISHED = "wap.id", "published-wap-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Somebody who still needs snapshots.
+
+    Attributes:
+        what: `reader dashboards`, `ledger`.
+        since: Snapshots from this instant on stay.
+        why: A sentence without its full stop.
+        warn: Whether somebody should look after it.
+    """
+
+    what: str
+    since: datetime
+    why: str
+    warn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryCutoff:
+    """Up to when snapshots go.
+
+    Attributes:
+        older_than: Those that are older go, but for `retain_last`.
+        retain_last: So many of main stay in any case.
+        going: How many go; never one between two that stay.
+        staying: How many are left.
+        holds: Those that keep snapshots which the policy would let go, the one that keeps most first.
+        oldest_going: When the oldest of those that go was committed; None if none goes.
+    """
+
+    older_than: datetime
+    retain_last: int
+    going: int
+    staying: int
+    holds: tuple[Hold, ...] = ()
+    oldest_going: datetime | None = None
+
+
+def expiry_cutoff(
+    metadata: TableMetadata, policy: Expire, holds: Iterable[Hold], now: datetime, table: str
+) -> ExpiryCutoff:
+    """Up to when snapshots go: by age, or by number if that takes more; but never what somebody holds.
+
+    Raises:
+        FrazilError: The branch main has an age limit of its own, by which Iceberg would take what somebody holds.
+    """
+    wanted = now - policy.keep
+    if len(metadata.snapshots) > policy.max_snapshots:
+        # In the order of commits: by time, a host whose clock is ahead would have the newest ones of others go.
+        ordered = sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
+        wanted = max(wanted, min(time_of(snapshot) for snapshot in ordered[-policy.max_snapshots :]))
+    everybody = [*holds, *_promised(metadata, policy, now), *_staged(metadata, policy, now)]
+    held = sorted(everybody, key=lambda hold: hold.since)
+    needed = cutoff_since(metadata, held[0].since) if held else now
+    older_than = min(wanted, needed)
+    main = metadata.refs.get(MAIN_BRANCH)
+    if held and main and main.max_snapshot_age_ms is not None:
+        of_main = now - timedelta(milliseconds=main.max_snapshot_age_ms)
+        if of_main > needed:
+            raise FrazilError(
+                f"table {table}: its branch main has an age limit of its own, {main.max_snapshot_age_ms} ms, by which "
+                f"Iceberg would take snapshots that are needed by {held[0].what}. Nothing expired.",
+                fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH main, which sets none",
+            )
+    stay = kept_snapshots(metadata, older_than, policy.min_snapshots, now)
+    gone = [time_of(snapshot) for snapshot in metadata.snapshots if snapshot.snapshot_id not in stay]
+    return ExpiryCutoff(
+        older_than,
+        policy.min_snapshots,
+        len(gone),
+        len(stay),
+        tuple(hold for hold in held if hold.since < wanted or hold.warn or (hold is held[0] and needed < wanted)),
+        min(gone, default=None),
+    )
+
+
+def _promised(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[Hold]:
+    if policy.time_travel is not None:
+        since = head_time_at(metadata, now - policy.time_travel)
+        yield Hold("expire.time_travel", since, "readers are promised to see so far back")
+
+
+def _staged(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[Hold]:
+    """What was written to be audited and published later, and is on no branch yet: for as long as `expire.keep`."""
+    reached = {each.snapshot_id for ref in metadata.refs.values() for each in ancestors(metadata, ref.snapshot_id)}
+    summaries = [each.summary.additional_properties if each.summary else {} for each in metadata.snapshots]
+    published = {summary.get(_PUBLISHED) for summary in summaries}
+    for snapshot, summary in zip(metadata.snapshots, summaries, strict=True):
+        staged, since = summary.get(_STAGED), time_of(snapshot)
+        if staged and staged not in published and snapshot.snapshot_id not in reached and since >= now - policy.keep:
+            yield Hold(f"staged write {staged}", since, f"its snapshot {snapshot.snapshot_id} is not published yet")
+
+
+def time_of(snapshot: Snapshot) -> datetime:
+    """When a snapshot was committed."""
+    return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+
+
+def head_time_at(metadata: TableMetadata, at: datetime) -> datetime:
+    """When main's head at an instant was committed; the instant itself if there was none."""
+    return next((when for snapshot in ancestors(metadata) if (when := time_of(snapshot)) <= at), at)
+
+
+def cutoff_since(metadata: TableMetadata, since: datetime) -> datetime:
+    """The cutoff that keeps what was committed since then.
+
+    Iceberg goes along main from its head, and takes all from the first snapshot on that is older than the cutoff. Where
+    hosts' clocks differ, that may be one that was committed after what has to stay.
+    """
+    times = [time_of(snapshot) for snapshot in ancestors(metadata)]
+    last = max((index for index, when in enumerate(times) if when >= since), default=-1)
+    return min([since, *times[: last + 1]])
+
+
+def kept_snapshots(metadata: TableMetadata, older_than: datetime, retain_last: int, now: datetime) -> set[int]:
+    """The ids of the snapshots that Iceberg keeps.
+
+    Of a branch these are all before the first that may go; beside them those of tags, and young ones on neither.
+    """
+    stays: set[int] = set()
+    reached: set[int] = set()
+    for ref in metadata.refs.values():
+        if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            stays.add(ref.snapshot_id)
+            continue
+        # A branch without limits of its own has those of the call.
+        age, least = ref.max_snapshot_age_ms, ref.min_snapshots_to_keep or retain_last
+        oldest = older_than if age is None else now - timedelta(milliseconds=age)
+        chain = list(ancestors(metadata, ref.snapshot_id))
+        reached |= {snapshot.snapshot_id for snapshot in chain}
+        for index, snapshot in enumerate(chain):
+            if index >= least and time_of(snapshot) < oldest:
+                break
+            stays.add(snapshot.snapshot_id)
+    young = {each.snapshot_id for each in metadata.snapshots if time_of(each) >= older_than}
+    return (stays | (young - reached)) & {each.snapshot_id for each in metadata.snapshots}

@@ -1,0 +1,69 @@
+"""Table lock for whoever rewrites or removes files of one: a lease with an expiry, so that a crash frees it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from jobs.commit.errors import FencedError
+from jobs.errors import FrazilError
+from jobs.maintain.maintenance_history import table_store
+from jobs.spec.settings import Settings
+from jobs.state.lease import Lease, LeaseHeldError
+
+
+class TableBusyError(FrazilError):
+    """Somebody else maintains the table."""
+
+
+class TableLock:
+    """The held lock of one table.
+
+    Args:
+        lease: Taken.
+        table: The table's name, for messages.
+    """
+
+    def __init__(self, lease: Lease, table: str) -> None:
+        self._lease: Lease = lease
+        self._table: str = table
+
+    def verify(self) -> None:
+        """Raise unless the lock is still this process's.
+
+        Raises:
+            FrazilError: It ran out, or somebody took it.
+        """
+        try:
+            self._lease.verify()
+        except (FencedError, OSError):
+            raise FrazilError(
+                f"table {self._table}: the lock of its maintenance was lost: it ran out, somebody took it, or the "
+                "state folder cannot be written. Nothing more is done to it.",
+                fix=f"frazil maintain {self._table}, which carries on",
+            ) from None
+
+
+@contextlib.contextmanager
+def table_lock(settings: Settings, table: str, uuid: str) -> Iterator[TableLock]:
+    """Hold the lock of a table for the length of the block.
+
+    It lies under the state folder, so it is for the processes that share one. It keeps maintenance runs from working
+    against each other; a stream never takes it, and never waits for it.
+
+    Raises:
+        TableBusyError: Another process holds it.
+    """
+    lease = Lease(table_store(settings, uuid), f"table {table}", settings.lease_ttl.total_seconds())
+    try:
+        lease.acquire(above=0)
+    except LeaseHeldError:
+        holder = lease.read()
+        who = f"process {holder.pid} on {holder.host}" if holder else "another process"
+        raise TableBusyError(
+            f"table {table} is being maintained by {who}.", fix=f"wait for it to end, then frazil maintain {table}"
+        ) from None
+    try:
+        yield TableLock(lease, table)
+    finally:
+        lease.release()

@@ -1,0 +1,198 @@
+# ruff: noqa: E501 (a table reads best with one case a line)
+"""Which partitions are compacted, and which are not, each with its reason."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs.maintain.health_facts import PartitionFacts
+from jobs.maintain.maintenance_history import MAX_ENTRIES, ActionRecord, Key, MaintenanceHistory
+from jobs.maintain.plan import files_written
+from tests.unit.maintain.plan_fixtures import (
+    DAY,
+    HOUR,
+    LOOKED,
+    MB,
+    NOW,
+    carried_out,
+    made,
+    partition,
+    skips_of,
+    steps_of,
+    table,
+)
+
+HOT = timedelta(minutes=1)
+DELETES: dict[str, Any] = {"delete_files": 3, "delete_bytes": 3_000, "position_deletes": 500}
+
+
+@pytest.mark.parametrize(
+    ("size", "undersized", "files"),
+    [(0, 96, 1), (100, 96, 1), (128, 96, 1), (140, 96, 1), (141, 96, 2), (150, 96, 2), (230, 96, 2), (256, 96, 2), (270, 96, 2), (1290, 96, 10), (300, 16, 3)],
+)  # fmt: skip
+def test_how_many_files_iceberg_writes(size: int, undersized: int, files: int) -> None:
+    assert files_written(size * MB, 128 * MB, undersized * MB) == files
+
+
+STEPS = [
+    # partition, files after, bytes in MB, least size, the sentence
+    (partition("d", *[1] * 12, ago=HOT), 1, 12, 16, "12 files of 12 MiB below 16 MiB (at least 12): they become 1 file."),
+    (partition("d", *[1] * 12, 20, 300, ago=HOT), 3, 12, 16, "12 files of 12 MiB below 16 MiB (at least 12): they become 1 file."),
+    (partition("d", *[1] * 12, 20, 300), 2, 32, 96, "13 files of 32 MiB below 96 MiB, and its writers have left it: they become 1 file."),
+    (partition("d", *[20] * 8, ago=HOT), 2, 160, 96, "8 files of 160 MiB below 96 MiB, enough for a whole file: they become 2 files."),
+    (partition("d", 1, 2), 1, 3, 16, "2 files of 3.0 MiB below 16 MiB, and its writers have left it: they become 1 file."),
+    (partition("d", 1, 2, 90, 90), 3, 3, 16, "2 files of 3.0 MiB below 16 MiB, and its writers have left it: they become 1 file."),
+    (partition("d", 1, 2, 30, 30, ago=2 * HOUR), 1, 63, 96, "4 files of 63 MiB below 96 MiB, and its writers have left it: they become 1 file."),
+    (partition("d", *[15] * 9, ago=HOT), 1, 135, 16, "9 files of 135 MiB below 16 MiB, enough for a whole file: they become 1 file."),
+    (partition("", *[1] * 12, ago=HOT), 1, 12, 16, "12 files of 12 MiB below 16 MiB (at least 12): they become 1 file."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "after", "megabytes", "least", "reason"), STEPS)
+def test_what_is_compacted(one: PartitionFacts, after: int, megabytes: int, least: int, reason: str) -> None:
+    (step,) = made(table(one)).steps
+    assert (step.action, step.scope, step.partition, step.reason) == ("compact", one.name, one, reason)
+    assert (step.files_before, step.files_after, step.bytes) == (one.files, after, megabytes * MB)
+    assert step.detail == {
+        "strategy": "binpack",
+        "target_file_size_bytes": 128 * MB,
+        "min_file_size_bytes": least * MB,
+        "max_file_size_bytes": max(int(1.8 * 128 * MB), one.sizes[-1]) + 1,
+        "min_input_files": 2,
+    }
+
+
+LEFT = [
+    (partition("d", 120, 1, ago=HOT), "", "Healthy: there is nothing to win in the files of 1 partitions."),
+    (partition("", 120, 1, ago=HOT), "", "Healthy: there is nothing to win in the files of the table."),
+    (partition("d", 1), "", "Healthy"),
+    (partition("d", 90, 90, 90), "", "Healthy"),
+    (partition("d", 80, 80), "", "Healthy"),
+    (partition("d", 500, 900), "", "Healthy"),
+    (partition("d", *[1] * 11, ago=HOT), "d", "Below the threshold: 11 files of 11 MiB below 16 MiB (at least 12), and it is still written to."),
+    (partition("d", delete_files=3, equality_deletes=9), "", "Healthy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "scope", "reason"), LEFT)
+def test_what_is_left(one: PartitionFacts, scope: str, reason: str) -> None:
+    found = made(table(one))
+    assert steps_of(found, "compact") == []
+    (skip,) = skips_of(found, "compact")
+    assert skip.scope == scope
+    assert skip.reason.startswith(reason)
+
+
+def test_a_few_small_files_of_a_cold_partition_wait_an_hour() -> None:
+    facts = table(partition("d", 1, 2))
+    for minutes, count in ((59, 0), (60, 1)):
+        done = LOOKED.done("compact", NOW - timedelta(minutes=minutes), spec_id=0, scope="d")
+        assert len(made(facts, done).steps) == count
+    recently = LOOKED.done("compact", NOW - timedelta(minutes=30), spec_id=0, scope="d")
+    assert skips_of(made(facts, recently), "compact")[0].reason.endswith("and it was compacted 30 min ago.")
+    # Another spec's partition of the same name is another one.
+    assert made(facts, LOOKED.done("compact", NOW, spec_id=1, scope="d")).steps
+
+
+@pytest.mark.parametrize(("minutes", "cold"), [(59, False), (60, True)])
+def test_when_a_partition_is_cold(minutes: int, cold: bool) -> None:
+    found = made(table(partition("d", 1, 2, ago=timedelta(minutes=minutes))))
+    assert bool(found.steps) == cold
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"streams": (), "properties": {}}, "frazil does not know its writers"),
+        ({"streams": (), "properties": {"frazil.reader.x": "1"}}, "frazil does not know its writers"),
+        ({"delete_files": 1}, "the table has or had delete files"),
+    ],
+)
+def test_where_merges_may_come_hot_partitions_wait(more: dict[str, Any], why: str) -> None:
+    hot, cold = partition("hot", *[1] * 20, ago=HOT), partition("cold", *[1] * 20)
+    found = made(table(hot, cold, **more))
+    assert [step.scope for step in steps_of(found, "compact")] == ["cold"]
+    (skip,) = skips_of(found, "compact")
+    assert skip.scope == "hot"
+    assert "It waits until 1 h pass without a new file (the newest is of 11:59 UTC)" in skip.reason
+    assert why in skip.reason
+
+
+def test_the_ledger_is_only_appended_to() -> None:
+    facts = table(partition("a", *[1] * 20, ago=HOT), streams=(), properties={"frazil.ledger.payments": "{}"})
+    assert steps_of(made(facts), "compact")
+
+
+@pytest.mark.parametrize(
+    ("more", "due"),
+    [
+        ({"delete_files": 1, "position_deletes": 200}, True),
+        ({"delete_files": 1, "position_deletes": 199}, False),
+        ({"delete_files": 1, "equality_deletes": 200}, True),
+        ({"delete_files": 11, "position_deletes": 1}, True),
+        ({"delete_files": 10, "position_deletes": 1}, False),
+    ],
+)
+def test_deletes_are_applied(more: dict[str, Any], due: bool) -> None:
+    steps = steps_of(made(table(partition("d", 100, 120, delete_bytes=MB, **more))), "compact")
+    assert len(steps) == due
+    if due:
+        (step,) = steps
+        assert (step.bytes, step.files_before) == (221 * MB, 2)
+        assert (step.detail["delete_file_threshold"], step.detail["remove_dangling_deletes"]) == (1, 1)
+
+
+def test_deletes_are_applied_once_a_day_at_most() -> None:
+    facts = table(partition("d", 100, 120, **DELETES))
+    for hours, count in ((23, 0), (24, 1)):
+        found = made(facts, LOOKED.done("compact", NOW - hours * HOUR, spec_id=0, scope="d"))
+        assert len(steps_of(found, "compact")) == count
+    # Small files need not wait for it.
+    small = made(
+        table(partition("d", *[1] * 12, **DELETES)), LOOKED.done("compact", NOW - 2 * HOUR, spec_id=0, scope="d")
+    )
+    assert "delete_file_threshold" not in steps_of(small, "compact")[0].detail
+
+
+SORT = {"strategy": "sort", "sort_by": ["a desc", "b.c"]}
+
+
+def test_cold_partitions_are_laid_out_once() -> None:
+    facts, history = table(partition("cold", 100, 50), partition("hot", *[1] * 20, ago=HOT)), LOOKED
+    found = made(facts, history, compact=SORT)
+    by_scope = {step.scope: step for step in found.steps}
+    sort = by_scope["cold"]
+    assert (sort.detail["strategy"], sort.detail["sort_order"], sort.detail["rewrite_all"]) == (
+        "sort",
+        "a desc, b.c",
+        1,
+    )
+    assert (sort.bytes, sort.files_after) == (150 * MB, 2)
+    assert sort.reason == ("Its writers have left it, and its 2 files of 150 MiB are not laid out by a desc, b.c yet.")
+    assert by_scope["hot"].detail["strategy"] == "binpack"
+    facts, history = carried_out(found, facts, history, NOW)
+    # What was hot was compacted just now; two hours later it is laid out as well, and then nothing more.
+    found = made(facts, history, NOW + 2 * HOUR, compact=SORT)
+    assert [step.scope for step in found.steps] == ["hot"]
+    facts, history = carried_out(found, facts, history, NOW + 2 * HOUR)
+    assert made(facts, history, NOW + 9 * HOUR, compact=SORT).steps == ()
+    # Late rows are only brought together; another order is another layout.
+    late = replace(partition("cold", 100, 50, 1, 1, 1), newest_at=NOW)
+    (step,) = made(table(late), history, NOW + DAY, compact=SORT).steps
+    assert step.detail["strategy"] == "binpack"
+    (step,) = made(table(late), history, NOW + DAY, compact={"strategy": "zorder", "sort_by": ["a", "b"]}).steps
+    assert (step.detail["strategy"], step.detail["sort_order"]) == ("zorder", "zorder(a,b)")
+
+
+def test_what_may_have_been_laid_out_and_forgotten_is_not_laid_out_again() -> None:
+    entries: dict[Key, ActionRecord] = {
+        ("compact", 0, f"d{n}"): ActionRecord("compact", 0, f"d{n}", at=NOW) for n in range(MAX_ENTRIES)
+    }
+    full = MaintenanceHistory(NOW, {**entries, **LOOKED.entries})
+    found = made(table(partition("long ago", 100)), full, compact=SORT)
+    assert steps_of(found, "compact") == []
+    assert "is not known any more" in skips_of(found, "compact")[0].reason
+    (step,) = steps_of(made(table(partition("of late", 100, ago=2 * HOUR)), full, compact=SORT), "compact")
+    assert step.detail["strategy"] == "sort"

@@ -1,0 +1,155 @@
+"""Up to when snapshots go: by age and number, as Iceberg goes along branches, and never what somebody holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.errors import FrazilError
+from jobs.maintain.snapshot_holds import readers
+from jobs.maintain.snapshot_retention import Hold, expiry_cutoff, time_of
+from jobs.spec.policy import Expire
+from tests.unit.maintain.snapshot_metadata import HOUR, NAME, NOW, hourly, table
+
+
+@given(
+    st.lists(st.integers(-40, 40), min_size=1, max_size=40),
+    st.integers(1, 40),
+    st.integers(1, 10),
+    st.lists(st.integers(0, 1000), max_size=2),
+)
+def test_nothing_that_is_held_goes_where_clocks_differ(
+    ahead: list[int], most: int, least: int, held: list[int]
+) -> None:
+    # A commit each ten seconds, of hosts whose clocks are ahead by so much.
+    count = len(ahead)
+    seconds = [10 * (count - number) - skew for number, skew in enumerate(ahead)]
+    metadata = table([timedelta(seconds=each) for each in seconds])
+    holds = [Hold("x", NOW - timedelta(seconds=age), "") for age in held]
+    policy = Expire(keep=timedelta(minutes=1), min_snapshots=min(least, most), max_snapshots=most)
+    found = expiry_cutoff(metadata, policy, holds, NOW, NAME)
+    # As Iceberg goes along main, and stops at the first that is older.
+    stay: list[Any] = []
+    for index, snapshot in enumerate(reversed(metadata.snapshots)):
+        if index >= found.retain_last and time_of(snapshot) < found.older_than:
+            break
+        stay.append(snapshot)
+    assert (len(stay), count - len(stay)) == (found.staying, found.going)
+    since = min((hold.since for hold in holds), default=NOW + HOUR)
+    assert all(each in stay for each in metadata.snapshots if time_of(each) >= since)
+
+
+def test_the_clock_of_one_host_is_ahead() -> None:
+    # Five commits of a host that is 40 s ahead, then one each ten seconds of another.
+    at = [10 * number + 40 * (number <= 5) for number in range(1, 101)]
+    metadata = table([HOUR * 3 - timedelta(seconds=each) for each in at], properties={"frazil.reader.dash": "5"})
+    (reader,) = readers(metadata, NOW)
+    found = expiry_cutoff(metadata, Expire(keep=HOUR, min_snapshots=1), [reader], NOW, NAME)
+    # 6 was committed after 5, and its clock said that it was before: without it, 5 would go as well.
+    assert found.older_than == time_of(metadata.snapshots[5]) < time_of(metadata.snapshots[4])
+    assert (found.staying, found.holds) == (99, (reader,))
+    # By number as well the newest stay, and not those of whose clock is ahead.
+    ahead = table([timedelta(seconds=100 - each) for each in [*range(40, 60), 20, 21, 22]])
+    assert expiry_cutoff(ahead, Expire(min_snapshots=1, max_snapshots=5), (), NOW, NAME).staying >= 5
+
+
+def test_what_was_current_is_what_main_stood_at() -> None:
+    # 3 is of a branch; main went from 2 to 4.
+    refs = {"audit": {"snapshot-id": 3, "type": "branch"}}
+    metadata = table([HOUR * age for age in (5, 4, 2.5, 1)], refs=refs, parents={4: 2})
+    policy = Expire(keep=HOUR * 2, min_snapshots=1, time_travel=HOUR * 2)
+    assert expiry_cutoff(metadata, policy, (), NOW, NAME).older_than == NOW - HOUR * 4
+
+
+def test_what_waits_to_be_published_stays_for_as_long_as_what_is_young() -> None:
+    # 2 and 4 were staged, and main knows nothing of them.
+    def staged(**summaries: Mapping[str, str]) -> TableMetadata:
+        given = {2: {"wap.id": "a"}, 4: {"wap.id": "b"}} | {int(key[1:]): value for key, value in summaries.items()}
+        return table(hourly(48), parents={3: 1, 5: 3}, summaries=given)
+
+    policy = Expire(keep=HOUR * 46, min_snapshots=1, max_snapshots=10)
+    found = expiry_cutoff(staged(), policy, (), NOW, NAME)
+    assert [hold.what for hold in found.holds] == ["staged write a", "staged write b"]
+    assert found.older_than == NOW - HOUR * 46
+    found = expiry_cutoff(staged(), Expire(keep=HOUR * 45, min_snapshots=1, max_snapshots=10), (), NOW, NAME)
+    assert [hold.what for hold in found.holds] == ["staged write b"]
+    # Published as another snapshot: this one is of no use any more.
+    found = expiry_cutoff(staged(_9={"published-wap-id": "a"}, _10={"published-wap-id": "b"}), policy, (), NOW, NAME)
+    assert (found.holds, found.staying) == ((), 10)
+
+
+def test_tags_and_branches_stay_and_what_was_rolled_back_goes_with_its_age() -> None:
+    refs: dict[str, Any] = {"monthly": {"snapshot-id": 2, "type": "tag"}, "audit": {"snapshot-id": 5, "type": "branch"}}
+    # Of a branch without limits of its own, those of the call hold: its head, and what is young.
+    assert expiry_cutoff(table(hourly(48), refs=refs), Expire(min_snapshots=1), (), NOW, NAME).going == 48 - 25 - 2
+    assert expiry_cutoff(table(hourly(48), refs=refs), Expire(min_snapshots=3), (), NOW, NAME).going == 48 - 25 - 4
+    refs["audit"]["max-snapshot-age-ms"] = 3_600_000 * 1000
+    assert expiry_cutoff(table(hourly(48), refs=refs), Expire(min_snapshots=1), (), NOW, NAME).going == 48 - 25 - 5
+    # Main was set back to snapshot 40: the eight after it are nobody's, and young.
+    assert expiry_cutoff(table(hourly(48), head=40), Expire(min_snapshots=1), (), NOW, NAME).going == 40 - 17
+
+
+def going(metadata: TableMetadata, policy: Expire, *holds: Hold) -> int:
+    return expiry_cutoff(metadata, policy, holds, NOW, NAME).going
+
+
+def test_what_is_older_goes_but_for_so_many() -> None:
+    metadata = table(hourly(48))
+    # The one that is 24 h old to the second stays.
+    assert going(metadata, Expire(min_snapshots=1)) == 48 - 25
+    assert going(metadata, Expire(min_snapshots=40)) == 8
+    assert going(table(hourly(20)), Expire(min_snapshots=1)) == 0
+
+
+def test_the_number_wins_over_the_age() -> None:
+    assert going(table(hourly(48)), Expire(min_snapshots=1, max_snapshots=10)) == 38
+
+
+def test_what_time_travel_promises_wins_over_the_number() -> None:
+    policy = Expire(min_snapshots=1, max_snapshots=3, time_travel=timedelta(minutes=270))
+    found = expiry_cutoff(table(hourly(48)), policy, (), NOW, NAME)
+    # Five hours: half past seven is answered by the snapshot of seven.
+    assert (found.staying, [hold.what for hold in found.holds]) == (6, ["expire.time_travel"])
+
+
+def test_a_hold_keeps_everything_from_its_instant_on() -> None:
+    metadata = table(hourly(48))
+    hold = Hold("reader a", NOW - HOUR * 30, "because")
+    found = expiry_cutoff(metadata, Expire(min_snapshots=1, max_snapshots=5), [hold], NOW, NAME)
+    assert (found.going, found.staying, found.holds) == (17, 31, (hold,))
+    assert expiry_cutoff(metadata, Expire(min_snapshots=1), [Hold("reader b", NOW, "")], NOW, NAME).holds == ()
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.lists(st.integers(0, 80), max_size=3),
+)
+def test_nothing_that_is_held_goes_and_never_one_from_the_middle(
+    count: int, most: int, least: int, held: list[int]
+) -> None:
+    metadata = table(hourly(count))
+    holds = [Hold("x", NOW - HOUR * age, "") for age in held]
+    found = expiry_cutoff(metadata, Expire(min_snapshots=least, max_snapshots=most), holds, NOW, NAME)
+    newest_first = sorted(metadata.snapshots, key=lambda each: -each.timestamp_ms)
+    stay = newest_first[: found.staying]
+    assert found.staying >= min(count, least)
+    assert all(time_of(each) in {time_of(one) for one in stay} or time_of(each) < found.older_than for each in stay)
+    assert all(time_of(each) < min([NOW, *(hold.since for hold in holds)]) for each in newest_first[found.staying :])
+    if not holds:
+        assert found.staying <= max(most, least)
+
+
+def test_a_limit_of_mains_own_that_takes_what_is_held_is_refused() -> None:
+    refs = {"main": {"snapshot-id": 48, "type": "branch", "max-snapshot-age-ms": 3_600_000}}
+    metadata = table(hourly(48), refs=refs)
+    assert going(metadata, Expire(min_snapshots=1)) == 46
+    with pytest.raises(FrazilError, match=r"age limit of its own.*needed by reader a.*Nothing expired"):
+        expiry_cutoff(metadata, Expire(), [Hold("reader a", NOW - HOUR * 2, "")], NOW, NAME)

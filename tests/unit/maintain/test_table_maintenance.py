@@ -1,0 +1,131 @@
+"""One table's maintenance without Spark: planned, locked, carried out and measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jobs.commit.stamps import property_key
+from jobs.maintain.health_facts import TableFacts
+from jobs.maintain.health_measurement import measure
+from jobs.maintain.maintenance_history import read_history, table_store
+from jobs.maintain.plan import Plan, Step
+from jobs.maintain.plan_execution import PROCEDURES
+from jobs.maintain.results import Progress, StepResult
+from jobs.maintain.table_context import TableContext
+from jobs.maintain.table_lock import TableBusyError, table_lock
+from jobs.maintain.table_maintenance import TableMaintenance
+from tests.helpers.lake import NAME, STREAM, Lake, later
+from tests.unit.maintain.contexts import EXPIRE, spark, table_context, with_secret
+
+
+def test_a_healthy_table_and_a_dry_run_start_nothing_and_lock_nothing(lake: Lake) -> None:
+    assert lake.maintain(spark, {}).done == ()
+    planned = lake.maintain(spark, {"compact": {"min_files": 2}}, dry_run=True)
+    assert [step.action for step in planned.plan.steps] == ["compact"]
+    assert table_store(lake.settings, planned.plan.uuid).keys("*") == []
+
+
+def test_one_at_a_time(lake: Lake) -> None:
+    policy = {"compact": {"min_files": 2}}
+    with table_lock(lake.settings, NAME, str(lake.table().metadata.table_uuid)) as lock:
+        lock.verify()
+        result = lake.maintain(spark, policy)
+        assert result.skipped is not None and "is being maintained by process" in result.skipped
+        with (
+            pytest.raises(TableBusyError, match="is being maintained"),
+            table_lock(lake.settings, NAME, result.plan.uuid),
+        ):
+            pass
+    # Given back: Spark would be started now, which is the step's own failure and no other's.
+    result = lake.maintain(spark, policy)
+    assert [each.error is not None and "Started" in each.error for each in result.done] == [True]
+    noted = read_history(table_store(lake.settings, result.plan.uuid))
+    assert [(each.action, each.failures) for each in noted.entries.values()] == [("compact", 1)]
+
+
+def test_a_plan_knows_who_holds_snapshots(lake: Lake) -> None:
+    def planned(**options: Any) -> Plan:
+        return lake.maintain(spark, EXPIRE, only={"expire"}, now=later, dry_run=True, **options).plan
+
+    # The ledger is filled first; of a stream that no file names nobody fills it.
+    assert [(step.files_before, step.files_after) for step in planned().steps] == [(4, 1)]
+    # All but the claim before the first batch.
+    (unnamed,) = planned(specs=[]).steps
+    assert unnamed.files_after == 3 and "2 of those that are due stay, for ledger" in unnamed.reason
+    lake.pend()
+    assert "for pending record" in planned().skips[0].reason
+    with lake.table().transaction() as transaction:
+        transaction.remove_properties(property_key(STREAM))
+    (step,) = planned().steps
+    assert step.files_before == step.files_after and "None will go:" in step.reason
+
+
+def test_what_was_done_is_told_though_it_cannot_be_measured_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PASS", "hunter2")
+
+    def measured(*args: Any, **options: Any) -> TableFacts:
+        if "deep" in options:
+            raise OSError("503 SlowDown for hunter2")
+        return measure(*args, **options)
+
+    lake.settings = with_secret(lake)
+    context = table_context(lake, {"metadata": {"previous_versions": 7}})
+    maintenance = TableMaintenance(context, only={"metadata"}, measure=measured)
+    maintenance.carry_out()
+    result = maintenance.result()
+    assert [each.done for each in result.done] == [True]
+    assert result.after is None
+    assert "could not be measured again: OSError: 503 SlowDown for ${env:PASS}" in caplog.text
+
+
+def test_a_table_whose_last_steps_find_it_locked_is_measured_again(lake: Lake) -> None:
+    def landed(at: TableContext, batch: Sequence[Step]) -> list[StepResult]:
+        lake.land(days=1, rows=1)
+        return [StepResult(step) for step in batch]
+
+    told: list[Progress] = []
+    policy = {"compact": {"min_files": 2}, "metadata": {"previous_versions": 7}}
+    maintenance = TableMaintenance(
+        table_context(lake, policy),
+        only={"compact", "metadata"},
+        on_progress=told.append,
+        procedures={**PROCEDURES, "compact": landed},
+    )
+    maintenance.carry_out(("compact",))
+    with table_lock(lake.settings, NAME, str(lake.table().metadata.table_uuid)):
+        maintenance.carry_out(("metadata",))
+    result = maintenance.result()
+    assert [(each.step.action, each.done) for each in result.done] == [("compact", True), ("metadata", False)]
+    assert [error.split(" by ")[0] for error in result.errors] == ["Not tried: table lake.payments is being maintained"]
+    assert told[-1].result is result.done[-1]
+    assert result.after is not None
+    assert result.after.snapshots == result.before.snapshots + 1
+
+
+def test_properties_of_the_metadata_are_set(lake: Lake) -> None:
+    result = lake.maintain(spark, {"metadata": {"previous_versions": 7}}, only={"metadata"})
+    assert result.errors == ()
+    assert lake.table().properties["write.metadata.previous-versions-max"] == "7"
+    again = lake.maintain(spark, {"metadata": {"previous_versions": 7}}, only={"metadata"}, dry_run=True)
+    assert again.plan.steps == ()
+
+
+def test_another_run_that_was_quicker_is_seen_under_the_lock(lake: Lake) -> None:
+    policy = {"metadata": {"previous_versions": 7}}
+    inner: list[int] = []
+
+    def quicker() -> datetime:
+        # The clock is asked once when it plans, before the lock is taken.
+        if not inner:
+            inner.append(1)
+            assert len(lake.maintain(spark, policy, only={"metadata"}).done) == 1
+        return datetime.now(UTC)
+
+    # It planned on what it had loaded before; under the lock it plans anew.
+    assert lake.maintain(spark, policy, only={"metadata"}, now=quicker).done == ()
