@@ -12,8 +12,8 @@ from assets.metadata import counts_table, driver_metadata, instant, table_metada
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
-from jobs.supervise.control import read_control
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat
 from resources.catalog import CatalogResource
 
@@ -25,7 +25,7 @@ def refuse_unless_running(stream: str, settings: Settings) -> None:
         FrazilError: With who did so, why, and the command to resume it.
     """
     control = read_control(stream_folder(settings, stream).store)
-    if control.wish != "running":
+    if control.mode != "running":
         raise FrazilError(control.sentence(stream), fix=f"frazil resume {stream}")
 
 

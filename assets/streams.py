@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
-    from jobs.stream.drain import Drained, Progress
-    from jobs.stream.session import OpenStream
+    from jobs.stream.drain import Drained, DrainProgress
+    from jobs.stream.open_stream import OpenStream
 
 
 _DRAINS = "Materialize to land everything its topics hold, once."
@@ -217,7 +217,7 @@ def _drained(
     def opened(stream: "OpenStream", total: int) -> None:
         context.log.info(f"{total:,} records wait; epoch {stream.epoch}")
 
-    def progressed(progress: "Progress") -> None:
+    def progressed(progress: "DrainProgress") -> None:
         batch, counts = progress.batch, progress.counts
         context.log.info(
             f"batch {batch.batch}: {counts.read:,} of {progress.total:,} records; {batch.counts.landed:,} landed, "
@@ -229,7 +229,7 @@ def _drained(
         context.log.info(f"Spark UI: {session.sparkContext.uiWebUrl}")
         return session
 
-    return drain(spec, settings, get_session, kafka=kafka.log(), on_open=opened, on_progress=progressed)
+    return drain(spec, settings, kafka.log(), get_session, on_open=opened, on_progress=progressed)
 
 
 def _data_version(snapshot_id: int | None) -> dg.DataVersion | None:

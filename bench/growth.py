@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from bench.growth_points import BATCHES, CURVES, Point, made_topics, opened_deployment
+from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
@@ -147,7 +148,7 @@ def one(home: Path, address: str, point: Point, spark: SparkSession, meter: Mete
     spec = load_stream(home / "streams" / "growth.yaml")
     meter.samples.clear()
     meter.__post_init__()
-    drained = drain(spec, settings, lambda: spark, on_progress=meter.take)
+    drained = drain(spec, settings, KafkaLog(settings.kafka), lambda: spark, on_progress=meter.take)
     if drained.counts.landed != point.records:
         raise SystemExit(f"{point}: {drained.counts.landed:,} of {point.records:,} records landed")
     batches = drained.batches[1:]

@@ -30,7 +30,7 @@ from jobs.catalog import connect_catalog
 from jobs.commit.history import stamped_snapshots
 from jobs.local_broker.broker import LocalBroker
 from jobs.spec.settings import Settings, load_settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import read_launch
 from jobs.supervise.stream_control import StreamControl

@@ -12,7 +12,7 @@ from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
 from jobs.system.deadline import within
-from jobs.system.private import private_folder
+from jobs.system.private_files import private_folder
 
 CATALOG_SECONDS = 10.0
 """What a quick look waits for the catalog."""

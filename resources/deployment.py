@@ -12,7 +12,7 @@ from jobs.spec.loading import find_stream_file, load_streams_tolerant
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, load_settings
-from jobs.system.private import keep_private, private_folder
+from jobs.system.private_files import keep_private, private_folder
 
 STREAMS_FOLDER = "streams"
 HOME_VARIABLE = "FRAZIL_HOME"

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from bench.versus.records import Size, payments
 from jobs.errors import FrazilError
-from jobs.state.files import write_durably
+from jobs.state.durable_files import write_durably
 from orchestration.cli.demo.producer import PARTITIONS, ensure_topic
 
 _FLUSH_SECONDS = 120.0

@@ -45,15 +45,18 @@ def reset_to(folder: Path, to: str) -> None:
     Raises:
         FrazilError: It cannot be done.
     """
+    from jobs.kafka.metadata import KafkaLog
     from jobs.operator.reset import reset
     from jobs.operator.reset_request import reset_request
 
     spec = load_stream(folder / "streams" / f"{STREAM}.yaml")
-    reset(spec, load_settings(None, home=folder), reset_request(to), BY, REASON)
+    settings = load_settings(None, home=folder)
+    reset(spec, settings, lambda: KafkaLog(settings.kafka), reset_request(to), BY, REASON)
 
 
 def _drain(folder: Path) -> None:
     """Take the stream over without asking whoever drives it, as another host would, and land what waits."""
+    from jobs.kafka.metadata import KafkaLog
     from jobs.spark.end import end_spark
     from jobs.spark.session import start_session
     from jobs.stream.drain import drain
@@ -61,7 +64,8 @@ def _drain(folder: Path) -> None:
     spec = load_stream(folder / "streams" / f"{STREAM}.yaml")
     settings = load_settings(None, home=folder)
     try:
-        drained = drain(spec, settings, lambda: start_session(settings, "frazil certify, the other driver"))
+        kafka = KafkaLog(settings.kafka)
+        drained = drain(spec, settings, kafka, lambda: start_session(settings, "frazil certify, the other driver"))
         print(f"epoch {drained.epoch}: {drained.counts}")
     finally:
         end_spark()

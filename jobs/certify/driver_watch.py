@@ -9,10 +9,10 @@ import threading
 import time
 from pathlib import Path
 
-from jobs.state.paths import StreamFolder
 from jobs.state.store import StateStore
+from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.launcher import OUTPUT
-from jobs.supervise.process_note import ProcessNote, read_process_note
+from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.system.processes import is_alive
 
 _POLL_SECONDS = 0.01
@@ -35,7 +35,7 @@ class DriverWatch(threading.Thread):
 
     def __init__(self, folder: StreamFolder, after: int, kill_after: float | None = None) -> None:
         super().__init__(name="watch", daemon=True)
-        self.note: ProcessNote | None = None
+        self.note: LaunchedProcess | None = None
         self.died_at: float | None = None
         self.killed: bool = False
         self._store: StateStore = folder.store
@@ -49,7 +49,7 @@ class DriverWatch(threading.Thread):
         """Watch until it is dead, or nobody wants to know any more."""
         while not self._enough.wait(_POLL_SECONDS):
             if self.note is None:
-                note = read_process_note(self._store)
+                note = read_launched_process(self._store)
                 self.note = note if note is not None and note.attempt > self._after else None
                 continue
             if not is_alive(self.note.pid, self.note.started):

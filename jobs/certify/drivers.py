@@ -19,12 +19,12 @@ from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
 from jobs.spec.models import Restart
-from jobs.state.paths import StreamFolder, stream_folder
-from jobs.supervise.ending import MARK, mark_of
-from jobs.supervise.keeper import SWITCH, keeper_command, policy_of
+from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.supervise.keeper_start import SWITCH, keeper_command, policy_of
 from jobs.supervise.launcher import COMMAND_VARIABLE, driver_command
-from jobs.supervise.process_note import ProcessNote, read_process_note
+from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.supervise.stream_control import Action, StreamControl
+from jobs.supervise.termination import DRIVER_VARIABLE, driver_id
 from jobs.system.processes import session_members, was_given
 
 _JOIN_SECONDS = 5.0
@@ -78,7 +78,7 @@ class Drivers:
 
     def __init__(self, workspace: Workspace) -> None:
         self.folder: StreamFolder = stream_folder(workspace.settings, STREAM)
-        self.notes: dict[int, ProcessNote] = {}
+        self.notes: dict[int, LaunchedProcess] = {}
         self._workspace: Workspace = workspace
         self._watch: DriverWatch | None = None
         self._children: list[subprocess.Popen[bytes]] = []
@@ -86,7 +86,7 @@ class Drivers:
     @property
     def attempt(self) -> int:
         """Of the newest driver."""
-        note = read_process_note(self.folder.store)
+        note = read_launched_process(self.folder.store)
         return note.attempt if note is not None else 0
 
     def watch(self, kill_after: float | None = None) -> DriverWatch:
@@ -117,7 +117,7 @@ class Drivers:
 
     def remember(self) -> None:
         """Note the newest driver, whose processes have to be gone in the end."""
-        if (note := read_process_note(self.folder.store)) is not None:
+        if (note := read_launched_process(self.folder.store)) is not None:
             self.notes[note.attempt] = note
 
     def run_action(self, name: str, arguments: Sequence[str], *, steps: str = "", seconds: float) -> tuple[int, str]:
@@ -151,7 +151,7 @@ class Drivers:
         self.remember()
         return child.returncode, log.read_text(errors="replace")
 
-    def start_keeper(self, kept: ProcessNote, steps: str, arming: str) -> Child:
+    def start_keeper(self, kept: LaunchedProcess, steps: str, arming: str) -> Child:
         """Start a keeper of a driver; it is a process of the certificate's, so that it dies where it has to.
 
         Args:
@@ -193,7 +193,7 @@ class Drivers:
             for attempt, note in self.notes.items()
             if attempt != but
             for pid in session_members(note.pid)
-            if was_given(pid, MARK, mark_of(STREAM, attempt))
+            if was_given(pid, DRIVER_VARIABLE, driver_id(STREAM, attempt))
         ]
 
     def end_all(self) -> None:

@@ -21,8 +21,8 @@ from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
-from jobs.state.lease import Lease
-from jobs.state.paths import StreamFolder, stream_folder
+from jobs.state.lease_record import read_lease
+from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 
@@ -139,7 +139,7 @@ class Observer:
 
     def epoch(self) -> int:
         """The greatest epoch that any driver has taken."""
-        lease = Lease(self.folder.store, STREAM, 0.0).read()
+        lease = read_lease(self.folder.store, STREAM)
         return lease.epoch if lease else 0
 
     def pending(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.certify.results import Outcome, StepRow
-from jobs.state.files import write_durably
+from jobs.state.durable_files import write_durably
 
 _PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")
 

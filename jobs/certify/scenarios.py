@@ -15,7 +15,7 @@ from jobs.certify.workspace import STREAM
 from jobs.commit.offsets import TopicPartition
 from jobs.state.lease import Lease
 from jobs.supervise.heartbeat import read_heartbeat
-from jobs.supervise.keeper_note import find_keeper
+from jobs.supervise.keeper_record import find_keeper
 
 _PASSED_OVER = 40
 

@@ -15,7 +15,7 @@ from jobs.spec.durations import format_duration
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings
-from jobs.state.files import write_durably
+from jobs.state.durable_files import write_durably
 
 STREAM = "certify"
 PREFIX = "frazil_certify_"

@@ -20,7 +20,7 @@ from pathlib import Path
 from jobs.errors import FrazilError
 from jobs.install import ivy
 from jobs.install.coordinates import SETS, ArtifactSet
-from jobs.state.files import write_durably
+from jobs.state.durable_files import write_durably
 from jobs.system.locks import exclusive
 
 CHECKSUMS = Path(__file__).with_name("artifacts.sha256")

@@ -31,9 +31,9 @@ from jobs.local_broker.config import (
     server_properties,
 )
 from jobs.local_broker.storage import BrokerError, cluster_id, format_storage, last_lines
-from jobs.state.files import write_durably
+from jobs.state.durable_files import write_durably
 from jobs.system.locks import exclusive
-from jobs.system.private import keep_private, private_folder, private_opener
+from jobs.system.private_files import keep_private, private_folder, private_opener
 from jobs.system.processes import is_alive, start_time, stop_process
 
 _READY_DEADLINE_SECONDS = 60.0

@@ -14,8 +14,8 @@ from typing import Annotated
 import msgspec
 
 from jobs.spec.settings import Settings
-from jobs.state.paths import state_store
 from jobs.state.store import StateStore
+from jobs.state.stream_folder import state_store
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from jobs.maintain.snapshot_holds import streams_writing_to
 from jobs.maintain.table_context import TableContext, refuse_without_gc
 from jobs.maintain.table_files import list_files, referenced_files, without_store
 from jobs.spark.jvm_calls import jvm_error_text
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.write.locations import state_in_the_way, state_under
 

@@ -11,8 +11,8 @@ import msgspec
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
-from jobs.state.paths import state_store
 from jobs.state.store import StateStore
+from jobs.state.stream_folder import state_store
 
 
 @dataclass(frozen=True, slots=True)

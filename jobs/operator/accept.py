@@ -1,8 +1,8 @@
-"""Recording an operator's answer to a stop, so that the stream goes on and the answer can be seen in the stamps."""
+"""Acceptance of a stop: an operator's answer, stamped on the tables, with which the stream goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
@@ -22,7 +22,7 @@ from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import departed
 from jobs.write.table_remaking import is_as_made
 
@@ -46,11 +46,14 @@ class Answer:
     recreated_table: str | None = None
 
 
-def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> dict[str, Decision]:
+def record_answer(
+    spec: StreamSpec, settings: Settings, kafka: Callable[[], KafkaLog], answer: Answer, note: str
+) -> dict[str, Decision]:
     """Stamp an operator's answer on the tables that it concerns.
 
     Args:
         spec: The stream, which must not be running.
+        kafka: Connects to the brokers of its topics, where the answer needs them.
         note: Who answers, and why.
 
     Returns:
@@ -61,16 +64,18 @@ def record(spec: StreamSpec, settings: Settings, answer: Answer, note: str) -> d
         NothingToAcceptError: It is not stopped for that reason.
     """
     with connect_catalog(settings) as catalog:
-        return _record(spec, settings, catalog, answer, note)
+        return _record(spec, settings, catalog, kafka, answer, note)
 
 
-def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answer, note: str) -> dict[str, Decision]:
+def _record(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Callable[[], KafkaLog], answer: Answer, note: str
+) -> dict[str, Decision]:
     targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names if catalog.table_exists(name)}
     folder = stream_folder(settings, spec.stream)
     lease = stream_lease(settings, spec.stream)
     # Before the lease is taken: a stream that waits for no answer is left as it is.
     histories = {name: target.past() for name, target in targets.items()}
-    new = _decision(spec, settings, answer, targets, histories)
+    new = _decision(spec, kafka, answer, targets, histories)
     if answer.recreated_table in targets:
         anchored = histories[spec.coordinator].newest if spec.coordinator in histories else None
         held = lease.read()
@@ -83,7 +88,7 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
             for pending in folder.pending_records():
                 folder.store.delete(pending)
         histories = {name: target.past() for name, target in targets.items()}
-        new = _decision(spec, settings, answer, targets, histories)
+        new = _decision(spec, kafka, answer, targets, histories)
         session.answer(new, note)
         if answer.recreated_table:
             lease.remember({name: t.uuid for name, t in targets.items() if name != answer.recreated_table})
@@ -92,7 +97,7 @@ def _record(spec: StreamSpec, settings: Settings, catalog: Catalog, answer: Answ
 
 def _decision(
     spec: StreamSpec,
-    settings: Settings,
+    connect: Callable[[], KafkaLog],
     answer: Answer,
     targets: dict[str, Target],
     histories: dict[str, History],
@@ -110,7 +115,7 @@ def _decision(
         return accept.recreated_table(stamps, anchor, answer.recreated_table, spec.config_hash)
     if answer.lost_topic:
         return accept.lost_topic(stamps, anchor, answer.lost_topic)
-    kafka = KafkaLog(settings.kafka)
+    kafka = connect()
     if answer.recreated_topic:
         identity = kafka.identities([answer.recreated_topic]).get(answer.recreated_topic)
         if identity is None:

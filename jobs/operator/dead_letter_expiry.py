@@ -1,4 +1,4 @@
-"""Deleting a stream's letters by age, as its file says: what the nightly run and `frazil letters --expire` share."""
+"""Dead letter expiry: deletes a stream's dead letters by age, for the nightly run and `frazil letters --expire`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.deadletter.table import check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.stream.outbox_thread import position_store
 from jobs.supervise.heartbeat import read_heartbeat
 
@@ -37,17 +37,17 @@ class DeadLetterExpiry:
 
     def sentences(self, spec: StreamSpec, *, dry_run: bool) -> list[str]:
         """What happened, and what somebody should know of it."""
-        told = [self.expired.sentence(spec.dead_letter_table, dry_run=dry_run)]
+        sentences = [self.expired.sentence(spec.dead_letter_table, dry_run=dry_run)]
         if self.expired.letters and self.unpublished:
-            told.append(
+            sentences.append(
                 f"stream {spec.stream}: {self.unpublished:,} letters have not been published to its topic; those of "
                 "them that are deleted never will be"
             )
-        return told
+        return sentences
 
 
-def keeps_for_ever(spec: StreamSpec) -> FrazilError:
-    """What somebody is told who wants to delete letters that nothing says an age for."""
+def no_retention_error(spec: StreamSpec) -> FrazilError:
+    """The error for a stream whose file does not say how long dead letters are kept."""
     return FrazilError(
         f"stream {spec.stream} keeps its letters for ever.",
         fix=f"set errors.dead_letters.keep, such as 90d, in streams/{spec.stream}.yaml",
@@ -62,7 +62,7 @@ def expire_stream(spec: StreamSpec, settings: Settings, catalog: Catalog, *, dry
     """
     keep = spec.errors.keep
     if keep is None:
-        raise keeps_for_ever(spec)
+        raise no_retention_error(spec)
     if not catalog.table_exists(spec.dead_letter_table):
         return None
     table = catalog.load_table(spec.dead_letter_table)

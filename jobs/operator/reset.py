@@ -1,8 +1,8 @@
-"""Resetting a stream's offsets: what it would do, and doing it."""
+"""Reset of a stream's offsets: the plan of it, and carrying it out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyiceberg.catalog import Catalog
 
@@ -30,16 +30,26 @@ from jobs.operator.reset_request import ResetRequest
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
-from jobs.stream.session import OpenStream
-from jobs.stream.takeover import former_stamps, recover
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.previous_targets import previous_stamps
+from jobs.stream.takeover import recover
 
 
 def plan_reset(
-    spec: StreamSpec, settings: Settings, request: ResetRequest, *, on_count: Counting = lambda *_: None
+    spec: StreamSpec,
+    settings: Settings,
+    connect: Callable[[], KafkaLog],
+    request: ResetRequest,
+    *,
+    on_count: Counting = lambda *_: None,
 ) -> ResetPlan:
     """Find out what a reset would do; changes nothing.
+
+    Args:
+        connect: Connects to the brokers of the stream's topics.
+        on_count: Called with how far the counting of rows is.
 
     Raises:
         ResetRefusedError: It cannot be done like this, whether or not the stream is stopped.
@@ -48,7 +58,7 @@ def plan_reset(
     with connect_catalog(settings) as catalog:
         targets = existing_targets(spec, catalog, {})
         stamps = _as_claimed(targets, spec.coordinator)
-        kafka = KafkaLog(settings.kafka)
+        kafka = connect()
         log = kafka.state(spec.source)
         anchored = stamps[spec.coordinator]
         check_identity(spec.stream, anchored.topics if anchored else {}, log.topics)
@@ -78,6 +88,7 @@ def plan_reset(
 def reset(
     spec: StreamSpec,
     settings: Settings,
+    connect: Callable[[], KafkaLog],
     request: ResetRequest,
     who: str,
     reason: str,
@@ -85,6 +96,10 @@ def reset(
     on_count: Counting = lambda *_: None,
 ) -> ResetPlan:
     """Move a stopped stream's position, recorded in its stamps with who did it and why.
+
+    Args:
+        connect: Connects to the brokers of the stream's topics.
+        on_count: Called with how far the counting of rows is.
 
     Returns:
         What was done.
@@ -98,7 +113,7 @@ def reset(
             obstacle = refusal(spec, settings)
             if obstacle:
                 raise obstacle
-            kafka = KafkaLog(settings.kafka)
+            kafka = connect()
             lease = stream_lease(settings, spec.stream)
             held = lease.read()
             targets = existing_targets(spec, catalog, held.targets if held else {})
@@ -150,7 +165,7 @@ def move_positions(
     anchored = stamps[anchor]
     assert anchored is not None
     check_identity(stream.spec.stream, anchored.topics, stream.log.topics)
-    known = complete_positions(stream.spec.stream, stamps, anchor, former_stamps(stream, catalog))
+    known = complete_positions(stream.spec.stream, stamps, anchor, previous_stamps(stream, catalog))
     made = moves(stream.spec.stream, known, stream.log, wanted)
     if all(move.before == move.after for move in made):
         return made, ""

@@ -1,4 +1,4 @@
-"""Whether a stream's offsets may be moved: it is stopped, and its tables are the ones that it wrote."""
+"""Guard of a reset: whether the stream is stopped, and its tables are the ones that it wrote."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from jobs.commit.table_identity import gone
 from jobs.commit.target import Target
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.lease import stream_lease
-from jobs.state.paths import StreamFolder, stream_folder
-from jobs.stream.session import known_targets
-from jobs.supervise.control import LOCK, read_control
-from jobs.supervise.heartbeat import read_heartbeat
+from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.stream.open_stream import known_targets
+from jobs.supervise.actual import read_certain
+from jobs.supervise.control_request import LOCK, read_control
 from jobs.system.locks import exclusive
-from jobs.system.private import private_folder
+from jobs.system.private_files import private_folder
 
 _LOCK_SECONDS = 20.0
 
@@ -45,24 +44,22 @@ def refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
     """Why the stream's offsets must not be moved now: it runs, or is wanted to; None if it is stopped."""
     store = stream_folder(settings, spec.stream).store
     stop = f"frazil stop {spec.stream} --reason 'reset offsets'"
-    lease = stream_lease(settings, spec.stream).read()
-    if lease and lease.held():
-        how = stop if spec.continuous else f"wait for process {lease.pid} to end, then run this again"
+    actual = read_certain(store, spec.stream)
+    if actual.lease.state == "live":
         return ResetRefusedError(
-            f"stream {spec.stream} is run by process {lease.pid} on {lease.host}; offsets are reset while it is "
-            "stopped.",
-            fix=how,
+            f"stream {spec.stream} is run by {actual.lease.name}; offsets are reset while it is stopped.",
+            fix=stop if spec.continuous else f"wait for process {actual.lease.pid} to end, then run this again",
         )
     if not spec.continuous:
         return None
-    beat = read_heartbeat(store)
-    if beat and not beat.final and beat.process_lives():
+    beat = actual.heartbeat
+    if beat and not beat.final and actual.process:
         return ResetRefusedError(
             f"stream {spec.stream}: its driver, process {beat.pid}, is {beat.state}; offsets are reset while it is "
             "stopped.",
             fix=stop,
         )
-    if read_control(store).wish == "running":
+    if read_control(store).mode == "running":
         return ResetRefusedError(
             f"stream {spec.stream} is wanted running, so a driver may start at any moment; offsets are reset while it "
             "is stopped.",

@@ -1,4 +1,4 @@
-"""What a reset of offsets does, as data that a person decides on."""
+"""Plan of a reset of offsets: what it does, as data that a person decides on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator asks for when they reset offsets: from words to offsets."""
+"""Reset request: the offsets that an operator asks for, parsed from words."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from jobs.replay.session import BATCHES, ReplaySession, landed_batches, replay_f
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease, LeaseHeldError, stream_lease
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.steps import step
 
 

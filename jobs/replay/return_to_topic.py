@@ -35,7 +35,7 @@ from jobs.spec.errors import LetterTopic
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 
 GROUP = "frazil-replay-"

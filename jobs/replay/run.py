@@ -20,7 +20,7 @@ from jobs.replay.result import Progress, ReplayResult, Sums
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.write.target_writer import TargetWriter
 

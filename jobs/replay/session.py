@@ -27,8 +27,8 @@ from jobs.replay.outcome import as_parquet, from_parquet, with_snapshot
 from jobs.replay.replay_state import CHANGE_ARROW, update_replay_state
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import StreamFolder, stream_folder
 from jobs.state.store import NotWrittenError
+from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.steps import step
 
 log = logging.getLogger(__name__)

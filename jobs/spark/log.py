@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.state.files import write_durably
+from jobs.state.durable_files import write_durably
 
 _LOG4J = """\
 status = error

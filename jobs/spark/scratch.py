@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from jobs.system.locks import exclusive
-from jobs.system.private import private_folder
+from jobs.system.private_files import private_folder
 
 _PREFIX = "process-"
 _HELD = "held"

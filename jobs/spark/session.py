@@ -17,7 +17,7 @@ from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
-from jobs.system.private import private_folder, private_opener
+from jobs.system.private_files import private_folder, private_opener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""One driver per stream: a lease, taken by making the next epoch's document in a store.
+"""Lease of a stream: one driver at a time, by a lease that is taken by making the next epoch's document in a store.
 
 The lease keeps two live drivers apart and makes a take-over quick. It is not what makes commits safe: a driver that
 slept through a take-over is refused by the claims in the tables, whatever its clock says.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,11 +17,10 @@ import msgspec
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
-from jobs.state.lease_record import LeaseDocuments, LeaseRecord
-from jobs.state.paths import stream_folder
+from jobs.state.lease_record import LeaseDocuments, LeaseRecord, read_lease
 from jobs.state.store import StateStore
-from jobs.system.boot import boot_clock, boot_id
-from jobs.system.processes import start_time
+from jobs.state.stream_folder import stream_folder
+from jobs.system.boot import boot_clock
 
 if TYPE_CHECKING:
     from jobs.spec.settings import Settings
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
-# How long giving it back waits for a store that does not answer.
-_RELEASE_SECONDS = 10.0
 
 
 class LeaseHeldError(FrazilError):
@@ -57,7 +52,8 @@ class Lease:
         store: The stream's part of the state store.
         stream: The stream's id.
         ttl_seconds: How long a holder that does not renew keeps it, on the clock that suspend does not stop.
-        on_lost: Called once when a held lease turns out to be lost, from the thread that noticed.
+        clock: The boot clock.
+        release_seconds: How long giving it back waits for a store that does not answer.
     """
 
     def __init__(
@@ -65,13 +61,17 @@ class Lease:
         store: StateStore,
         stream: str,
         ttl_seconds: float,
-        on_lost: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float] = boot_clock,
+        release_seconds: float = 10.0,
     ) -> None:
         self.epoch: int = 0
-        self.on_lost: Callable[[], None] = on_lost
-        self._store: LeaseDocuments = LeaseDocuments(store)
+        self._store: StateStore = store
+        self._documents: LeaseDocuments = LeaseDocuments(store)
         self._stream: str = stream
         self._ttl: float = ttl_seconds
+        self._clock: Callable[[], float] = clock
+        self._release_seconds: float = release_seconds
         self._targets: dict[str, str] = {}
         self._renewed: float = 0.0
         self._held: bool = False
@@ -83,25 +83,8 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def read(self) -> LeaseRecord | None:
-        """The lease as it stands, or None if nobody ever held it.
-
-        One that was written under a clock ahead of ours counts as renewed when this host first saw it like that.
-
-        Raises:
-            FrazilError: What is there is no lease that this version can read.
-        """
-        found = self._store.newest()
-        if found is None:
-            return None
-        epoch, content = found
-        try:
-            record = msgspec.json.decode(content, type=LeaseRecord)
-            return record.seen_for(self._store.unchanged_for(epoch, content)) if record.ahead else record
-        except msgspec.DecodeError as problem:
-            raise FrazilError(
-                f"stream {self._stream}: {self._store.place(epoch)} is no lease: {problem}.",
-                fix=f"if no driver of the stream runs, remove {self._store.place(epoch)}",
-            ) from None
+        """The lease as it stands, see `read_lease`."""
+        return read_lease(self._store, self._stream)
 
     @property
     def lost(self) -> FencedError | None:
@@ -128,12 +111,12 @@ class Lease:
             current = self.refuse_if_held()
             self.epoch = 1 + max(above, current.epoch if current else 0)
             self._targets = dict(current.targets) if current else {}
-            renewed = boot_clock()
+            renewed = self._clock()
             # One that slept before this step may make an epoch that others have taken and tidied up since.
-            if self._store.create(self.epoch, self._encoded(renewed)) and self._is_newest():
+            if self._documents.create(self.epoch, self._encoded(renewed)) and self._is_newest():
                 break
         self._renewed, self._loss, self._held, self._given_back = renewed, None, True, False
-        self._store.remove_below(self.epoch)
+        self._documents.remove_below(self.epoch)
         self._stop.clear()
         self._thread = threading.Thread(target=self._renew_for_ever, name="lease", daemon=True)
         self._thread.start()
@@ -148,7 +131,7 @@ class Lease:
             LeaseHeldError: A live driver holds it.
         """
         current = self._watched() or self.read()
-        if current and current.held():
+        if current and current.held(self._clock):
             raise LeaseHeldError(
                 f"stream {self._stream} is run by process {current.pid} on {current.host} (epoch {current.epoch}).",
                 fix=f"wait for it to end, or stop process {current.pid} and run this again",
@@ -158,19 +141,19 @@ class Lease:
 
     def _watched(self) -> LeaseRecord | None:
         """A lease of a clock that is ahead, once it has been renewed, or has not been for its time to live."""
-        first = self._store.newest()
+        first = self._documents.newest()
         with contextlib.suppress(msgspec.DecodeError):
             record = msgspec.json.decode(first[1], type=LeaseRecord) if first else None
             if first is None or record is None or not record.ahead or record.released:
                 return None
-            seen = self._store.unchanged_for(*first)
+            seen = self._documents.unchanged_for(*first)
             log.warning(
                 "stream %s: the lease of process %d on %s was written under a clock that is ahead of this host's by "
                 "%.0f s; whether it is renewed is seen within %.0f s",
                 *(self._stream, record.pid, record.host, record.renewed_wall - time.time()),
                 max(0.0, record.ttl_seconds - seen),
             )
-            while self._store.newest() == first and self._store.unchanged_for(*first) <= record.ttl_seconds:
+            while self._documents.newest() == first and self._documents.unchanged_for(*first) <= record.ttl_seconds:
                 time.sleep(min(_POLL_SECONDS, record.ttl_seconds / 10))
             return self.read()
         return None
@@ -193,7 +176,7 @@ class Lease:
             raise self._lose(problem)
 
     def remember(self, targets: Mapping[str, str]) -> None:
-        """Note the table uuids of the stream's targets, if the lease is still this driver's."""
+        """Record the table uuids of the stream's targets, if the lease is still this driver's."""
         with self._writing:
             problem = self._renew(targets)
         if problem:
@@ -206,11 +189,11 @@ class Lease:
         """
         self._stop.set()
         if self._thread:
-            self._thread.join(_RELEASE_SECONDS)
-        if self._writing.acquire(timeout=_RELEASE_SECONDS):
+            self._thread.join(self._release_seconds)
+        if self._writing.acquire(timeout=self._release_seconds):
             try:
                 if self._held and self._is_newest():
-                    self._store.replace(self.epoch, self._encoded(boot_clock(), released=True))
+                    self._documents.replace(self.epoch, self._encoded(self._clock(), released=True))
             except OSError as problem:
                 log.warning("stream %s: the lease could not be given back: %s", self._stream, problem)
             finally:
@@ -222,12 +205,12 @@ class Lease:
         """Write the lease anew, or say why it is no longer this driver's; called by one thread at a time."""
         if not self._held:
             return LeaseLostError(self._stream, self.epoch, "this driver holds no lease, or has given it back")
-        now = boot_clock()
+        now = self._clock()
         try:
             if problem := self._taken() or self.lost:
                 return problem
             self._targets = dict(targets) if targets is not None else self._targets
-            self._store.replace(self.epoch, self._encoded(now))
+            self._documents.replace(self.epoch, self._encoded(now))
             # It may have run out before the write was through, and others may have seen that.
             if problem := self.lost and (self._taken() or self.lost):
                 return problem
@@ -239,43 +222,29 @@ class Lease:
         return None
 
     def _taken(self) -> FencedError | None:
-        newest = self._store.newest()
+        newest = self._documents.newest()
         if newest and newest[0] > self.epoch:
             return FencedError(self._stream, self.epoch, newest[0], "the lease")
         if newest is None or newest[0] < self.epoch:
-            return LeaseLostError(self._stream, self.epoch, f"its lease {self._store.place(self.epoch)} is gone")
+            return LeaseLostError(self._stream, self.epoch, f"its lease {self._documents.place(self.epoch)} is gone")
         return None
 
     def _lose(self, problem: FencedError) -> FencedError:
         with self._losing:
-            first = self._held and self._loss is None
-            if first:
+            if self._held and self._loss is None:
                 self._loss = problem
-        if first:
-            self.on_lost()
         return self._loss or problem
 
     def _age(self) -> float:
-        return boot_clock() - self._renewed
+        return self._clock() - self._renewed
 
     def _is_newest(self) -> bool:
-        newest = self._store.newest()
+        newest = self._documents.newest()
         return newest is not None and newest[0] == self.epoch
 
     def _encoded(self, renewed: float, *, released: bool = False) -> bytes:
-        pid = os.getpid()
-        record = LeaseRecord(
-            stream=self._stream,
-            epoch=self.epoch,
-            host=socket.gethostname(),
-            boot=boot_id(),
-            pid=pid,
-            started=str(start_time(pid)),
-            renewed=renewed,
-            renewed_wall=time.time(),
-            ttl_seconds=self._ttl,
-            released=released,
-            targets=self._targets,
+        record = LeaseRecord.of_this_process(
+            self._stream, self.epoch, renewed, self._ttl, released=released, targets=self._targets
         )
         return msgspec.json.encode(record)
 

@@ -1,4 +1,4 @@
-"""What a lease says, who runs a stream and until when that counts, and its documents in a store."""
+"""Lease record: who runs a stream and until when that counts, and its documents in a store."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 
 import msgspec
 
+from jobs.errors import FrazilError
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
-from jobs.system.processes import is_alive, start_time
+from jobs.system.processes import lives_here, start_time
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -38,6 +40,26 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     released: bool = False
     targets: dict[str, str] = {}
 
+    @classmethod
+    def of_this_process(
+        cls, stream: str, epoch: int, renewed: float, ttl_seconds: float, *, released: bool, targets: dict[str, str]
+    ) -> LeaseRecord:
+        """The lease of this process, renewed at a time of the boot clock."""
+        pid = os.getpid()
+        return cls(
+            stream=stream,
+            epoch=epoch,
+            host=socket.gethostname(),
+            boot=boot_id(),
+            pid=pid,
+            started=str(start_time(pid)),
+            renewed=renewed,
+            renewed_wall=time.time(),
+            ttl_seconds=ttl_seconds,
+            released=released,
+            targets=targets,
+        )
+
     @property
     def ahead(self) -> bool:
         """True if it was written under a clock ahead of ours, so that its time says nothing here."""
@@ -47,19 +69,25 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         """The record as an observer judges it who has seen it unchanged for so long: by his own clock."""
         return msgspec.structs.replace(self, renewed_wall=time.time() - seconds) if self.ahead else self
 
-    def expired(self) -> bool:
-        """True if the holder has not renewed within the lease's time to live."""
+    def expired(self, clock: Callable[[], float] = boot_clock) -> bool:
+        """True if the holder has not renewed within the lease's time to live.
+
+        Args:
+            clock: The boot clock.
+        """
         same = self.boot == boot_id()
-        age = boot_clock() - self.renewed if same else time.time() - self.renewed_wall
+        age = clock() - self.renewed if same else time.time() - self.renewed_wall
         return age > self.ttl_seconds
 
-    def held(self) -> bool:
-        """True unless released, expired, or its process is known to be dead."""
-        if self.released or self.expired():
+    def held(self, clock: Callable[[], float] = boot_clock) -> bool:
+        """True unless released, expired, or its process is known to be dead.
+
+        Args:
+            clock: The boot clock.
+        """
+        if self.released or self.expired(clock):
             return False
-        # Containers share a kernel, and see one another's processes as little as those of another host.
-        elsewhere = self.boot != boot_id() or self.host != socket.gethostname()
-        return elsewhere or is_alive(self.pid, self.started)
+        return lives_here(self.pid, self.started, self.boot, self.host) is not False
 
     def is_of_this_process(self) -> bool:
         """True if this very process holds it, or held it."""
@@ -117,6 +145,33 @@ class LeaseDocuments:
     def _epochs(self) -> list[int]:
         names = (_NAME.fullmatch(key) for key in self._store.keys("lease-*.json"))
         return [int(name[1]) for name in names if name]
+
+
+def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
+    """The lease as it stands, or None if nobody ever held it.
+
+    One that was written under a clock ahead of ours counts as renewed when this host first saw it like that.
+
+    Args:
+        store: The stream's part of the state store.
+        stream: The stream's id, for messages.
+
+    Raises:
+        FrazilError: What is there is no lease that this version can read.
+    """
+    documents = LeaseDocuments(store)
+    found = documents.newest()
+    if found is None:
+        return None
+    epoch, content = found
+    try:
+        record = msgspec.json.decode(content, type=LeaseRecord)
+        return record.seen_for(documents.unchanged_for(epoch, content)) if record.ahead else record
+    except msgspec.DecodeError as problem:
+        raise FrazilError(
+            f"stream {stream}: {documents.place(epoch)} is no lease: {problem}.",
+            fix=f"if no driver of the stream runs, remove {documents.place(epoch)}",
+        ) from None
 
 
 def _key(epoch: int) -> str:

@@ -1,25 +1,29 @@
-"""The state store of one machine: a file per document in a local folder, for this user alone."""
+"""Local state store, of one machine: a file per document in a folder, for this user alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from jobs.state.files import create_durably, put_in_place, remove_durably, staged
+from jobs.state.durable_files import create_durably, put_in_place, remove_durably, staged
 from jobs.state.store import NotWrittenError
+from jobs.system.boot import boot_clock, boot_id
 
 
 class LocalStore:
     """Documents as files: the key is the path below a folder. It imports little, because keepers wait with it.
 
     A document is written beside its place, under a name that begins with a dot, and then renamed: a disk that is full
-    leaves nothing of it. Modes are those of `jobs.system.private`.
+    leaves nothing of it. Modes are those of `jobs.system.private_files`.
 
     Args:
         root: The folder; made with the first document.
+        clock: The boot clock.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, clock: Callable[[], float] = boot_clock) -> None:
         self._root: Path = root
+        self._clock: Callable[[], float] = clock
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -40,7 +44,7 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         # Imported here: a keeper deletes nothing.
-        from jobs.state.observed import forget
+        from jobs.state.document_age import forget
 
         path = self._root / key
         remove_durably(path)
@@ -51,7 +55,7 @@ class LocalStore:
         return sorted(path.relative_to(self._root).as_posix() for path in found)
 
     def below(self, prefix: str) -> LocalStore:
-        return LocalStore(self._root / prefix)
+        return LocalStore(self._root / prefix, self._clock)
 
     def written_at(self, key: str) -> float | None:
         try:
@@ -60,10 +64,10 @@ class LocalStore:
             return None
 
     def unchanged_for(self, key: str, content: bytes) -> float:
-        # Imported here: what another host wrote is no keeper's concern until it judges.
-        from jobs.state.observed import unchanged_for
+        # Imported here: what another host wrote is no keeper's concern until it decides.
+        from jobs.state.document_age import unchanged_for
 
-        return unchanged_for(self._root / key, content)
+        return unchanged_for(self._root / key, content, boot_id(), self._clock())
 
     def place(self, key: str) -> str:
         return str(self._root / key)

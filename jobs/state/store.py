@@ -1,4 +1,4 @@
-"""The state store: small documents kept outside the tables, under keys with slashes."""
+"""State store: the protocol for small documents kept outside the tables, under keys with slashes."""
 
 from __future__ import annotations
 

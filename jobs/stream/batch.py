@@ -1,4 +1,4 @@
-"""One batch of a stream: plan it, run its tasks, decide on the counts, commit it on every target."""
+"""Batch of a stream: plan it, run its tasks, decide on the counts, commit it on every target."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from jobs.state.store import NotWrittenError
 from jobs.steps import step
 from jobs.stream.batch_stamps import batch_stamp, stamp_for
 from jobs.stream.breaker import Breaker
-from jobs.stream.completeness import Sighting
+from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import describe, retried
-from jobs.stream.session import OpenStream
 from jobs.stream.stopped_record import offer_stopped
 from jobs.stream.tasks import Prepared, run_tasks, slice_plan
-from jobs.stream.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,18 +49,20 @@ class BatchRunner:
         wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
 
     Attributes:
-        waiting: What the batch at hand waits for.
+        waits: What the batch at hand waits for.
     """
 
     def __init__(self, stream: OpenStream, kafka: KafkaLog, wait: Callable[[float], bool] = lambda _: True) -> None:
         self._stream: OpenStream = stream
         self._kafka: KafkaLog = kafka
         self._wait: Callable[[float], bool] = wait
-        self.waiting: Waiting = Waiting()
+        self.waits: BatchWaits = BatchWaits()
         self._breaker: Breaker = Breaker(stream)
         self._continuity: Continuity = Continuity(stream, kafka)
         seen_ms = stream.log.seen_ms
-        self._sighting: Sighting | None = None if seen_ms is None else Sighting(seen_ms, stream.log.watermarks)
+        self._observed_ends: ObservedEnds | None = (
+            None if seen_ms is None else ObservedEnds(seen_ms, stream.log.watermarks)
+        )
         self._complete: dict[TopicPartition, int] = dict(stream.begin.offsets)
         # Of the batch at hand: what an attempt counted whose anchor landed and whose tasks ran again for the others.
         self._counted: Counts = Counts()
@@ -127,23 +129,23 @@ class BatchRunner:
         stream = self._stream
         started = time.monotonic()
 
-        def tell(problem: Exception, pause: float) -> None:
+        def failed(problem: Exception, pause: float) -> None:
             log.warning("batch %d: tries again in %.1f s after %s", batch, pause, describe(problem))
-            self.waiting.tried(f"batch {batch} is tried again after {describe(problem)}")
+            self.waits.retrying(f"batch {batch} is tried again after {describe(problem)}")
 
         try:
             made = retried(
                 lambda: self._prepare(frame, batch, ranges, end, needs),
                 stream.spec.errors.retry,
                 wait=self._wait,
-                tell=tell,
+                on_failure=failed,
             )
         finally:
-            self.waiting.tried(None)
-        results, latest, now = made.results, made.ends.latest, made.sighting
-        stamp = batch_stamp(stream, batch, ranges, end, results, made.ends, now, self._sighting)
-        if self._sighting is None or self._sighting.reached(end):
-            self._sighting = now
+            self.waits.retrying(None)
+        results, latest, now = made.results, made.ends.latest, made.observed_ends
+        stamp = batch_stamp(stream, batch, ranges, end, results, made.ends, now, self._observed_ends)
+        if self._observed_ends is None or self._observed_ends.reached(end):
+            self._observed_ends = now
         landed = self._commit(self._pending(stamp, ranges, results, needs, made.seen), results, end)
         if not landed:
             return None
@@ -255,7 +257,7 @@ class BatchRunner:
         committed: set[str] = set()
         for name, planned in pending.targets.items():
             target = stream.targets[name]
-            with self.waiting.on(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
+            with self.waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
                 outcome = stream.commit(target, planned, pending.batch)
             if outcome is Outcome.RUN_AGAIN:
                 log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)

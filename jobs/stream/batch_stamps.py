@@ -1,4 +1,4 @@
-"""The stamps of a batch: what is said of it on each of its targets."""
+"""Stamps of a batch: what its commit says of it on each of its targets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.topic_ids import has_id
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.targets import TargetSpec
-from jobs.stream.completeness import Sighting, valid_through
+from jobs.stream.completeness import ObservedEnds, valid_through
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 
 
 def batch_stamp(
@@ -25,8 +25,8 @@ def batch_stamp(
     end: Positions,
     results: TaskResults,
     ends: LogEnds,
-    now: Sighting,
-    earlier: Sighting | None,
+    now: ObservedEnds,
+    earlier: ObservedEnds | None,
 ) -> Stamp:
     """What the stamps of a batch have in common.
 

@@ -1,4 +1,4 @@
-"""The circuit breaker of an open stream: what its batches of the last while add up to, from the stamps."""
+"""Circuit breaker of an open stream: judges a batch together with those of the last while, from the stamps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 from jobs.commit.history import stamped_snapshots
 from jobs.commit.stamp_parts import Counts
 from jobs.state.store import StateStore
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 from jobs.stream.tolerance import WindowToleranceError, check_tolerance
 
 log = logging.getLogger(__name__)

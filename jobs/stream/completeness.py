@@ -1,4 +1,4 @@
-"""The time through which a stream is complete: what a batch may say of records that it has not seen."""
+"""Completeness of a stream: the time through which every record is in its tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.task.plan import Tally
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ObservedEnds:
     """The ends of the logs at a time: what came later came behind them.
 
     Attributes:
@@ -27,7 +27,11 @@ class Sighting:
 
 
 def valid_through(
-    end: Positions, now: Sighting, tallies: Sequence[Tally], before_ms: int | None, earlier: Sighting | None = None
+    end: Positions,
+    now: ObservedEnds,
+    tallies: Sequence[Tally],
+    before_ms: int | None,
+    earlier: ObservedEnds | None = None,
 ) -> int | None:
     """The time through which the stream is complete: every record that was in its topics by then is in its tables.
 
@@ -67,10 +71,10 @@ def valid_through(
 def _partition_through(
     partition: TopicPartition,
     at: int,
-    now: Sighting,
+    now: ObservedEnds,
     appended: Mapping[TopicPartition, int],
     before_ms: int | None,
-    earlier: Sighting | None,
+    earlier: ObservedEnds | None,
 ) -> int | None:
     if at >= now.watermarks.get(partition, at):
         return now.at_ms

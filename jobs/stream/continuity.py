@@ -1,4 +1,4 @@
-"""Whether the log that a batch was read from goes on from what was read before, from its first piece to its last."""
+"""Continuity of the logs: whether what a batch was read from goes on from what was read before it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState, check_continuity
 from jobs.commit.topic_ids import another_topic
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, LogEnds
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 
 
 def departed(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict[TopicPartition, int]:

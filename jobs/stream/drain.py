@@ -1,4 +1,4 @@
-"""Draining a stream: land everything its topics hold when it starts, then end."""
+"""Drain of a stream: land everything that its topics hold when it starts, then end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import Role, TargetSpec
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, outbox_thread
 from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import RAISED
-from jobs.stream.session import OpenStream
-from jobs.stream.unknown_fields import UnknownFieldsNote
+from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.system.full_disk import is_full
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DrainProgress:
     """How far a drain is.
 
     Attributes:
@@ -82,40 +82,39 @@ class Progress:
 def drain(
     spec: StreamSpec,
     settings: Settings,
+    kafka: KafkaLog,
     get_spark: Callable[[], SparkSession],
     *,
-    kafka: KafkaLog | None = None,
     on_open: Callable[[OpenStream, int], None] = lambda stream, total: None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[DrainProgress], None] = lambda progress: None,
 ) -> Drained:
     """Land everything that the stream's topics hold now, exactly once, and return.
 
     Args:
         spec: The stream.
         settings: Where things are.
+        kafka: A connection to the brokers of its topics.
         get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
-        kafka: A connection to its topics' brokers; None: one is made.
-        on_open: Told the opened stream and how many records wait.
-        on_progress: Told after every batch.
+        on_open: Called with the opened stream and how many records wait.
+        on_progress: Called after every batch.
 
     Raises:
         FrazilError: What stands in the way, and the next command.
     """
-    kafka = kafka or KafkaLog(settings.kafka)
     with connect_catalog(settings) as catalog, opened(spec, settings, catalog, kafka) as stream:
         total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
         on_open(stream, total)
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
         result.undecided = stream.log.undecided()
         with outbox_thread(stream, settings) as letters:
-            unknown = UnknownFieldsNote(stream.folder.store, spec.config_hash)
+            unknown = UnknownFieldsRecord(stream.folder.store, spec.config_hash)
 
             def landed(done: BatchDone) -> None:
                 unknown.add(done.counts.landed, done.unknown_fields, time.time())
                 if letters and done.letters:
                     letters.told()
                 if done.counts.read:
-                    on_progress(Progress(done, result.counts, total))
+                    on_progress(DrainProgress(done, result.counts, total))
 
             if total:
                 _run_queries(stream, kafka, get_spark(), result, landed)

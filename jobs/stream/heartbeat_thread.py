@@ -1,4 +1,4 @@
-"""The thread that writes a driver's heartbeat, whatever else the driver is busy with."""
+"""Heartbeat thread of a driver: writes its heartbeat, whatever else the driver is busy with."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import msgspec
 
 from jobs.state.store import StateStore
 from jobs.stream.progress import WorkLog
-from jobs.supervise.heartbeat import BEAT_SECONDS, Heartbeat, State, read_heartbeat, write_heartbeat
+from jobs.supervise.heartbeat import HEARTBEAT_SECONDS, Heartbeat, State, read_heartbeat, write_heartbeat
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 
 log = logging.getLogger(__name__)
 
 
-class Beater:
+class HeartbeatThread:
     """Writes this process's heartbeat every two seconds and whenever its state changes.
 
     As a context manager it begins with the state `starting`; on leaving it writes the last word, which is whatever
@@ -32,10 +32,11 @@ class Beater:
         store: The stream's part of the state store.
         stream, generation, attempt: What this driver runs, and as which launch.
         log_file: Where it writes its log.
-        on_beat: Called with every beat, for what has to be looked after now and then.
+        on_heartbeat: Called with every heartbeat of the thread, for what has to be looked after now and then.
+        every_seconds: Between two heartbeats.
 
     Attributes:
-        superseded: A later attempt beats; this one writes no more.
+        superseded: A later attempt writes heartbeats; this one writes no more.
     """
 
     def __init__(
@@ -45,19 +46,21 @@ class Beater:
         generation: str,
         attempt: int,
         log_file: Path,
-        on_beat: Callable[[], object] = lambda: None,
+        on_heartbeat: Callable[[], object] = lambda: None,
+        every_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         now = time.time()
         pid = os.getpid()
         self.work: WorkLog = WorkLog(now)
         self._store: StateStore = store
-        self._on_beat: Callable[[], object] = on_beat
+        self._on_heartbeat: Callable[[], object] = on_heartbeat
+        self._every: float = every_seconds
         self._guard: threading.Lock = threading.Lock()
         self._stop: threading.Event = threading.Event()
-        self._thread: threading.Thread = threading.Thread(target=self._beat_for_ever, name="heartbeat", daemon=True)
+        self._thread: threading.Thread = threading.Thread(target=self._write_for_ever, name="heartbeat", daemon=True)
         self._failing: bool = False
         self.superseded: bool = False
-        self._beat: Heartbeat = Heartbeat(
+        self._newest: Heartbeat = Heartbeat(
             stream=stream,
             generation=generation,
             attempt=attempt,
@@ -74,46 +77,46 @@ class Beater:
         )
 
     def __enter__(self) -> Self:
-        self.beat()
+        self.write()
         self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
         self._thread.join()
-        self.beat()
+        self.write()
 
     @property
     def state(self) -> State:
         """The present state."""
-        return self._beat.state
+        return self._newest.state
 
     def current(self) -> Heartbeat:
         """The heartbeat as of now."""
         now = time.time()
         with self._guard:
-            return msgspec.structs.replace(self._beat, beat=boot_clock(), beat_wall=now, work=self.work.work(now))
+            return msgspec.structs.replace(self._newest, beat=boot_clock(), beat_wall=now, work=self.work.work(now))
 
     def change(self, **fields: Any) -> None:
         """Change fields of the heartbeat, and write it at once if the state is another."""
         with self._guard:
-            before = self._beat.state
+            before = self._newest.state
             if fields.get("state", before) != before:
                 fields["state_since"] = time.time()
-            self._beat = msgspec.structs.replace(self._beat, **fields)
-            changed = self._beat.state != before
+            self._newest = msgspec.structs.replace(self._newest, **fields)
+            changed = self._newest.state != before
         if changed:
-            log.info("%s", self._beat.state)
-            self.beat()
+            log.info("%s", self._newest.state)
+            self.write()
 
-    def beat(self) -> None:
-        """Write the heartbeat now, unless a later attempt beats already.
+    def write(self) -> None:
+        """Write the heartbeat now, unless a later attempt does already.
 
-        A disk that refuses it is told once, and does not stop the stream.
+        A disk that refuses it is reported once, and does not stop the stream.
         """
         try:
             other = read_heartbeat(self._store)
-            if other is not None and other.attempt > self._beat.attempt:
+            if other is not None and other.attempt > self._newest.attempt:
                 self.superseded = True
                 return
             write_heartbeat(self._store, self.current())
@@ -123,11 +126,11 @@ class Beater:
                 log.warning("the heartbeat cannot be written: %s", problem)
             self._failing = True
 
-    def _beat_for_ever(self) -> None:
-        while not self._stop.wait(BEAT_SECONDS):
+    def _write_for_ever(self) -> None:
+        while not self._stop.wait(self._every):
             try:
-                self.beat()
-                self._on_beat()
+                self.write()
+                self._on_heartbeat()
             except Exception:
                 # Whatever it is, a driver that lands records has to go on saying so.
                 if not self._failing:

@@ -1,4 +1,4 @@
-"""Seeing whether a driver's JVM answers and the tasks of a batch work, while its main thread waits for both."""
+"""Watch of a driver's JVM: whether it answers, and the tasks of a batch work, while the main thread waits for both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking up how far the log goes beyond the stream's position, while a driver runs."""
+"""Consumer lag of a stream, looked up in a thread while its driver runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging
 from jobs.spec.models import StreamSpec
-from jobs.spec.settings import Settings
-from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.progress import WorkLog
 
 log = logging.getLogger(__name__)
 
@@ -45,19 +44,25 @@ class LagWatch:
 
     Args:
         spec: The stream.
-        settings: Where Kafka is.
-        beater: Knows the position, and is told the lag.
-        hanging_seconds: A transaction that holds a partition up for longer is told of.
+        kafka: A connection of its own.
+        bootstrap: The brokers, for messages.
+        work: Knows the position, and takes the lag.
+        hanging_seconds: A transaction that holds a partition up for longer is reported.
     """
 
     def __init__(
-        self, spec: StreamSpec, settings: Settings, beater: Beater, hanging_seconds: float = HANGING_SECONDS
+        self,
+        spec: StreamSpec,
+        kafka: KafkaLog,
+        bootstrap: str,
+        work: WorkLog,
+        hanging_seconds: float = HANGING_SECONDS,
     ) -> None:
         self._spec: StreamSpec = spec
         self._query: _Query = _Query()
-        self._bootstrap: str = settings.kafka.require_bootstrap()
-        self._kafka: KafkaLog = KafkaLog(settings.kafka)
-        self._beater: Beater = beater
+        self._bootstrap: str = bootstrap
+        self._kafka: KafkaLog = kafka
+        self._work: WorkLog = work
         self._open: OpenTransactions = OpenTransactions()
         self._hanging_seconds: float = hanging_seconds
         self._stop: threading.Event = threading.Event()
@@ -87,15 +92,15 @@ class LagWatch:
         self._stop.set()
 
     def _watch(self) -> None:
-        told: str | None = None
+        reported: str | None = None
         while True:
             try:
                 self._look()
-                told = None
+                reported = None
             except FrazilError as problem:
-                if problem.message != told:
-                    told = problem.message
-                    log.warning("the lag is not known: %s", told)
+                if problem.message != reported:
+                    reported = problem.message
+                    log.warning("the lag is not known: %s", reported)
             if self._stop.wait(_LAG_SECONDS):
                 return
 
@@ -105,11 +110,11 @@ class LagWatch:
         if source.topics is None or not query.reads.issuperset(source.topics):
             query.there = frozenset(self._kafka.topics(source))
         now = time.time()
-        ends = self._kafka.ends(self._beater.work.position())
+        ends = self._kafka.ends(self._work.position())
         query.leaders = ends.leader_epochs
         self._open.look(ends, now)
         if not self._stop.is_set():
-            self._beater.work.lag(ends.latest, now, ends.undecided(), self._open.oldest())
+            self._work.lag(ends.latest, now, ends.undecided(), self._open.oldest())
         for partition in self._open.hanging(now, self._hanging_seconds):
             log.warning(
                 "topic %s, partition %d: %d records have waited for %.0f s behind a transaction that nobody ends.\n"

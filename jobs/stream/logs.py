@@ -1,4 +1,4 @@
-"""Where a driver logs: Python, Spark and what else its process prints, each in a file that stays within bounds."""
+"""Log files of a driver: Python, Spark and what else its process prints, each within bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from jobs.errors import FrazilError
 from jobs.redaction import RedactingFormatter
 from jobs.spec.settings import Settings
-from jobs.system.private import private_folder, private_opener
+from jobs.system.private_files import private_folder, private_opener
 
 FILE_BYTES = 10_000_000
 FILES = 5
@@ -32,12 +32,13 @@ def spark_log(folder: Path) -> Path:
     return folder / "logs" / "spark.log"
 
 
-def start_logging(folder: Path, settings: Settings) -> logging.Handler:
+def start_logging(folder: Path, settings: Settings, file_bytes: int = FILE_BYTES) -> logging.Handler:
     """Send this process's log to `driver.log`: its own from INFO, that of libraries from WARNING.
 
     Args:
         folder: The stream's state folder.
         settings: Whose secrets are kept out of it.
+        file_bytes: The most that a file holds.
 
     Raises:
         FrazilError: The file cannot be written.
@@ -45,7 +46,7 @@ def start_logging(folder: Path, settings: Settings) -> logging.Handler:
     path = driver_log(folder)
     try:
         private_folder(path.parent)
-        handler = _Rotating(path, maxBytes=FILE_BYTES, backupCount=FILES - 1, encoding="utf-8")
+        handler = _Rotating(path, maxBytes=file_bytes, backupCount=FILES - 1, encoding="utf-8")
     except OSError as problem:
         raise FrazilError(
             f"the driver's log {path} cannot be written: {problem.strerror}.",

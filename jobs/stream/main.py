@@ -1,8 +1,8 @@
-"""The process that runs one stream for as long as it is wanted: `python -m jobs.stream.main`.
+"""Driver process of one stream, which runs for as long as it is wanted: `python -m jobs.stream.main`.
 
 It is started detached by a control action and belongs to nobody: no web server, daemon or run has to live for it. It
 takes its configuration from the state folder, where the launch put it, and does what `control.json` says between
-batches. Its heartbeat says how it is, and its last beat how it ended.
+batches. Its heartbeat says how it is, and its last heartbeat how it ended.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 from jobs.state.lease import LeaseHeldError, stream_lease
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
-from jobs.stream.control_reader import Wishes
-from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
+from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError, State
-from jobs.supervise.keeper import Keeping, policy_of
+from jobs.supervise.keeper_start import KeeperStarter, policy_of
 from jobs.supervise.launches import SPEC_FILE
-from jobs.system.private import keep_private
+from jobs.system.private_files import keep_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,35 +81,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_FAILED
     log_file = driver_log(folder.root)
-    wishes = Wishes(folder.store, given.attempt)
-    _listen(wishes)
-    keeping = Keeping(folder, spec.stream, given.attempt, _arguments(given), policy_of(spec.restart))
+    control = ControlReader(folder.store, given.attempt)
+    _listen(control)
+    keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), policy_of(spec.restart))
 
-    def on_beat() -> None:
+    def on_heartbeat() -> None:
         cap_output(driver_output(folder.root))
-        keeping.ensure()
+        keeper.ensure()
 
-    with Beater(folder.store, spec.stream, generation(spec, settings), given.attempt, log_file, on_beat) as beater:
-        keeping.ensure()
-        log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, beater.current().generation)
-        wishes.superseded = lambda: beater.superseded
+    with HeartbeatThread(
+        folder.store, spec.stream, generation(spec, settings), given.attempt, log_file, on_heartbeat
+    ) as heartbeat:
+        keeper.ensure()
+        log.info("stream %s, attempt %d, generation %s", spec.stream, given.attempt, heartbeat.current().generation)
+        control.superseded = lambda: heartbeat.superseded
         spark = SessionStart(lambda: _session(spec, settings), lambda: prepare_environment(settings))
 
         def runner() -> StreamRunner:
-            if wishes.now() == "run" and not _is_held(spec, settings):
+            if control.now() == "run" and not _is_held(spec, settings):
                 spark.begin()
             # Imported here: while the JVM starts, this process imports PyIceberg and opens the tables.
             from jobs.stream.runner import StreamRunner
 
-            return StreamRunner(spec, settings, beater, wishes, spark.get)
+            return StreamRunner(spec, settings, heartbeat, control, spark.get)
 
         try:
-            state, error = _run(runner, wishes, lambda text: redacted(settings, text, secrets))
+            state, error = _run(runner, control, lambda text: redacted(settings, text, secrets))
             step("before_last_word")
-            beater.change(state=state, error=error)
+            heartbeat.change(state=state, error=error)
         finally:
             spark.end()
-    return _EXITS[beater.state]
+    return _EXITS[heartbeat.state]
 
 
 def _arguments(given: argparse.Namespace) -> list[str]:
@@ -132,7 +134,7 @@ def _session(spec: StreamSpec, settings: Settings) -> SparkSession:
 
 
 def _run(
-    make: Callable[[], StreamRunner], wishes: Wishes, words: Callable[[str], str]
+    make: Callable[[], StreamRunner], control: ControlReader, redact: Callable[[str], str]
 ) -> tuple[State, LastError | None]:
     """Run the stream; returns the last word, in words without secrets."""
     try:
@@ -140,34 +142,34 @@ def _run(
         runner.run()
     except (FencedError, LeaseHeldError) as problem:
         log.warning("%s", problem)
-        return "fenced", _last_error(problem, "error", words)
+        return "fenced", _last_error(problem, "error", redact)
     except StreamStopped as problem:
         log.error("%s", problem)
-        return "failed", _last_error(problem, "operator", words)
+        return "failed", _last_error(problem, "operator", redact)
     except FrazilError as problem:
         log.error("%s", problem)
-        return "failed", _last_error(problem, "error", words)
+        return "failed", _last_error(problem, "error", redact)
     except Exception as problem:
-        trace = words(traceback.format_exc())
+        trace = redact(traceback.format_exc())
         log.error("an error that nobody expected:\n%s", trace)
-        said = words(f"{type(problem).__name__}: {problem}")
-        return "failed", LastError(said, "error", time.time(), "read the driver's log", trace)
+        message = redact(f"{type(problem).__name__}: {problem}")
+        return "failed", LastError(message, "error", time.time(), "read the driver's log", trace)
     if runner.finished:
         return "finished", None
-    return ("terminated" if wishes.signalled else "stopped"), None
+    return ("terminated" if control.signalled else "stopped"), None
 
 
-def _last_error(problem: FrazilError, kind: Literal["operator", "error"], words: Callable[[str], str]) -> LastError:
+def _last_error(problem: FrazilError, kind: Literal["operator", "error"], redact: Callable[[str], str]) -> LastError:
     question = isinstance(problem, StreamStopped) and not isinstance(problem, ToleranceError)
-    fix = words(problem.fix) if problem.fix else None
-    return LastError(words(problem.message), kind, time.time(), fix, question=question)
+    fix = redact(problem.fix) if problem.fix else None
+    return LastError(redact(problem.message), kind, time.time(), fix, question=question)
 
 
-def _listen(wishes: Wishes) -> None:
+def _listen(control: ControlReader) -> None:
     """SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is none of its business."""
 
     def asked(number: int, frame: FrameType | None) -> None:
-        wishes.signalled = True
+        control.signalled = True
 
     signal.signal(signal.SIGTERM, asked)
     signal.signal(signal.SIGINT, asked)

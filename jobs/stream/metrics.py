@@ -1,4 +1,4 @@
-"""What a driver does, as OpenMetrics on loopback, for those who watch Kafka with Prometheus already."""
+"""Metrics of a driver, as OpenMetrics on loopback, for those who watch Kafka with Prometheus already."""
 
 from __future__ import annotations
 

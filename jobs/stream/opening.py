@@ -25,12 +25,12 @@ from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
 from jobs.state.lease import stream_lease
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import departed
-from jobs.stream.previous_targets import refuse_passing_over
-from jobs.stream.session import OpenStream, known_targets
-from jobs.stream.takeover import claim, forget_retired, former_stamps, recover
+from jobs.stream.open_stream import OpenStream, known_targets
+from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
+from jobs.stream.takeover import claim, forget_retired, recover
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
@@ -98,7 +98,7 @@ def _held(
 def resume(stream: OpenStream, catalog: Catalog, kafka: KafkaLog) -> None:
     """Finish what a crash left of a stream whose targets are claimed, and set where reading begins."""
     recover(stream, catalog)
-    stream.former = former_stamps(stream, catalog)
+    stream.former = previous_stamps(stream, catalog)
     decide_start(stream, kafka)
 
 

@@ -19,8 +19,8 @@ from jobs.redaction import redacted
 from jobs.spec.errors import LetterTopic, letter_secrets
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
-from jobs.stream.session import OpenStream
+from jobs.state.stream_folder import stream_folder
+from jobs.stream.open_stream import OpenStream
 
 log = logging.getLogger(__name__)
 

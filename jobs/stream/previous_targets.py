@@ -1,4 +1,4 @@
-"""A stream whose file names other tables than the ones it has landed in."""
+"""Previous targets: tables that a stream has landed in and that its file no longer names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
+from jobs.stream.open_stream import OpenStream
 
 
 def refuse_passing_over(
@@ -48,3 +49,24 @@ def refuse_passing_over(
             fix=f"in streams/{spec.stream}.yaml name the former tables again, or begin with "
             f"`source.start: {{offsets: {spark_offsets({p: range_.start for p, range_ in passed.items()})}}}`",
         )
+
+
+def previous_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
+    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
+    newest = stream.anchor.newest
+    previous: dict[str, Stamp | None] = {}
+    by_uuid = {target.uuid: target for target in stream.targets.values()}
+    for name in newest.rows if newest else ():
+        if name in stream.targets:
+            continue
+        uuid = newest.targets.get(name, "") if newest else ""
+        if uuid in by_uuid:
+            # The table has another name now, and lacks what it lacked.
+            previous[name] = by_uuid[uuid].newest
+            continue
+        if catalog.table_exists(name):
+            previous[name] = history(catalog.load_table(name).metadata, stream.spec.stream).newest
+        else:
+            # Whoever dropped it took the batch out of it; it counts as committed.
+            previous[name] = newest
+    return previous

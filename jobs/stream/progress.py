@@ -1,11 +1,13 @@
-"""Adding up what a driver does, for its heartbeat."""
+"""Progress of a driver for its heartbeat: the work that it has done, and what the batch at hand waits for."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,19 +20,23 @@ if TYPE_CHECKING:
 
 RECENT_SECONDS = 300.0
 MOST_UNKNOWN_FIELDS = 20
-"""In each beat; the note in the state folder has more of them."""
+"""In each heartbeat; the state store has more of them."""
 # A JVM that collects its garbage for long answers later than it would, but not so much.
 UNANSWERED_SECONDS = 20.0
+# What answers sooner is merely slow.
+LONG_SECONDS = 10.0
 
 
 class WorkLog:
-    """The work of one driver so far; told by the threads of batches and lag, asked by the one that beats.
+    """The work of one driver so far; written by the threads of batches and lag, read by the heartbeat's.
 
     Args:
         since: When the driver started; seconds since 1970, as all times here.
+        unanswered_seconds: For how long a JVM may take to answer.
     """
 
-    def __init__(self, since: float) -> None:
+    def __init__(self, since: float, unanswered_seconds: float = UNANSWERED_SECONDS) -> None:
+        self._unanswered_seconds: float = unanswered_seconds
         self._since: float = since
         self._guard: threading.Lock = threading.Lock()
         self._work: Work = Work()
@@ -170,7 +176,7 @@ class WorkLog:
                 dead=sum(dead for _, _, _, dead in self._recent),
             )
             asked = self._asked
-            silent = asked is not None and time.monotonic() - asked[1] > UNANSWERED_SECONDS
+            silent = asked is not None and time.monotonic() - asked[1] > self._unanswered_seconds
             unanswered = asked[0] if asked is not None and silent else None
             return msgspec.structs.replace(self._work, recent=recent, unanswered_since=unanswered)
 
@@ -181,3 +187,47 @@ def by_topic(positions: Mapping[TopicPartition, int]) -> Offsets:
     for at, number in sorted(positions.items()):
         topics.setdefault(at.topic, {})[str(at.partition)] = number
     return topics
+
+
+class BatchWaits:
+    """What a batch waits for; written by the thread that lands it, read by the driver's own.
+
+    Args:
+        long_seconds: What answers sooner is merely slow.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(self, long_seconds: float = LONG_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._long_seconds: float = long_seconds
+        self._clock: Callable[[], float] = clock
+        self._guard: threading.Lock = threading.Lock()
+        self._asked: tuple[str, float, datetime] | None = None
+        self._failure: str | None = None
+
+    @contextlib.contextmanager
+    def asking(self, whom: str) -> Iterator[None]:
+        """Within the block somebody is asked who may take long to answer.
+
+        Args:
+            whom: Who, and what for.
+        """
+        with self._guard:
+            self._asked = whom, self._clock(), datetime.now(UTC)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._asked = None
+
+    def retrying(self, failure: str | None) -> None:
+        """Something failed and is tried again; None once it has worked."""
+        with self._guard:
+            self._failure = failure
+
+    def message(self) -> str | None:
+        """What is waited for, as a sentence without values and secrets; None if nothing is, or not for long yet."""
+        with self._guard:
+            if self._asked is not None and self._clock() - self._asked[1] >= self._long_seconds:
+                whom, _, since = self._asked
+                return f"{whom} has not answered since {since:%H:%M:%S} UTC"
+            return self._failure

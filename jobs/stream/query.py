@@ -1,8 +1,9 @@
-"""Spark's query of an open stream: started where the stamps stand, ended between two batches."""
+"""Spark query of an open stream: started where the stamps stand, ended between two batches."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections import deque
@@ -11,25 +12,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.commit.offsets import TopicPartition, from_spark_offsets
+from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets, spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
+from jobs.spec.durations import format_duration
 from jobs.spec.models import StreamSpec
+from jobs.spec.security import java_options
+from jobs.spec.settings import KafkaSettings
 from jobs.spec.trigger import Every
 from jobs.steps import step
 from jobs.stream.batch import BatchRunner
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import BatchDone
-from jobs.stream.session import OpenStream
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-import re
-
-from jobs.commit.offsets import Positions, spark_offsets
-from jobs.spec.durations import format_duration
-from jobs.spec.security import java_options
-from jobs.spec.settings import KafkaSettings
 
 _POLL_SECONDS = 0.25
 # How often a query without records to read asks Kafka for new ones; Spark's own 10 ms would keep a core busy.
@@ -100,7 +98,7 @@ class StreamQuery:
 
     def waits_for(self) -> str | None:
         """What the batch at hand has been waiting for, as a sentence; None if nothing."""
-        return self._runner.waiting.told()
+        return self._runner.waits.message()
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; batches run in Spark's thread from here on."""

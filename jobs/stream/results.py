@@ -1,4 +1,4 @@
-"""What the tasks of a batch wrote and counted, and what follows from it for the stamp."""
+"""Results of a batch: what its tasks wrote and counted, and what follows from it for the stamp."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""Trying again in place, as Kafka Connect's ``errors.retry.*`` do, what passes by itself.
+"""Retry of what passes by itself: which errors mean that something is unavailable, and how a batch is tried again.
 
-This is the shortest of three waits. What a batch does before it notes or commits anything is tried again here, for as
-long as the spec's ``errors.retry.timeout`` says, with the stream open and the query running. After that a running
-stream is opened anew and waits as long as it takes (`jobs.stream.runner`), and a drain ends with the error. What
-happens from the pending record on is never tried again here: there an outcome may be unknown, and the commit protocol
-finds out.
+Trying again in place, as Kafka Connect's ``errors.retry.*`` do, is the shortest of three waits. What a batch does
+before it records or commits anything is tried again here, for as long as the spec's ``errors.retry.timeout`` says, with
+the stream open and the query running. After that a running stream is opened anew and waits as long as it takes
+(`jobs.stream.runner`), and a drain ends with the error. What happens from the pending record on is never tried again
+here: there an outcome may be unknown, and the commit protocol finds out.
 """
 
 from __future__ import annotations
 
 import builtins
 import errno
-import logging
 import random
 import re
 import time
@@ -19,29 +18,82 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from jobs.catalog import CatalogUnavailableError
+from jobs.commit.errors import CommitRefusedError, CommitUnknownError
+from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.spec.errors import Retry
-from jobs.stream.unavailable import AWAY_ERRNO, is_away
-
-log = logging.getLogger(__name__)
+from jobs.spec.settings import LocalBrokerDown
+from jobs.state.lease import LeaseHeldError
+from jobs.stream.opening import TopicsAwaitedError
+from jobs.system.full_disk import DiskFullError
 
 Result = TypeVar("Result")
 
 FIRST_DELAY = 0.3
-_WRONG_RATHER_THAN_AWAY = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_NOT_TRANSIENT = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
 _OS_ERRORS = {
     name
     for name, kind in vars(builtins).items()
-    if isinstance(kind, type) and issubclass(kind, OSError) and not issubclass(kind, _WRONG_RATHER_THAN_AWAY)
+    if isinstance(kind, type) and issubclass(kind, OSError) and not issubclass(kind, _NOT_TRANSIENT)
 } - {"EnvironmentError", "IOError"}
 # The last line of a Python traceback within Spark's own text.
 RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?::|$)(.*)$", re.MULTILINE)
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
+_UNAVAILABLE_ERRNO = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ETIMEDOUT,
+}
+_UNAVAILABLE_ERRORS = (
+    CatalogUnavailableError,
+    LocalBrokerDown,
+    CommitUnknownError,
+    CommitRefusedError,
+    DiskFullError,
+    TopicsAwaitedError,
+)
+# By name, so that nothing of a catalog that is not used has to be installed or imported.
+_UNAVAILABLE_BY_NAME = {
+    ("sqlalchemy.exc", "OperationalError"),
+    ("sqlalchemy.exc", "InterfaceError"),
+    ("sqlalchemy.exc", "TimeoutError"),
+    ("pyiceberg.exceptions", "ServiceUnavailableError"),
+    ("pyiceberg.exceptions", "ServerError"),
+}
+
+
+def is_unavailable(problem: BaseException) -> bool:
+    """Whether waiting and trying again is likely to help: brokers, catalog, or disk do not answer just now.
+
+    A refused password is not: nobody mends it by waiting, and many brokers lock a user who tries again and again.
+    """
+    if isinstance(problem, KafkaUnavailableError):
+        return not problem.refused
+    if isinstance(problem, LeaseHeldError):
+        # A driver that could not give its lease back, on a full disk, has it taken anew when it has run out.
+        return problem.ours
+    if isinstance(problem, _UNAVAILABLE_ERRORS):
+        return True
+    if isinstance(problem, OSError):
+        # Clients of object stores and catalogs give no number. What has another one is wrong with this very process,
+        # such as too many open files or a folder that may not be written, and a fresh one, or a person, helps.
+        by_kind = isinstance(problem, (ConnectionError, TimeoutError))
+        return by_kind or problem.errno is None or problem.errno in _UNAVAILABLE_ERRNO
+    if isinstance(problem, FrazilError):
+        return False
+    return any((kind.__module__, kind.__name__) in _UNAVAILABLE_BY_NAME for kind in type(problem).__mro__)
 
 
 def is_transient(problem: BaseException) -> bool:
     """Whether trying again in a moment is likely to help; what a Spark task raised included."""
-    return is_away(problem) or _task_says_away(problem)
+    return is_unavailable(problem) or _task_says_unavailable(problem)
 
 
 def delay(attempt: int, longest: timedelta, rest: float | None, chance: Callable[[], float] = random.random) -> float:
@@ -65,7 +117,7 @@ def retried(
     retry: Retry,
     *,
     wait: Callable[[float], bool],
-    tell: Callable[[Exception, float], None],
+    on_failure: Callable[[Exception, float], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Result:
     """Do something, and again while it fails with what passes by itself and there is time left.
@@ -74,7 +126,7 @@ def retried(
         action: Leaves nothing behind when it fails.
         retry: For how long.
         wait: Waits so many seconds; returns at once, and True, when the end is asked for: then the problem counts.
-        tell: Told of each failure that is followed by another attempt, and the pause.
+        on_failure: Called with each failure that is followed by another attempt, and the pause.
         clock: Seconds.
 
     Raises:
@@ -89,20 +141,20 @@ def retried(
             if (rest is not None and rest <= 0) or not is_transient(problem):
                 raise
             pause = delay(attempt, retry.max_delay, rest)
-            tell(problem, pause)
+            on_failure(problem, pause)
             if wait(pause):
                 raise
             attempt += 1
 
 
-def _task_says_away(problem: BaseException) -> bool:
+def _task_says_unavailable(problem: BaseException) -> bool:
     """A Spark task's error comes as text: Python's traceback, whose last line names the exception."""
     if not any(kind.__module__.startswith("pyspark.") for kind in type(problem).__mro__):
         return False
     for name, rest in reversed(RAISED.findall(str(problem))):
         if name in _OS_ERRORS:
             number = _ERRNO.search(rest)
-            return name != "OSError" or number is None or int(number[1]) in AWAY_ERRNO
+            return name != "OSError" or number is None or int(number[1]) in _UNAVAILABLE_ERRNO
         if name == KafkaUnavailableError.__name__:
             return True
         if name.endswith(("Error", "Exception")) and name != "PythonException":

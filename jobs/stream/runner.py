@@ -1,4 +1,4 @@
-"""Running a stream for months: open it, run its query, and begin again after whatever passes by itself."""
+"""Runner of a stream for months: opens it, runs its query, and begins again after whatever passes by itself."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
-from jobs.stream.control_reader import Wishes
 from jobs.stream.drain import first_lines
-from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import LagWatch
 from jobs.stream.metrics import MetricsServer
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import TopicsAwaitedError, decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
 from jobs.stream.query import StreamQuery
 from jobs.stream.results import BatchDone
-from jobs.stream.session import OpenStream
-from jobs.stream.unavailable import is_away
-from jobs.stream.unknown_fields import UnknownFieldsNote
+from jobs.stream.retry import is_unavailable
+from jobs.stream.unknown_fields import UnknownFieldsRecord
+from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError
 from jobs.system.full_disk import is_full
 from jobs.system.signals import deferred_signals
@@ -54,8 +54,8 @@ class StreamRunner:
     Args:
         spec: The stream, as it was launched.
         settings: Where things are.
-        beater: Told how it goes.
-        wishes: What the operator asks.
+        heartbeat: Where its state is reported.
+        control: What the operator asks.
         get_spark: The session, the same each time; called when there is something to read.
 
     Attributes:
@@ -66,19 +66,19 @@ class StreamRunner:
         self,
         spec: StreamSpec,
         settings: Settings,
-        beater: Beater,
-        wishes: Wishes,
+        heartbeat: HeartbeatThread,
+        control: ControlReader,
         get_spark: Callable[[], SparkSession],
     ) -> None:
         self.finished: bool = False
         self._spec: StreamSpec = spec
         self._settings: Settings = settings
-        self._beater: Beater = beater
-        self._wishes: Wishes = wishes
+        self._heartbeat: HeartbeatThread = heartbeat
+        self._control: ControlReader = control
         self._get_spark: Callable[[], SparkSession] = get_spark
         self._group: GroupOffsets | None = None
         self._letters: OutboxThread | None = None
-        self._unknown: UnknownFieldsNote | None = None
+        self._unknown: UnknownFieldsRecord | None = None
         self._retries: int = 0
         self._watch: JvmWatch | None = None
 
@@ -90,35 +90,35 @@ class StreamRunner:
             StreamStopped: An operator has to answer.
             FrazilError: What else stands in the way.
         """
-        with contextlib.ExitStack() as watching, MetricsServer(self._beater.current) as metrics:
+        with contextlib.ExitStack() as watching, MetricsServer(self._heartbeat.current) as metrics:
             watching.callback(lambda: self._watch.end() if self._watch else None)
-            self._beater.change(metrics_url=metrics.url)
-            while not self.finished and self._wishes.now() != "end":
-                if self._wishes.now() == "pause":
-                    self._beater.change(state="paused")
-                    self._wishes.wait_while("pause")
+            self._heartbeat.change(metrics_url=metrics.url)
+            while not self.finished and self._control.now() != "end":
+                if self._control.now() == "pause":
+                    self._heartbeat.change(state="paused")
+                    self._control.wait_while("pause")
                     continue
                 try:
                     self._run_open()
                 except Exception as problem:
-                    if not is_away(problem):
+                    if not is_unavailable(problem):
                         raise
                     self._wait_for(problem)
-        if self._wishes.superseded():
+        if self._control.superseded():
             raise FrazilError(f"stream {self._spec.stream}: a later launch has taken over.")
 
     def _run_open(self) -> None:
         """Open the stream and run its queries until it is asked to end."""
         settings = self._settings
-        kafka = KafkaLog(settings.kafka)
+        kafka, bootstrap = KafkaLog(settings.kafka), settings.kafka.require_bootstrap()
         with connect_catalog(settings) as catalog, opened(self._spec, settings, catalog, kafka) as stream:
-            self._beater.change(epoch=stream.epoch)
-            self._unknown = UnknownFieldsNote(stream.folder.store, self._spec.config_hash)
-            self._beater.work.opened(stream.begin.offsets, stream.recovered)
+            self._heartbeat.change(epoch=stream.epoch)
+            self._unknown = UnknownFieldsRecord(stream.folder.store, self._spec.config_hash)
+            self._heartbeat.work.opened(stream.begin.offsets, stream.recovered)
             with (
-                LagWatch(self._spec, settings, self._beater) as watch,
+                LagWatch(self._spec, KafkaLog(settings.kafka), bootstrap, self._heartbeat.work) as watch,
                 self._publishing(settings),
-                outbox_thread(stream, settings, self._tell_of_letters) as self._letters,
+                outbox_thread(stream, settings, self._report_letters) as self._letters,
             ):
                 self._run_queries(stream, kafka, watch)
                 if self._letters and self.finished:
@@ -129,7 +129,7 @@ class StreamRunner:
         from pyspark.errors import PySparkException
 
         fruitless, decided = 0, True
-        while not self.finished and (asked := self._wishes.now()) != "end":
+        while not self.finished and (asked := self._control.now()) != "end":
             if not decided:
                 # The stamps and the topics say where a query begins; where the one before began may be months ago.
                 # They also say more of why it failed than its own error: lost offsets and lost topics stop here.
@@ -139,46 +139,46 @@ class StreamRunner:
             if asked == "pause" or not stream.begin.offsets:
                 self._stand_by(stream, asked == "pause")
                 continue
-            before = self._beater.work.work(time.time()).batches
+            before = self._heartbeat.work.work(time.time()).batches
             try:
                 self._run_query(stream, kafka, watch)
             except (PySparkException, Py4JError) as problem:
                 if is_full(problem):
                     raise
-                fruitless = 0 if self._beater.work.work(time.time()).batches > before else fruitless + 1
-                said = redacted(self._settings, first_lines(problem))
+                fruitless = 0 if self._heartbeat.work.work(time.time()).batches > before else fruitless + 1
+                message = redacted(self._settings, first_lines(problem))
                 if fruitless >= _FRUITLESS_QUERIES:
                     decide_start(stream, kafka)
                     raise FrazilError(
-                        f"stream {self._spec.stream}: the Spark query failed {fruitless} times in a row: {said}",
+                        f"stream {self._spec.stream}: the Spark query failed {fruitless} times in a row: {message}",
                         fix=f"read spark.log and driver.log of the stream (`frazil status {self._spec.stream}`)",
                     ) from problem
-                log.warning("begins again after: %s", said)
-                self._wishes.wait_while("run", fruitless)
+                log.warning("begins again after: %s", message)
+                self._control.wait_while("run", fruitless)
 
     def _run_query(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
         """Run one query until it fails, something else is asked, or topics or leaders are others than it knows."""
-        beater = self._beater
+        heartbeat = self._heartbeat
         query = StreamQuery(
             stream,
             kafka,
             drain=not self._spec.continuous,
-            on_begin=lambda: beater.work.begun(time.time()),
+            on_begin=lambda: heartbeat.work.begun(time.time()),
             on_batch=lambda done, end: self._landed(stream, done, end),
         )
         try:
             query.start(self._session())
-            beater.change(state="running", query_id=query.id, error=None)
+            heartbeat.change(state="running", query_id=query.id, error=None)
             steady = time.monotonic() + _LONGEST_RETRY_SECONDS
             while not query.wait(1.0):
                 _refuse_lost(stream)
-                self._tell_waiting(query.waits_for())
+                self._report_waiting(query.waits_for())
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0
-                    beater.change(retries=0)
-                if self._wishes.now() != "run" or watch.outdated:
-                    if self._wishes.now() == "end":
-                        beater.change(state="stopping")
+                    heartbeat.change(retries=0)
+                if self._control.now() != "run" or watch.outdated:
+                    if self._control.now() == "end":
+                        heartbeat.change(state="stopping")
                         step("after_stop_asked")
                     query.ask_to_end()
             self.finished = not query.asked_to_end
@@ -192,12 +192,12 @@ class StreamRunner:
             raise
         finally:
             query.abandon()
-            beater.work.idle()
-            beater.change(query_id=None)
+            heartbeat.work.idle()
+            heartbeat.change(query_id=None)
 
     def _landed(self, stream: OpenStream, done: BatchDone, end: dict[TopicPartition, int]) -> None:
         self._retries = 0
-        self._beater.work.done(
+        self._heartbeat.work.done(
             done,
             end,
             time.time(),
@@ -207,8 +207,8 @@ class StreamRunner:
         )
         if self._unknown:
             self._unknown.add(done.counts.landed, done.unknown_fields, time.time())
-        self._beater.change(error=None, retries=0)
-        self._beater.beat()
+        self._heartbeat.change(error=None, retries=0)
+        self._heartbeat.write()
         if self._group:
             self._group.publish(end)
         counts = done.counts
@@ -220,46 +220,46 @@ class StreamRunner:
             *(done.seconds, done.commit_seconds * 1000),
         )
 
-    def _tell_waiting(self, why: str | None) -> None:
+    def _report_waiting(self, why: str | None) -> None:
         """A driver whose batch gets no answer does not run, whatever its query says."""
-        if why is not None and self._beater.state == "running":
+        if why is not None and self._heartbeat.state == "running":
             log.warning("%s", why)
             error = LastError(why, "away", time.time(), "frazil validate")
-            self._beater.change(state="retrying", error=error)
-        elif why is None and self._beater.state == "retrying":
-            self._beater.change(state="running", error=None)
+            self._heartbeat.change(state="retrying", error=error)
+        elif why is None and self._heartbeat.state == "retrying":
+            self._heartbeat.change(state="running", error=None)
 
-    def _tell_of_letters(self, state: OutboxState) -> None:
+    def _report_letters(self, state: OutboxState) -> None:
         error = LastError(state.problem, "away", time.time(), state.fix) if state.problem else None
-        self._beater.change(unpublished_letters=state.unpublished, outbox_error=error)
+        self._heartbeat.change(unpublished_letters=state.unpublished, outbox_error=error)
 
     def _stand_by(self, stream: OpenStream, paused: bool) -> None:
         """Hold the stream without reading: at an operator's wish, or because there is no topic to read yet."""
-        self._beater.change(state="paused" if paused else "running")
+        self._heartbeat.change(state="paused" if paused else "running")
         deadline = time.monotonic() + (float("inf") if paused else _NO_TOPIC_SECONDS)
-        asked = self._wishes.now()
-        while self._wishes.now() == asked and time.monotonic() < deadline:
+        asked = self._control.now()
+        while self._control.now() == asked and time.monotonic() < deadline:
             _refuse_lost(stream)
-            self._wishes.wait_while(asked, 1.0)
+            self._control.wait_while(asked, 1.0)
 
     def _wait_for(self, problem: Exception) -> None:
         self._retries += 1
         longest = _NO_TOPIC_SECONDS if isinstance(problem, TopicsAwaitedError) else _LONGEST_RETRY_SECONDS
         pause = min(longest, 2.0 ** (self._retries - 1))
-        message = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
-        said = redacted(self._settings, message)
-        log.warning("away, tries again in %.0f s: %s", pause, said)
-        error = LastError(said, "away", time.time(), getattr(problem, "fix", None))
-        self._beater.change(state="retrying", error=error, retries=self._retries)
-        self._wishes.wait_while("run", pause)
+        text = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
+        message = redacted(self._settings, text)
+        log.warning("away, tries again in %.0f s: %s", pause, message)
+        error = LastError(message, "away", time.time(), getattr(problem, "fix", None))
+        self._heartbeat.change(state="retrying", error=error, retries=self._retries)
+        self._control.wait_while("run", pause)
 
     def _session(self) -> SparkSession:
         session = self._get_spark()
         with deferred_signals():
             context = session.sparkContext
-            self._beater.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
+            self._heartbeat.change(application_id=context.applicationId, ui_url=context.uiWebUrl)
             if self._watch is None:
-                self._watch = JvmWatch.of(session, self._beater.work).start()
+                self._watch = JvmWatch.of(session, self._heartbeat.work).start()
         return session
 
     @contextlib.contextmanager

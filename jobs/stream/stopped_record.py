@@ -1,4 +1,4 @@
-"""The record that stopped a stream without tolerance, in the topic of its letters: once, and marked."""
+"""Stopped record: the one that stopped a stream without tolerance, published to the dead-letter topic once, marked."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.errors import letter_secrets
 from jobs.steps import step
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 from jobs.stream.tolerance import first_failed
 from jobs.task.plan import Example
 

@@ -1,4 +1,4 @@
-"""Taking a stream over: claim its targets, and commit what the drivers before left half committed."""
+"""Takeover of a stream: claim its targets, and commit what the drivers before left half committed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.history import history
 from jobs.commit.offsets import Positions
 from jobs.commit.pending import Pending
 from jobs.commit.proposals import Outcome
@@ -18,7 +17,7 @@ from jobs.commit.target import Target
 from jobs.commit.topic_ids import another_topic
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
-from jobs.stream.session import OpenStream
+from jobs.stream.open_stream import OpenStream
 
 log = logging.getLogger(__name__)
 
@@ -84,27 +83,6 @@ def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> 
         if end > position.get(partition, end)
         and not another_topic(known.get(partition.topic), topics.get(partition.topic))
     }
-
-
-def former_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
-    """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
-    newest = stream.anchor.newest
-    former: dict[str, Stamp | None] = {}
-    by_uuid = {target.uuid: target for target in stream.targets.values()}
-    for name in newest.rows if newest else ():
-        if name in stream.targets:
-            continue
-        uuid = newest.targets.get(name, "") if newest else ""
-        if uuid in by_uuid:
-            # The table has another name now, and lacks what it lacked.
-            former[name] = by_uuid[uuid].newest
-            continue
-        if catalog.table_exists(name):
-            former[name] = history(catalog.load_table(name).metadata, stream.spec.stream).newest
-        else:
-            # Whoever dropped it took the batch out of it; it counts as committed.
-            former[name] = newest
-    return former
 
 
 def recover(stream: OpenStream, catalog: Catalog) -> None:

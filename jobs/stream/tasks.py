@@ -1,4 +1,4 @@
-"""What the tasks of a batch are told, and what they have told."""
+"""Spark tasks of a batch: their plan, running them, and reading their results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from jobs.kafka.client import reader_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_slice
 from jobs.spec.targets import TargetSpec
-from jobs.stream.completeness import Sighting
+from jobs.stream.completeness import ObservedEnds
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
-from jobs.stream.session import OpenStream
 from jobs.task.plan import SlicePlan, Tally, TargetPlan, task_metadata
 from jobs.task.run import Result, run_slice
 from jobs.task.split import cut
@@ -50,9 +50,9 @@ class Prepared:
     seen_ms: int
 
     @property
-    def sighting(self) -> Sighting:
+    def observed_ends(self) -> ObservedEnds:
         """The logs' ends with their time."""
-        return Sighting(self.seen_ms, self.ends.watermarks)
+        return ObservedEnds(self.seen_ms, self.ends.watermarks)
 
 
 def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: SparkContext) -> TaskResults:

@@ -1,4 +1,4 @@
-"""Whether a batch's failed records are too many: decided on the counts, before anything is committed."""
+"""Tolerance for failed records: whether a batch has too many, decided on the counts before anything is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys of a stream's records its schema does not declare, added up over restarts: a note in its state folder.
+"""Unknown fields: keys of a stream's records that its schema does not declare, counted over restarts in a document.
 
 Nothing is decided on it. It is written after each batch that met such keys, so what a driver that is killed has just
 committed may be missing in it; and it begins anew with each configuration, since another schema declares other keys.
@@ -130,7 +130,7 @@ def read_unknown_fields(store: StateStore, config: str | None = None) -> Unknown
     return None
 
 
-class UnknownFieldsNote:
+class UnknownFieldsRecord:
     """The note of a stream, for the process that holds the stream's lease.
 
     Args:

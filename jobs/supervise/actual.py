@@ -1,4 +1,4 @@
-"""Actual state of a stream: what its state folder says of its lease, its driver and its keeper. Asks no network.
+"""Actual state of a stream: its lease, driver and keeper, as its state folder says. Asks no network.
 
 A driver beats as soon as it can, but not at once. Until then only the launcher's note tells which process it is, so
 that a launcher that is killed while it waits leaves no driver that nobody knows of.
@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from jobs.errors import FrazilError
-from jobs.state.lease import Lease
-from jobs.state.lease_record import LeaseRecord
+from jobs.state.lease_record import LeaseRecord, read_lease
 from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.keeper_note import find_keeper
-from jobs.supervise.launches import Launch, read_launch
-from jobs.supervise.process_note import ProcessNote, read_process_note
+from jobs.supervise.keeper_record import find_keeper
+from jobs.supervise.launches import Launch, LaunchedProcess, read_launch, read_launched_process
 from jobs.system.processes import is_alive
 
 T = TypeVar("T")
@@ -91,8 +89,8 @@ class ActualState:
         heartbeat_age: Seconds since then, by the boot clock where it is this host's.
         process: Whether the heartbeat's process runs; None if that cannot be told from here.
         launch: The newest launch.
-        process_note: The process of the newest launch, as its launcher noted it.
-        noted_process: Whether that process runs; None if that cannot be told from here.
+        launched_process: The process of the newest launch, as its launcher noted it.
+        launched_process_lives: Whether that process runs; None if that cannot be told from here.
         launched_for: Seconds since the newest launch, as far as known.
         down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
             kept count, and then the wall clock has to do.
@@ -107,8 +105,8 @@ class ActualState:
     heartbeat_age: float = 0.0
     process: bool | None = None
     launch: Launch | None = None
-    process_note: ProcessNote | None = None
-    noted_process: bool | None = None
+    launched_process: LaunchedProcess | None = None
+    launched_process_lives: bool | None = None
     launched_for: float = 0.0
     down_for: float | None = None
     unheld_for: float = 0.0
@@ -162,14 +160,14 @@ class ActualState:
         """Whether no process was noted for the newest launch, or it is known to be gone."""
         if self.launch is None:
             return False
-        note = self.process_note
-        return note is None or note.attempt < self.launch.attempt or self.noted_process is False
+        note = self.launched_process
+        return note is None or note.attempt < self.launch.attempt or self.launched_process_lives is False
 
     @property
     def starting(self) -> bool:
         """Whether the newest launch may still say something for the first time."""
-        patience = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
-        return self.awaited and self.launched_for < patience
+        timeouts = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
+        return self.awaited and self.launched_for < timeouts
 
     @property
     def kept(self) -> bool:
@@ -183,8 +181,8 @@ class ActualState:
         Of a driver on another host only its heartbeats and its lease are seen: it counts as alive until both have run
         out.
         """
-        beat, note = self.heartbeat, self.process_note
-        if note is not None and (beat is None or beat.attempt <= note.attempt) and self.noted_process:
+        beat, note = self.heartbeat, self.launched_process
+        if note is not None and (beat is None or beat.attempt <= note.attempt) and self.launched_process_lives:
             own = beat if beat is not None and (beat.attempt, beat.pid) == (note.attempt, note.pid) else None
             # It knows best what it runs: its keeper launched it by the file alone, and the settings may have changed.
             runs = own.generation if own is not None else note.generation
@@ -247,13 +245,13 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
     # The newest launch first, so that a driver that begins to beat meanwhile is not taken for a former one.
     launch = read(lambda: read_launch(store))
     beat = read(lambda: read_heartbeat(store))
-    lease = read(lambda: Lease(store, stream, 0.0).read())
+    lease = read(lambda: read_lease(store, stream))
     process = beat.process_lives() if beat is not None else None
     if process is False and beat is not None and not beat.final:
         # It may have said its last word just now.
         beat = read(lambda: read_heartbeat(store)) or beat
         process = beat.process_lives()
-    note = read(lambda: read_process_note(store))
+    note = read(lambda: read_launched_process(store))
     keeper = find_keeper(store, launch.attempt) if launch is not None else None
     return ActualState(
         lease=_holder(lease),
@@ -261,8 +259,8 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
         heartbeat_age=beat.age() if beat is not None else 0.0,
         process=process,
         launch=launch,
-        process_note=note,
-        noted_process=note.process_lives() if note is not None else None,
+        launched_process=note,
+        launched_process_lives=note.process_lives() if note is not None else None,
         launched_for=max(0.0, time.time() - launch.at) if launch is not None else 0.0,
         keeper=keeper.pid if keeper is not None else None,
         problem=problems[0].message if problems else "",

@@ -34,10 +34,10 @@ class Configuration:
 
 
 # Why a configuration could not run; None if nothing is known to be in its way.
-Judgement: TypeAlias = Callable[[Configuration], SpecError | None]
+SpecCheck: TypeAlias = Callable[[Configuration], SpecError | None]
 
 
-def configuration(observed: Observation, streams: Path, judgement: Judgement = lambda config: None) -> Configuration:
+def configuration(observed: Observation, streams: Path, judgement: SpecCheck = lambda config: None) -> Configuration:
     """What to launch: the file's configuration, or the one launched last while the file is bad or could not run.
 
     Args:
@@ -64,7 +64,7 @@ def configuration(observed: Observation, streams: Path, judgement: Judgement = l
     return kept
 
 
-def _unless_refused(config: Configuration, observed: Observation, judgement: Judgement) -> Configuration:
+def _unless_refused(config: Configuration, observed: Observation, judgement: SpecCheck) -> Configuration:
     """The configuration of a file, unless it could not run and the stream has run under another one before."""
     launch = observed.actual.launch
     if launch is None or launch.generation == config.generation or not config.spec.continuous:

@@ -16,7 +16,7 @@ from jobs.spec.loading import load_stream, load_streams_tolerant
 from jobs.spec.models import Restart, StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from jobs.supervise.control import Control
+from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.launches import SPEC_FILE, Launch
 from jobs.supervise.stall import STALLED_SECONDS, stalled_after
 
@@ -86,7 +86,7 @@ class DesiredState:
     error: SpecError | None = None
     launchable: bool = True
     continuous: bool = True
-    control: Control = field(default_factory=Control)
+    control: ControlRequest = field(default_factory=ControlRequest)
     restart: Restart = field(default_factory=Restart)
     stalled_after: float = STALLED_SECONDS
     spec: StreamSpec | None = None
@@ -126,7 +126,7 @@ def desired_state(
     files: StreamFiles,
     settings: Settings,
     folder: Path,
-    control: Control,
+    control: ControlRequest,
     launch: Launch | None,
     *,
     refused: SpecError | None = None,

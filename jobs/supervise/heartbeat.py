@@ -1,14 +1,13 @@
-"""What a driver says of itself: one small document of its stream's state, replaced with every beat.
+"""Heartbeat of a driver: its state and its work in one small document, replaced every two seconds.
 
-The driver alone writes it, from a thread of its own, so that it beats also while a batch is long. Its last beat is its
-last word: the state it ended in, and the error if there was one. A driver that was killed leaves a state that is not
-final, and a process that is dead.
+The driver alone writes it, from a thread of its own, so that it does also while a batch is long. Its last heartbeat
+says how it ended, with the error if there was one. A driver that was killed leaves a state that is not final, and a
+process that is dead.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from typing import Literal
 
@@ -16,18 +15,18 @@ import msgspec
 
 from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
-from jobs.system.processes import is_alive
+from jobs.system.processes import lives_here
 
 KEY = "heartbeat.json"
-BEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 2.0
 
 State = Literal[
     "starting",  # takes the lease, claims the tables, starts Spark
     "running",  # has a query: works on a batch, or waits for records or for the next trigger
-    "paused",  # alive without a query, at an operator's wish
+    "paused",  # alive without a query, as an operator asked
     "retrying",  # Kafka or the catalog is away; tries again by itself
     "stopping",  # finishes the batch
-    "stopped",  # ended at an operator's wish, or to make room for the next attempt
+    "stopped",  # ended as an operator asked, or to make room for the next attempt
     "terminated",  # ended by SIGTERM, after its batch
     "finished",  # available_now: everything was read
     "fenced",  # another driver took the stream, or the lease ran out while the host slept
@@ -165,7 +164,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """One beat of one driver.
+    """One heartbeat of one driver.
 
     Attributes:
         generation: Of the configuration it runs under, see `jobs.spec.generation`.
@@ -208,24 +207,22 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
     @property
     def final(self) -> bool:
-        """Whether this is a last word."""
+        """Whether it is the driver's last."""
         return self.state in FINAL
 
     def age(self) -> float:
-        """Seconds since this beat."""
+        """Seconds since this heartbeat."""
         if self.boot == boot_id():
             return max(0.0, boot_clock() - self.beat)
         return max(0.0, time.time() - self.beat_wall)
 
     def process_lives(self) -> bool | None:
         """Whether its process runs; None if that cannot be told from this host, or from this container."""
-        if self.boot != boot_id() or self.host != socket.gethostname():
-            return None
-        return is_alive(self.pid, self.started)
+        return lives_here(self.pid, self.started, self.boot, self.host)
 
 
 def read_heartbeat(store: StateStore) -> Heartbeat | None:
-    """The newest beat of any driver of the stream whose part of the state store this is; None without one."""
+    """The newest heartbeat of any driver of the stream whose part of the state store this is; None without one."""
     content = store.get(KEY)
     if content is None:
         return None
@@ -240,7 +237,7 @@ def read_heartbeat(store: StateStore) -> Heartbeat | None:
 
 
 def write_heartbeat(store: StateStore, beat: Heartbeat) -> None:
-    """Replace the beat, so that a reader sees the old one or the new one.
+    """Replace the heartbeat, so that a reader sees the old one or the new one.
 
     It need not survive a power cut: then the process is gone, and the lease, which survives, says so.
     """

@@ -1,4 +1,4 @@
-"""A keeper's process: `python -m jobs.supervise.keeper_process ORDER`, started by the driver that it keeps.
+"""Keeper process of a stream: `python -m jobs.supervise.keeper_process ORDER`, started by the driver that it keeps.
 
 While the driver runs it only waits, with a few megabytes: it imports little. What it needs to judge, and to launch, is
 imported when something has happened. There is one per stream at most, by a lock that goes with its process.
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.state.local_store import LocalStore
-from jobs.supervise.keeper_note import write_keeper
-from jobs.system.private import private_opener
+from jobs.supervise.keeper_record import write_keeper
+from jobs.system.private_files import private_opener
 from jobs.system.processes import is_alive
 
 LOCK = "keeper.lock"
@@ -28,7 +28,7 @@ _QUIET_SECONDS = 15.0
 
 
 def main() -> int:
-    """Keep a driver until that is nobody's wish any more; returns the exit status."""
+    """Keep a driver for as long as it is wanted; returns the exit status."""
     order: dict[str, Any] = json.loads(sys.argv[1])
     folder = Path(order["folder"])
     with open(folder / LOCK, "a", opener=private_opener) as lock:

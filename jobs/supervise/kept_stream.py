@@ -1,7 +1,8 @@
-"""What a keeper does when something has happened to its driver: looks, judges, and launches the next one.
+"""Keeper's actions when something has happened to its driver: observe, decide, and launch the next one.
 
-It acts as any control action does: under the stream's control lock, where it looks again, and it gives way to whoever
-was quicker. It launches what was launched, so nothing is read here but the state folder.
+It acts as any control action does: under the stream's control lock, where it observes again, and it gives way to
+whoever was quicker. It launches what was launched, so nothing is read here but the state folder. Keepers of earlier
+releases import this module by its name.
 """
 
 from __future__ import annotations
@@ -15,35 +16,33 @@ from typing import Any
 
 import msgspec
 
-from jobs.supervise import keeper_note
-
 # A keeper that was started by an earlier release has that release's modules in memory, beside which these do not work:
 # it begins anew with its order.
-if not hasattr(keeper_note, "KEY"):
+if "jobs.supervise.keeper_note" in sys.modules:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 from jobs.errors import FrazilError
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.steps import step
 from jobs.supervise.actual import ActualState, UnreadableStateError, read_certain
-from jobs.supervise.control import LOCK, read_control
-from jobs.supervise.ending import end_leftovers, kill_session
-from jobs.supervise.heartbeat import BEAT_SECONDS
-from jobs.supervise.keeper_note import write_keeper
-from jobs.supervise.keeping import Policy, Seen, Verdict, judge
+from jobs.supervise.control_request import LOCK, read_control
+from jobs.supervise.heartbeat import HEARTBEAT_SECONDS
+from jobs.supervise.keeper_decision import KeeperDecision, KeeperObservation, Policy, decide_restart
+from jobs.supervise.keeper_record import write_keeper
 from jobs.supervise.launcher import driver_command, launched, reap
 from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch
+from jobs.supervise.termination import end_leftovers, kill_session
 from jobs.system.locks import exclusive
 from jobs.system.processes import is_alive
 
 _POLL_SECONDS = 0.5
 _LOCK_SECONDS = 10.0
 _AGAIN_SECONDS = 5.0
-_FIRST_BEAT_SECONDS = 60.0
-_LOOK_SECONDS = 1.0
+_FIRST_HEARTBEAT_SECONDS = 60.0
+_OBSERVE_SECONDS = 1.0
 # So often in a row a driver has to look frozen: one that only could not write until now is heard of in between.
-_LOOKS = 4
-_TOLD = 5
+_FROZEN_OBSERVATIONS = 4
+_KEPT_NEWEST = 5
 
 
 class KeptStream:
@@ -73,41 +72,41 @@ class KeptStream:
         """
         try:
             if is_alive(self.pid, self.started):
-                return self._look_at_living()
+                return self._observe_living()
             return self._restart(f"attempt {self._attempt} (process {self.pid}) ended without a last word")
         except FrazilError as problem:
-            return self._leave(problem.message)
+            return self._end(problem.message)
         except OSError as problem:
-            return self._leave(str(problem))
+            return self._end(str(problem))
         finally:
             reap()
 
-    def _look_at_living(self) -> bool:
+    def _observe_living(self) -> bool:
         """Go on waiting for a driver that beats, and end one that is frozen or never began to beat."""
-        looks = 0
+        frozen_for = 0
         while is_alive(self.pid, self.started):
             actual = read_certain(self._folder.store, self._stream)
             beat = actual.heartbeat
-            mine = beat is not None and beat.attempt == self._attempt
-            if mine and actual.heartbeat_age <= BEAT_SECONDS * 2:
+            own = beat is not None and beat.attempt == self._attempt
+            if own and actual.heartbeat_age <= HEARTBEAT_SECONDS * 2:
                 return True
-            verdict = self._judged(actual, living=True)
-            if not verdict.restart:
+            decision = self._decision(actual, living=True)
+            if not decision.restart:
                 if actual.launch is None or actual.launch.attempt != self._attempt:
-                    return self._leave(verdict.why)
+                    return self._end(decision.why)
                 # Whoever asked it to end sees to that.
-                looks = 0
-            elif not mine:
-                if self._launched_at is not None and time.monotonic() - self._launched_at > _FIRST_BEAT_SECONDS:
+                frozen_for = 0
+            elif not own:
+                if self._launched_at is not None and time.monotonic() - self._launched_at > _FIRST_HEARTBEAT_SECONDS:
                     return self._end_and_restart(f"attempt {self._attempt} (process {self.pid}) gave no heartbeat")
             else:
-                looks = looks + 1 if self._looks_frozen(actual) else 0
-                if looks >= _LOOKS:
+                frozen_for = frozen_for + 1 if self._looks_frozen(actual) else 0
+                if frozen_for >= _FROZEN_OBSERVATIONS:
                     return self._end_and_restart(
                         f"attempt {self._attempt} (process {self.pid}) was frozen: it had not beaten for "
                         f"{actual.heartbeat_age:.0f} s, and its lease had run out"
                     )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_OBSERVE_SECONDS)
         return True
 
     def _looks_frozen(self, actual: ActualState) -> bool:
@@ -133,43 +132,43 @@ class KeptStream:
         beat = actual.heartbeat
         if self._launched_at is not None and (beat is None or beat.attempt < self._attempt):
             # Another one would end there as well, as with a mistake in the settings: the supervisor knows more.
-            return self._leave(f"attempt {self._attempt}, which it had launched, ended before its first heartbeat")
-        verdict = self._judged(actual)
-        if verdict.restart:
-            self._say(f"{why}; it is started again" + (f" in {verdict.pause:.0f} s" if verdict.pause else ""))
+            return self._end(f"attempt {self._attempt}, which it had launched, ended before its first heartbeat")
+        decision = self._decision(actual)
+        if decision.restart:
+            self._report(f"{why}; it is started again" + (f" in {decision.pause:.0f} s" if decision.pause else ""))
             # Where this cannot be written, the supervisor starts the stream, or the keeper does: who is first.
             with contextlib.suppress(OSError):
-                write_keeper(self._folder.store, self._attempt, verdict.pause)
-        while verdict.restart:
-            left = verdict.pause - (time.monotonic() - died)
+                write_keeper(self._folder.store, self._attempt, decision.pause)
+        while decision.restart:
+            left = decision.pause - (time.monotonic() - died)
             if left <= 0:
                 try:
                     return self._launch(why)
                 except (OSError, UnreadableStateError) as problem:
-                    self._say(f"it could not be started: {problem}")
+                    self._report(f"it could not be started: {problem}")
                     left = _AGAIN_SECONDS
             time.sleep(min(left, _POLL_SECONDS if left < _AGAIN_SECONDS else _AGAIN_SECONDS))
-            verdict = self._judged(read_certain(self._folder.store, self._stream))
-        return False if verdict.expected else self._leave(verdict.why)
+            decision = self._decision(read_certain(self._folder.store, self._stream))
+        return False if decision.expected else self._end(decision.why)
 
     def _launch(self, why: str) -> bool:
         with exclusive(self._folder.root / LOCK, deadline_seconds=_LOCK_SECONDS):
             actual = read_certain(self._folder.store, self._stream)
-            verdict, former = self._judged(actual), actual.launch
-            if not verdict.restart or former is None:
-                return self._leave(verdict.why)
+            decision, former = self._decision(actual), actual.launch
+            if not decision.restart or former is None:
+                return self._end(decision.why)
             step("keeper_before_launch")
-            end_leftovers(actual.process_note, self._stream)
+            end_leftovers(actual.launched_process, self._stream)
             attempt, now = self._attempt + 1, time.time()
             launch = Launch(
                 attempt=attempt,
                 generation=former.generation,
                 file=former.file,
-                failures=verdict.failures,
+                failures=decision.failures,
                 at=now,
                 reason=f"its keeper: {why}",
                 kept=former.kept + 1,
-                kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_TOLD:],
+                kept_newest=(*former.kept_newest, KeptRestart(attempt, now, why))[-_KEPT_NEWEST:],
             )
             text = (self._folder.root / SPEC_FILE).read_text(encoding="utf-8")
             arguments = [*self._arguments, "--attempt", str(attempt)]
@@ -181,25 +180,25 @@ class KeptStream:
             write_keeper(self._folder.store, attempt)
         return True
 
-    def _judged(self, actual: ActualState, *, living: bool = False) -> Verdict:
+    def _decision(self, actual: ActualState, *, living: bool = False) -> KeeperDecision:
         """What is to be done if the driver is gone; `living`: it is not, and is left out of account."""
         launch = actual.launch
-        seen = Seen(
+        seen = KeeperObservation(
             self._attempt,
             read_control(self._folder.store),
             launch,
-            actual.process_note,
+            actual.launched_process,
             actual.heartbeat,
             driven=not living and actual.driver is not None,
             held=not living and actual.other_holder is not None,
             named=launch is None or Path(launch.file).exists(),
         )
-        return judge(seen, self._policy)
+        return decide_restart(seen, self._policy)
 
-    def _leave(self, why: str) -> bool:
-        self._say(f"ends: {why}")
+    def _end(self, why: str) -> bool:
+        self._report(f"ends: {why}")
         return False
 
-    def _say(self, sentence: str) -> None:
+    def _report(self, sentence: str) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         print(f"{at} keeper of attempt {self._attempt}: {sentence}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Starting a stream's driver as a detached process, and waiting until it drives.
+"""Launcher of drivers: starts one as a detached process, and waits until it drives.
 
 The driver belongs to nobody: not to the terminal, not to the Dagster run that started it. It has a session of its own,
 and its output goes to a file.
@@ -20,15 +20,14 @@ from pathlib import Path
 
 import jobs
 from jobs.errors import FrazilError
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.steps import step
-from jobs.supervise.ending import MARK, Patience, kill_session, mark_of, wait
 from jobs.supervise.heartbeat import KEY as BEAT
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.launches import Launch, write_launch
-from jobs.supervise.process_note import ProcessNote, write_process_note
+from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
+from jobs.supervise.termination import DRIVER_VARIABLE, Timeouts, driver_id, kill_session, wait
 from jobs.system.boot import boot_id
-from jobs.system.private import private_folder, private_opener
+from jobs.system.private_files import private_folder, private_opener
 from jobs.system.processes import is_alive, start_time
 from jobs.system.signals import deferred_signals
 
@@ -119,7 +118,7 @@ def reap() -> None:
     _ours[:] = [process for process in _ours if process.poll() is None]
 
 
-def await_ready(launching: Launching, patience: Patience) -> Heartbeat:
+def await_ready(launching: Launching, timeouts: Timeouts) -> Heartbeat:
     """Wait for a driver's first heartbeat, and then until it runs, or for a minute.
 
     Returns:
@@ -128,7 +127,7 @@ def await_ready(launching: Launching, patience: Patience) -> Heartbeat:
     Raises:
         FrazilError: It ended, or never gave a heartbeat and was killed.
     """
-    wait(lambda: launching.beat() is not None or not launching.lives(), patience.first_beat_seconds)
+    wait(lambda: launching.beat() is not None or not launching.lives(), timeouts.first_heartbeat_seconds)
     if launching.beat() is None:
         if not launching.lives():
             raise FrazilError(
@@ -138,8 +137,9 @@ def await_ready(launching: Launching, patience: Patience) -> Heartbeat:
             )
         kill_session(launching.pid, launching.started, launching.stream, launching.attempt)
         raise FrazilError(
-            f"The driver of stream {launching.stream} gave no heartbeat within {patience.first_beat_seconds:.0f} s, "
-            f"and was killed; the end of {launching.output}:\n{tail(launching.output)}",
+            f"The driver of stream {launching.stream} gave no heartbeat within "
+            f"{timeouts.first_heartbeat_seconds:.0f} s, and was killed; the end of {launching.output}:\n"
+            f"{tail(launching.output)}",
             fix=f"read {launching.output}",
         )
 
@@ -147,13 +147,13 @@ def await_ready(launching: Launching, patience: Patience) -> Heartbeat:
         beat = launching.beat()
         return not launching.lives() or (beat is not None and (beat.final or beat.state in _READY))
 
-    wait(settled, patience.ready_seconds)
+    wait(settled, timeouts.ready_seconds)
     beat = launching.beat()
     if beat is None:
         raise FrazilError(f"{launching.folder.store.place(BEAT)} has gone.", fix=f"frazil restart {launching.stream}")
     if beat.final:
         # Its last word is said, and what it started is about to end.
-        wait(lambda: not launching.lives(), patience.term_seconds)
+        wait(lambda: not launching.lives(), timeouts.term_seconds)
     if beat.final or (beat.attempt == launching.attempt and not launching.lives()):
         raise last_word(launching.stream, beat, launching.output)
     return beat
@@ -203,7 +203,7 @@ def _start(
                 env={
                     **os.environ,
                     "PYTHONPATH": path,
-                    MARK: mark_of(stream, launch.attempt),
+                    DRIVER_VARIABLE: driver_id(stream, launch.attempt),
                     # Its keeper starts the next one as this one was started.
                     COMMAND_VARIABLE: shlex.join(command),
                 },
@@ -221,12 +221,14 @@ def _start(
     _ours.append(process)
     started = str(start_time(process.pid))
     try:
-        write_process_note(folder.store, _note(launch, process.pid, started))
+        write_launched_process(folder.store, _note(launch, process.pid, started))
     except BaseException:
         kill_session(process.pid, started, stream, launch.attempt)
         raise
     return Launching(folder, stream, launch.attempt, process.pid, started)
 
 
-def _note(launch: Launch, pid: int, started: str) -> ProcessNote:
-    return ProcessNote(launch.attempt, launch.generation, pid, started, boot_id(), socket.gethostname(), time.time())
+def _note(launch: Launch, pid: int, started: str) -> LaunchedProcess:
+    return LaunchedProcess(
+        launch.attempt, launch.generation, pid, started, boot_id(), socket.gethostname(), time.time()
+    )

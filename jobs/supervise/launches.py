@@ -1,7 +1,7 @@
-"""The newest launch of a stream's driver: one small document of its state, written before the process starts.
+"""Launch records: the newest launch of a stream's driver, and the process that it started.
 
-With it the configuration that was launched is kept, so that a stream can be started again as it was while its file in
-`streams/` cannot be read.
+`launch.json` is written before the process starts, `process.json` as soon as it has. With the launch its configuration
+is kept, so that a stream can be started again as it was while its file in `streams/` cannot be read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import msgspec
 
 from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat
+from jobs.system.processes import lives_here
 
-KEY = "launch.json"
+LAUNCH_KEY = "launch.json"
+PROCESS_KEY = "process.json"
 # A driver reads it as a file of its folder: what is wrong with it is told by file and line.
 SPEC_FILE = "launched.yaml"
 
@@ -59,14 +61,14 @@ class Launch(msgspec.Struct, frozen=True):
 def read_launch(store: StateStore) -> Launch | None:
     """The newest launch; None if the stream was never launched."""
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(store.get(KEY) or b"", type=Launch)
+        return msgspec.json.decode(store.get(LAUNCH_KEY) or b"", type=Launch)
     return None
 
 
 def write_launch(store: StateStore, launch: Launch, spec_text: str) -> None:
-    """Note a launch durably, its configuration first."""
+    """Record a launch durably, its configuration first."""
     store.put(SPEC_FILE, spec_text.encode())
-    store.put(KEY, msgspec.json.encode(launch))
+    store.put(LAUNCH_KEY, msgspec.json.encode(launch))
 
 
 def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seconds: float) -> int:
@@ -101,3 +103,35 @@ def pause_before(failures: int, first: float, longest: float) -> float:
         return 0.0
     # 60 doublings of the shortest pause are longer than any that can be configured.
     return min(first * 2.0 ** min(failures - 2, 60), longest)
+
+
+class LaunchedProcess(msgspec.Struct, frozen=True):
+    """The process of the newest launch.
+
+    Attributes:
+        at: Seconds since 1970.
+    """
+
+    attempt: int
+    generation: str
+    pid: int
+    started: str
+    boot: str
+    host: str
+    at: float
+
+    def process_lives(self) -> bool | None:
+        """Whether it runs; None if that cannot be told from this host, or from this container."""
+        return lives_here(self.pid, self.started, self.boot, self.host)
+
+
+def write_launched_process(store: StateStore, process: LaunchedProcess) -> None:
+    """Record the process of a launch durably."""
+    store.put(PROCESS_KEY, msgspec.json.encode(process))
+
+
+def read_launched_process(store: StateStore) -> LaunchedProcess | None:
+    """The process of the newest launch; None if there never was one."""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(store.get(PROCESS_KEY) or b"", type=LaunchedProcess)
+    return None

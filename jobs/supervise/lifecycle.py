@@ -1,4 +1,4 @@
-"""From one driver of a stream to the next: asked to end, seen to its end, launched, seen to its first batch.
+"""Lifecycle of a stream's drivers: one is asked to end and awaited, the next launched and awaited until it runs.
 
 Whatever is written, and every launch, happens in short sections under the stream's control lock; waiting for a driver
 happens outside. So an action that waits, or that is killed while it waits, keeps nobody from stopping the stream. Two
@@ -19,19 +19,19 @@ from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings, load_settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.supervise.actual import Driver, read_certain
 from jobs.supervise.configuration import Configuration, configuration
-from jobs.supervise.control import LOCK, Control, Wish, read_control, write_control
+from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control
 from jobs.supervise.desired import read_stream_files
-from jobs.supervise.ending import Patience, end_driver, end_leftovers, wait
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launcher import Launching, await_ready, last_word, launched
 from jobs.supervise.launches import Launch, failures_in_a_row
 from jobs.supervise.observation import Observation, observe
+from jobs.supervise.termination import Timeouts, end_driver, end_leftovers, wait
 from jobs.system.locks import exclusive
-from jobs.system.private import private_folder
+from jobs.system.private_files import private_folder
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _FILELESS = ("none", "unsure")
@@ -57,18 +57,18 @@ class Lifecycle:
         home: The deployment's folder.
         settings_file: Its settings; None for the default place.
         stream: The stream's id.
-        patience: How long to wait for what.
+        timeouts: How long to wait for what.
         command: What starts a driver; the arguments that say which follow it.
     """
 
     def __init__(
-        self, home: Path, settings_file: Path | None, stream: str, patience: Patience, command: Sequence[str]
+        self, home: Path, settings_file: Path | None, stream: str, timeouts: Timeouts, command: Sequence[str]
     ) -> None:
         self._home: Path = home
         self._streams: Path = home / "streams"
         self._settings_file: Path | None = settings_file
         self._stream: str = stream
-        self._patience: Patience = patience
+        self._timeouts: Timeouts = timeouts
         self._command: tuple[str, ...] = tuple(command)
         self._judged: dict[str, SpecError | None] = {}
 
@@ -135,7 +135,7 @@ class Lifecycle:
         private_folder(folder.root)
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(exclusive(folder.root / LOCK, deadline_seconds=self._patience.lock_seconds))
+                held.enter_context(exclusive(folder.root / LOCK, deadline_seconds=self._timeouts.lock_seconds))
             except TimeoutError:
                 raise FrazilError(
                     f"Another action on stream {self._stream} is under way: it holds {folder.root / LOCK}.",
@@ -143,10 +143,12 @@ class Lifecycle:
                 ) from None
             yield self._observe(settings)
 
-    def request(self, now: Observation, action: str, reason: str, by: str, *, wish: Wish, end_attempt: int = 0) -> None:
+    def request(
+        self, now: Observation, action: str, reason: str, by: str, *, mode: DesiredMode, end_attempt: int = 0
+    ) -> None:
         """Write down what is wanted from here on, and that attempts up to `end_attempt` end after their batch."""
         ended = max(now.control.end_attempt, end_attempt)
-        write_control(now.folder.store, Control(wish, ended, action, reason, by, time.time()))
+        write_control(now.folder.store, ControlRequest(mode, ended, action, reason, by, time.time()))
         step("after_wish")
 
     def launchable(self, now: Observation) -> Configuration:
@@ -210,7 +212,7 @@ class Lifecycle:
                     # It was about to die when it was found, as by SIGKILL; that is what the stream is looked after for.
                     return self.bring_up(now, None, reason, count_failures=count_failures, resumed=resumed)
                 already = driver is not None and replaced is None and not resumed
-                if now.control.wish == "running" and beat.state == "paused":
+                if now.control.mode == "running" and beat.state == "paused":
                     beat = self._await_resumed(launching, beat)
                 return Done(f"{self._stream} {_state_of(beat, already)}.{ended}{note}", beat)
         # Yet another action has asked that driver to end meanwhile.
@@ -225,7 +227,7 @@ class Lifecycle:
     def end(self, now: Observation, driver: Driver) -> str:
         """See a driver to its end, which has been asked to; returns how it ended, as the end of a sentence."""
         return end_driver(
-            self._stream, driver, self._patience, lambda: read_certain(now.folder.store, self._stream).driver
+            self._stream, driver, self._timeouts, lambda: read_certain(now.folder.store, self._stream).driver
         )
 
     @contextlib.contextmanager
@@ -233,7 +235,7 @@ class Lifecycle:
         self, now: Observation, config: Configuration, reason: str, count_failures: bool
     ) -> Iterator[Launching]:
         actual, former = now.actual, now.actual.launch
-        end_leftovers(actual.process_note, self._stream)
+        end_leftovers(actual.launched_process, self._stream)
         same = former is not None and former.generation == config.generation
         stable = config.spec.restart.stable_after.total_seconds()
         launch = Launch(
@@ -253,7 +255,7 @@ class Lifecycle:
 
     def _await_ready(self, now: Observation, launching: Launching) -> Heartbeat:
         try:
-            return await_ready(launching, self._patience)
+            return await_ready(launching, self._timeouts)
         except FrazilError as problem:
             later = read_control(now.folder.store)
             if later == now.control:
@@ -268,7 +270,7 @@ class Lifecycle:
         def resumed() -> bool:
             return (launching.beat() or paused).state != "paused" or not launching.lives()
 
-        wait(resumed, self._patience.ready_seconds)
+        wait(resumed, self._timeouts.ready_seconds)
         beat = launching.beat() or paused
         if beat.final or not launching.lives():
             raise last_word(self._stream, beat, launching.output)

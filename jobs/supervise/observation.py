@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
-from jobs.state.paths import StreamFolder, stream_folder
+from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.actual import ActualState, Driver, read_actual
-from jobs.supervise.control import Control, read_control
+from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.desired import DesiredState, StreamFiles, desired_state
 from jobs.supervise.heartbeat import Heartbeat
 
@@ -29,7 +29,7 @@ class Observation:
     actual: ActualState
 
     @property
-    def control(self) -> Control:
+    def control(self) -> ControlRequest:
         """The operator's newest word."""
         return self.desired.control
 
@@ -49,16 +49,16 @@ class Observation:
         driver, control = self.driver, self.control
         if driver is None:
             return False
-        if driver.frozen or control.wish == "stopped" or control.end_attempt >= driver.attempt:
+        if driver.frozen or control.mode == "stopped" or control.end_attempt >= driver.attempt:
             return True
         beat = driver.heartbeat
-        return beat is not None and (beat.final or (beat.state == "stopping" and control.wish == "running"))
+        return beat is not None and (beat.final or (beat.state == "stopping" and control.mode == "running"))
 
     @property
     def last_attempt(self) -> int:
         """The greatest attempt that was ever made or told to end, as far as any of the documents knows."""
         actual = self.actual
-        known = (actual.launch, actual.heartbeat, actual.process_note)
+        known = (actual.launch, actual.heartbeat, actual.launched_process)
         return max(self.control.end_attempt, *(each.attempt for each in known if each is not None), 0)
 
     def refuse_stopped(self) -> None:
@@ -67,7 +67,7 @@ class Observation:
         Raises:
             FrazilError: Says who stopped it, and why.
         """
-        if self.control.wish == "stopped":
+        if self.control.mode == "stopped":
             raise FrazilError(self.control.sentence(self.stream), fix=f"frazil start {self.stream}")
 
     def refuse_other_holder(self) -> None:
@@ -93,7 +93,7 @@ def observe(stream: str, files: StreamFiles, settings: Settings) -> Observation:
         settings: Where its state is.
     """
     folder = stream_folder(settings, stream)
-    actual, control = read_actual(folder.store, stream), Control()
+    actual, control = read_actual(folder.store, stream), ControlRequest()
     try:
         control = read_control(folder.store)
     except (FrazilError, OSError) as error:

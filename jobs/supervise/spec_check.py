@@ -1,4 +1,4 @@
-"""Whether a changed file of a stream can run, asked while its driver still runs under the former one."""
+"""Spec check: whether a changed file of a stream can run, asked while its driver still runs under the former one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a driver that beats gets on with its work, by what it says of itself: pure.
+"""Stall of a driver: whether it gets on with its work, by its own heartbeat: pure.
 
 Its heart beats in a thread of its own, so it beats also when its JVM hangs, or a batch, or whoever begins the batches.
 Only the driver's own clock is asked, so a supervisor on another host, or with another time, sees the same.

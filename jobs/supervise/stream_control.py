@@ -1,8 +1,8 @@
-"""What an operator, or the supervisor, can do to a stream: start, stop, pause, resume, restart, and what follows.
+"""Control actions on a stream: what an operator, or the supervisor, can do to its driver.
 
-An operator's actions change what is wished of the stream: `start`, `stop`, `pause`, `resume`, `restart`. The
-supervisor's leave the wish as it stands when they are carried out, which may be later than it asked:
-`ensure_running`, `roll`, `end`.
+An operator's actions change the desired mode of the stream: `start`, `stop`, `pause`, `resume`, `restart`. The
+supervisor's leave it as it stands when they are carried out, which may be later than it asked: `ensure_running`,
+`roll`, `end`, `drain_driver`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Literal
 from jobs.errors import FrazilError
 from jobs.supervise.actual import Driver
 from jobs.supervise.configuration import Configuration
-from jobs.supervise.control import Wish
-from jobs.supervise.ending import Patience, end_leftovers, wait
+from jobs.supervise.control_request import DesiredMode
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launcher import driver_command
 from jobs.supervise.lifecycle import Done, Lifecycle
 from jobs.supervise.observation import Observation
+from jobs.supervise.termination import Timeouts, end_leftovers, wait
 
 Action = Literal["start", "stop", "pause", "resume", "restart", "roll", "ensure_running", "end", "let_go"]
 
@@ -33,7 +33,7 @@ class StreamControl:
         home: The deployment's folder.
         settings_file: Its settings; None for the default place.
         stream: The stream's id.
-        patience: How long to wait for what.
+        timeouts: How long to wait for what.
         command: What starts a driver; None for the real one.
     """
 
@@ -43,28 +43,28 @@ class StreamControl:
         settings_file: Path | None,
         stream: str,
         *,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         command: Sequence[str] | None = None,
     ) -> None:
         self._stream: str = stream
-        self._patience: Patience = patience or Patience()
-        self._life: Lifecycle = Lifecycle(home, settings_file, stream, self._patience, command or driver_command())
+        self._timeouts: Timeouts = timeouts or Timeouts()
+        self._life: Lifecycle = Lifecycle(home, settings_file, stream, self._timeouts, command or driver_command())
 
     def observe(self) -> Observation:
-        """How the stream stands now."""
+        """The stream as it is now."""
         return self._life.observe()
 
     def perform(self, action: Action, reason: str, by: str) -> Done:
         """The action of this name."""
-        return getattr(self, action)(reason, by)
+        return getattr(self, "drain_driver" if action == "let_go" else action)(reason, by)
 
     def start(self, reason: str, by: str) -> Done:
-        """See to it that the stream runs as its file says, whatever was wished before."""
+        """See to it that the stream runs as its file says, whatever was asked before."""
         self._life.prepare()
         with self._life.section() as now:
             replaced = _to_replace(now, self._life.launchable(now))
-            self._life.request(now, "start", reason, by, wish="running", end_attempt=_attempt(replaced))
-        return self._life.bring_up(now, replaced, reason, resumed=now.control.wish != "running")
+            self._life.request(now, "start", reason, by, mode="running", end_attempt=_attempt(replaced))
+        return self._life.bring_up(now, replaced, reason, resumed=now.control.mode != "running")
 
     def resume(self, reason: str, by: str) -> Done:
         """Let a paused or stopped stream go on."""
@@ -73,22 +73,22 @@ class StreamControl:
             if now.driver is None and now.desired.continuous:
                 self._life.launchable(now)
             replaced = _to_replace(now)
-            self._life.request(now, "resume", reason, by, wish="running", end_attempt=_attempt(replaced))
+            self._life.request(now, "resume", reason, by, mode="running", end_attempt=_attempt(replaced))
             if not now.desired.continuous:
                 return Done(f"{self._stream} may be drained again: frazil run {self._stream}.", now.heartbeat)
-        return self._life.bring_up(now, replaced, reason, resumed=now.control.wish != "running")
+        return self._life.bring_up(now, replaced, reason, resumed=now.control.mode != "running")
 
     def restart(self, reason: str, by: str) -> Done:
         """End the driver after its batch and launch another. A paused stream stays paused."""
         self._life.prepare()
         with self._life.section() as now:
             self._life.launchable(now)
-            wish: Wish = "paused" if now.control.wish == "paused" else "running"
-            self._life.request(now, "restart", reason, by, wish=wish, end_attempt=_attempt(now.driver))
+            mode: DesiredMode = "paused" if now.control.mode == "paused" else "running"
+            self._life.request(now, "restart", reason, by, mode=mode, end_attempt=_attempt(now.driver))
         return self._life.bring_up(now, now.driver, reason)
 
     def roll(self, reason: str, by: str) -> Done:
-        """Replace a driver that runs another configuration than the file's; what the operator wished stays."""
+        """Replace a driver that runs another configuration than the file's; the operator's mode stays."""
         self._life.prepare()
         with self._life.section() as now:
             if now.desired.error is not None:
@@ -98,15 +98,15 @@ class StreamControl:
                 # A driver at work is not ended for what could not run in its place.
                 raise config.problem
             now.refuse_stopped()
-            if now.driver is None and now.control.wish == "paused":
+            if now.driver is None and now.control.mode == "paused":
                 return Done(f"{self._stream} is paused: its file takes effect when it is resumed.", now.heartbeat)
             replaced = _to_replace(now, config)
             if replaced is not None:
-                self._life.request(now, "roll", reason, by, wish=now.control.wish, end_attempt=_attempt(replaced))
+                self._life.request(now, "roll", reason, by, mode=now.control.mode, end_attempt=_attempt(replaced))
         return self._life.bring_up(now, replaced, reason)
 
     def ensure_running(self, reason: str, by: str) -> Done:
-        """Start what is wanted and does not run; what the operator wished stays, so a paused stream is refused.
+        """Start what is wanted and does not run; the operator's mode stays, so a paused stream is refused.
 
         Launches that failed in a row are counted on, while an operator's own start counts anew. A driver that runs is
         rolled if its file has changed.
@@ -114,17 +114,17 @@ class StreamControl:
         self._life.prepare()
         with self._life.section() as now:
             now.refuse_stopped()
-            if now.control.wish == "paused":
+            if now.control.mode == "paused":
                 raise FrazilError(now.control.sentence(self._stream), fix=f"frazil resume {self._stream}")
             replaced = _to_replace(now, self._life.launchable(now))
             if replaced is not None:
-                self._life.request(now, "ensure_running", reason, by, wish="running", end_attempt=_attempt(replaced))
+                self._life.request(now, "ensure_running", reason, by, mode="running", end_attempt=_attempt(replaced))
         return self._life.bring_up(now, replaced, reason, count_failures=True)
 
     def pause(self, reason: str, by: str) -> Done:
         """Let the driver stay and read nothing, until the stream is resumed."""
         with self._life.section() as now:
-            self._life.request(now, "pause", reason, by, wish="paused")
+            self._life.request(now, "pause", reason, by, mode="paused")
         driver = now.driver
         if driver is None:
             _refuse_while_drained(now)
@@ -134,7 +134,7 @@ class StreamControl:
             beat = _beat_of(now, driver)
             return (beat is not None and (beat.state == "paused" or beat.final)) or not _lives(driver)
 
-        reached = wait(settled, self._patience.grace_seconds)
+        reached = wait(settled, self._timeouts.grace_seconds)
         beat = _beat_of(now, driver)
         if not reached:
             return Done(f"{self._stream} pauses when its batch is done, which takes long.", beat)
@@ -145,11 +145,11 @@ class StreamControl:
     def stop(self, reason: str, by: str) -> Done:
         """End the driver after its batch; none is started until somebody starts or resumes the stream."""
         with self._life.section() as now:
-            already = now.control.wish == "stopped" and now.driver is None
-            self._life.request(now, "stop", reason, by, wish="stopped")
+            already = now.control.mode == "stopped" and now.driver is None
+            self._life.request(now, "stop", reason, by, mode="stopped")
         if now.driver is None:
             _refuse_while_drained(now)
-            end_leftovers(now.actual.process_note, self._stream)
+            end_leftovers(now.actual.launched_process, self._stream)
             return Done(f"{self._stream} is stopped{' already' if already else ''}.", now.heartbeat)
         how = self._life.end(now, now.driver)
         return Done(f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
@@ -157,26 +157,26 @@ class StreamControl:
     def end(self, reason: str, by: str) -> Done:
         """End a driver that nobody wants any more: stopped, without a file, drained now and then, or long done.
 
-        What the operator wished stays.
+        The operator's mode stays.
         """
         with self._life.section() as now:
-            unwanted = now.control.wish == "stopped" or not now.desired.continuous or now.desired.gone
+            unwanted = now.control.mode == "stopped" or not now.desired.continuous or now.desired.gone
             beat = now.driver.heartbeat if now.driver is not None else None
             said_its_last_word = beat is not None and beat.final
             if now.driver is None:
-                end_leftovers(now.actual.process_note, self._stream)
+                end_leftovers(now.actual.launched_process, self._stream)
                 return Done(f"{self._stream} has no driver.", now.heartbeat)
             if not (unwanted or said_its_last_word):
                 return Done(f"{self._stream} is wanted: its driver stays.", now.heartbeat)
-            self._life.request(now, "end", reason, by, wish=now.control.wish, end_attempt=now.driver.attempt)
+            self._life.request(now, "end", reason, by, mode=now.control.mode, end_attempt=now.driver.attempt)
         how = self._life.end(now, now.driver)
         return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
-    def let_go(self, reason: str, by: str) -> Done:
-        """End the driver after its batch, and leave what is wished: whoever supervises next starts another."""
+    def drain_driver(self, reason: str, by: str) -> Done:
+        """End the driver after its batch, and leave the desired mode: whoever supervises next starts another."""
         with self._life.section() as now:
             # Also without a driver: its keeper may be about to start the next one.
-            self._life.request(now, "let_go", reason, by, wish=now.control.wish, end_attempt=now.last_attempt)
+            self._life.request(now, "let_go", reason, by, mode=now.control.mode, end_attempt=now.last_attempt)
             if now.driver is None:
                 return Done(f"{self._stream} has no driver.", now.heartbeat)
         how = self._life.end(now, now.driver)

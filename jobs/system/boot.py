@@ -1,4 +1,4 @@
-"""The running kernel's identity, its clock that neither stops in suspend nor jumps, and clocks of others."""
+"""Boot identity and boot clock of the running kernel, and whether another host's clock is ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deadline for calls into clients that have none of their own."""
+"""Deadline for calls into clients that have none of their own."""
 
 from __future__ import annotations
 

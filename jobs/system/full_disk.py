@@ -1,4 +1,4 @@
-"""A disk that is full, recognised whoever says so, and told with its folder."""
+"""Full disk: recognised in any error, and reported with its folder."""
 
 from __future__ import annotations
 

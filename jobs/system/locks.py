@@ -1,4 +1,7 @@
-"""One process at a time: an advisory lock that goes with the process that holds it, however it ends."""
+"""File locks between processes: each goes with the process that holds it, however it ends.
+
+Written by hand rather than with filelock, whose import takes 33 to 190 ms and which has no way to say who waits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jobs.system.private import private_opener
+from jobs.system.private_files import private_opener
 
 _POLL_SECONDS = 0.05
 
@@ -26,7 +29,7 @@ def exclusive(path: Path, *, deadline_seconds: float, on_wait: Callable[[], None
         TimeoutError: The other holder kept it past the deadline.
     """
     deadline = time.monotonic() + deadline_seconds
-    told = False
+    waits = False
     with open(path, "a", opener=private_opener) as file:
         while True:
             try:
@@ -35,8 +38,8 @@ def exclusive(path: Path, *, deadline_seconds: float, on_wait: Callable[[], None
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{path} is held by another process") from None
-                if on_wait and not told:
+                if on_wait and not waits:
                     on_wait()
-                    told = True
+                    waits = True
                 time.sleep(_POLL_SECONDS)
         yield

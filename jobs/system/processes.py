@@ -1,13 +1,20 @@
-"""Other processes, told apart by pid *and* start time: a pid alone may belong to somebody else by now."""
+"""Processes, told apart by pid *and* start time: a pid alone may belong to somebody else by now.
+
+Written by hand: psutil is no dependency, start times are kept in state files in the notation of /proc, and a keeper,
+which waits with a few megabytes, has to import this.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
+
+from jobs.system.boot import boot_id
 
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
@@ -27,8 +34,19 @@ def start_time(pid: int) -> str | None:
 
 
 def is_alive(pid: int, started: str | None) -> bool:
-    """True if the process `pid` runs and is the one that started at `started`, as `start_time` told it."""
+    """True if the process `pid` runs and is the one that started at `started`, as `start_time` returned it."""
     return started is not None and start_time(pid) == started
+
+
+def lives_here(pid: int, started: str, boot: str, host: str) -> bool | None:
+    """Whether a process on record runs; None if that cannot be told from this host, or from this container.
+
+    Containers share a kernel, and see one another's processes as little as those of another host.
+
+    Args:
+        boot, host: As `boot_id` and the host's name were when the process was recorded.
+    """
+    return is_alive(pid, started) if (boot, host) == (boot_id(), socket.gethostname()) else None
 
 
 def stop_process(pid: int, started: str | None, grace_seconds: float) -> bool:
@@ -38,7 +56,7 @@ def stop_process(pid: int, started: str | None, grace_seconds: float) -> bool:
 
     Args:
         pid: The process.
-        started: What `start_time` said when the pid was noted; if it says something else by now, nothing is done.
+        started: Its recorded start time; if the pid's is another one by now, nothing is done.
         grace_seconds: How long it may take to end by itself.
 
     Returns:

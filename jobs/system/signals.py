@@ -1,4 +1,4 @@
-"""Signals that would come at a bad moment."""
+"""Signals deferred to the end of a block: Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 

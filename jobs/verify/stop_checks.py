@@ -22,7 +22,7 @@ from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import departed
 from jobs.supervise.heartbeat import LastError, read_heartbeat
 from jobs.verify.audit_result import Problem

@@ -9,12 +9,13 @@ import click
 
 from jobs.commit.stamp_parts import Decision
 from jobs.errors import FrazilError
-from jobs.operator.accept import Answer, record
+from jobs.kafka.metadata import KafkaLog
+from jobs.operator.accept import Answer, record_answer
 from jobs.translate import told_as_sentences
 from resources.deployment import Deployment
 
 
-def told(stamped: Mapping[str, Decision]) -> list[str]:
+def decision_lines(stamped: Mapping[str, Decision]) -> list[str]:
     """What was recorded, as lines: the tables, and every range that the answer is about."""
     if not stamped:
         return ["The table is begun anew; no other table had to be told."]
@@ -67,7 +68,7 @@ def accept(
     note = f"{getpass.getuser()}: {reason or click.prompt('Why')}"
     settings = deployment.prepared_settings()
     with told_as_sentences(settings, stream):
-        stamped = record(spec, settings, answer, note)
-    for line in told(stamped):
+        stamped = record_answer(spec, settings, lambda: KafkaLog(settings.kafka), answer, note)
+    for line in decision_lines(stamped):
         click.echo(line)
     click.echo(f"  Next: frazil run {stream}")

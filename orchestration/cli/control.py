@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from jobs.errors import FrazilError
-from jobs.state.paths import stream_folder, streams_with
 from jobs.state.store import StateStore
-from jobs.supervise.control import read_control
-from jobs.supervise.launches import KEY as LAUNCH
+from jobs.state.stream_folder import stream_folder, streams_with
+from jobs.supervise.control_request import read_control
+from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.stream_control import Done
 from orchestration.cli.ledger import Ledger, open_ledger
 from orchestration.cli.terminal import asker, print_json, tell
@@ -97,7 +97,7 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
         for stream in stopped:
             click.echo(f"{stream} is stopped, and stays so; `frazil start {stream}` starts it", err=True)
         found = [stream for stream in found if stream not in stopped]
-    left = streams_with(settings, LAUNCH)
+    left = streams_with(settings, LAUNCH_KEY)
     if action in (StreamAction.stop, StreamAction.pause):
         found += [stream for stream in left if stream not in {spec.stream for spec in specs}]
     return found
@@ -105,7 +105,7 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
 
 def _is_stopped(store: StateStore) -> bool:
     with contextlib.suppress(FrazilError):
-        return read_control(store).wish == "stopped"
+        return read_control(store).mode == "stopped"
     # Damaged: the action itself says so.
     return False
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orchestration
 from jobs.errors import FrazilError
 from jobs.system.locks import exclusive
-from jobs.system.private import keep_private, private_folder
+from jobs.system.private_files import keep_private, private_folder
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from jobs.errors import FrazilError
-from jobs.operator.reset import plan_reset
 from jobs.operator.reset_plan import Counting, ResetPlan
 from jobs.operator.reset_request import reset_request
 from orchestration.cli.ledger import open_ledger
@@ -39,24 +38,23 @@ def reset_offsets(
     Shows per partition from where to where, what is skipped and what is read again, and what that means for the tables.
     Nothing is changed without --yes. A time is such as 2026-01-31T08:00:00Z: the first record that is not older.
     """
-    request = reset_request(to, topics)
+    reset_request(to, topics)
     if yes and not reason:
         raise FrazilError("A reset needs a reason: it is kept in the tables' stamps.", fix="add --reason TEXT")
-    spec, settings = deployment.stream(stream), deployment.prepared_settings()
-    catalog = settings.catalog.name
+    continuous, catalog = deployment.stream(stream).continuous, deployment.settings().catalog.name
+    config = ResetConfig(stream=stream, to=to, topics=list(topics), dry_run=not yes, reason=reason or "", by=asker())
     if yes:
-        config = ResetConfig(stream=stream, to=to, topics=list(topics), dry_run=False, reason=reason or "", by=asker())
         plan, problem = _carried_out(deployment, config)
         if problem:
             click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
     else:
-        plan = plan_reset(spec, settings, request, on_count=_progress())
+        plan = perform(deployment, config, _progress())
     if as_json:
         print_json(reset_facts(plan, catalog, done=yes))
         return
     _print_moves(plan)
     if yes:
-        _print_done(plan, continuous=spec.continuous)
+        _print_done(plan, continuous=continuous)
         return
     for sentence in reset_sentences(plan, catalog):
         click.echo(sentence)
@@ -86,14 +84,14 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
 
 
 def _progress() -> Counting:
-    """Tells on a terminal how far the counting is; elsewhere nothing."""
+    """Shows on a terminal how far the counting is; elsewhere nothing."""
     console = messages()
 
-    def told(table: str, read: int, total: int) -> None:
+    def show(table: str, read: int, total: int) -> None:
         if console.is_terminal:
             console.print(f"counting rows of {table}: {read:,} of {total:,} at most", markup=False, end="\r")
 
-    return told
+    return show
 
 
 def _print_moves(plan: ResetPlan) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
 from jobs.spec.settings import Settings
-from jobs.system.private import private_folder, private_opener
+from jobs.system.private_files import private_folder, private_opener
 from resources.deployment import Deployment
 
 FOLDER = "errors"

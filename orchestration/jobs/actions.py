@@ -1,4 +1,4 @@
-"""What an operator does to streams, as a job each, for Dagster's launchpad: start, pause, resume, restart, stop.
+"""Action jobs: what an operator does to streams in Dagster's launchpad: start, pause, resume, restart, stop.
 
 `frazil_control` does the same for the supervisor and the command line. It takes any stream's name, also of one that the
 code location has not loaded yet, or does not know any more; here the streams are those that it has loaded, so that the

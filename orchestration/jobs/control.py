@@ -1,4 +1,4 @@
-"""Every action on a stream as a short Dagster run, with who asked for it and why."""
+"""Control job: every action on a stream as a short Dagster run, with who asked for it and why."""
 
 import enum
 from collections.abc import Callable

@@ -45,7 +45,7 @@ def expire_dead_letters_op(
 ) -> None:
     """Delete letters that are older than `errors.dead_letters.keep`, by whole days, while the streams run."""
     # Imported here: a code location that only loads should not wait for it.
-    from jobs.operator.dead_letter_expiry import keeps_for_ever
+    from jobs.operator.dead_letter_expiry import no_retention_error
     from jobs.translate import told_as_sentences
 
     problems: list[FrazilError] = []
@@ -54,7 +54,7 @@ def expire_dead_letters_op(
         settings = deployment.settings()
         specs, errors = deployment.deployment().streams()
         for name in sorted(set(config.streams) - {spec.stream for spec in keeping(specs)}):
-            raise keeps_for_ever(deployment.stream(name))
+            raise no_retention_error(deployment.stream(name))
         for error in errors:
             context.log.warning(f"letters of a stream whose file cannot be read stay: {error}")
         with catalog.catalog() as connected:

@@ -1,4 +1,4 @@
-"""Resetting a stream's offsets as a Dagster run: what it would do, or, when asked for, doing it."""
+"""Reset job: a stream's offsets reset as a Dagster run, or the plan of that."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -46,24 +46,29 @@ def reset_run_config(config: ResetConfig) -> dict[str, Any]:
     return run_config(OP, config)
 
 
-def perform(deployment: Deployment, config: ResetConfig, on_count: "Counting | None" = None) -> "ResetPlan":
+def perform(deployment: Deployment, config: ResetConfig, on_count: "Counting" = lambda *_: None) -> "ResetPlan":
     """Move a stopped stream to other offsets, or find out what that would do.
 
     Args:
-        on_count: Told how far the counting of rows is.
+        on_count: Called with how far the counting of rows is.
 
     Raises:
         FrazilError: It cannot be done.
     """
     # Imported here and below: a code location that only loads should not wait for what Kafka and the catalog need.
+    from jobs.kafka.metadata import KafkaLog
     from jobs.operator.reset import plan_reset, reset
     from jobs.operator.reset_request import reset_request
 
     spec, settings = deployment.stream(config.stream), deployment.prepared_settings()
-    request, count = reset_request(config.to, tuple(config.topics)), on_count or _ignored
+    request = reset_request(config.to, tuple(config.topics))
+
+    def connect() -> KafkaLog:
+        return KafkaLog(settings.kafka)
+
     if config.dry_run:
-        return plan_reset(spec, settings, request, on_count=count)
-    return reset(spec, settings, request, config.by, config.reason, on_count=count)
+        return plan_reset(spec, settings, connect, request, on_count=on_count)
+    return reset(spec, settings, connect, request, config.by, config.reason, on_count=on_count)
 
 
 def reset_metadata(plan: "ResetPlan", catalog: str, *, done: bool) -> dict[str, Any]:
@@ -87,10 +92,6 @@ def reset_metadata(plan: "ResetPlan", catalog: str, *, done: bool) -> dict[str, 
         if facts[key]:
             metadata[key] = facts[key]
     return metadata
-
-
-def _ignored(table: str, read: int, total: int) -> None:
-    pass
 
 
 def reset_job_of(act: "Callable[[Deployment, ResetConfig], ResetPlan]") -> dg.JobDefinition:

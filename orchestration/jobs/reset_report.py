@@ -1,4 +1,4 @@
-"""A reset of offsets in words, as facts, and as the statements that keep records from landing twice."""
+"""Report of a reset of offsets: sentences, facts, and the statements that keep records from landing twice."""
 
 from __future__ import annotations
 

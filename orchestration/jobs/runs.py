@@ -1,4 +1,4 @@
-"""Runs of frazil's jobs: their tags and configuration, which process carries one out, and which are under way.
+"""Runs of frazil's jobs: their tags and configuration, their processes, and which are under way.
 
 Dagster's own launcher does not look after its workers: the run of one that was killed stays STARTED until its longest
 runtime has passed. So a run is tagged with its process, and one whose process is gone is not taken for one under way.

@@ -63,9 +63,9 @@ def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Deci
     asked_for = now - control.at
     asked_long_ago = not 0 <= asked_for <= _END_SECONDS
     if beat.state == "stopping":
-        asked_just_now = not asked_long_ago and (control.wish == "stopped" or control.end_attempt >= beat.attempt)
+        asked_just_now = not asked_long_ago and (control.mode == "stopped" or control.end_attempt >= beat.attempt)
         return _stopping(desired, actual, who, asked_just_now)
-    if control.wish == "stopped":
+    if control.mode == "stopped":
         if asked_long_ago:
             return Decision(Action.STOP, f"{who} was asked to stop and still runs")
         return Decision(Action.WAIT, f"{who} was asked to stop {in_seconds(asked_for)} ago")
@@ -92,7 +92,7 @@ def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Deci
             "frazil validate",
         )
     rolls = desired.generation != beat.generation
-    if control.wish == "paused":
+    if control.mode == "paused":
         later = f"; generation {desired.generation} is rolled out when it is resumed" if rolls else ""
         return Decision(Action.ADOPT, f"{who} is paused{later}", f"frazil resume {desired.stream}")
     if beat.state == "starting" and beat.beat_wall - beat.state_since < START_SECONDS:
@@ -108,7 +108,7 @@ def _is_replaced(desired: DesiredState, stall: Stall) -> bool:
     """Whether a driver has stalled for so long, and so surely, that another one takes its place."""
     if desired.restart.stalled_after is None or not stall.sure or stall.seconds <= desired.stalled_after:
         return False
-    return desired.control.wish == "running" and desired.file != "unsure" and desired.launchable
+    return desired.control.mode == "running" and desired.file != "unsure" and desired.launchable
 
 
 def _stopping(desired: DesiredState, actual: ActualState, who: str, asked_just_now: bool) -> Decision:
@@ -121,7 +121,7 @@ def _stopping(desired: DesiredState, actual: ActualState, who: str, asked_just_n
     if asked_just_now or (ending_for <= _END_SECONDS and not unheld):
         return Decision(Action.WAIT, f"{who} finishes its batch and ends")
     sentence = f"{who} has been finishing its batch for {in_seconds(ending_for)}"
-    if desired.control.wish == "stopped" or desired.file == "none":
+    if desired.control.mode == "stopped" or desired.file == "none":
         return Decision(Action.STOP, f"{sentence}, and is made to end")
     if desired.file == "valid" and not desired.continuous:
         return Decision(Action.STOP, f"{sentence}, and is made to end")
@@ -158,7 +158,7 @@ def _with_holder(desired: DesiredState, actual: ActualState) -> Decision:
             return Decision(Action.WAIT, f"{said} and is ending")
         if _driver_wanted(desired) and desired.file == "valid":
             return Decision(Action.ROLL, f"{said} and does not end, so another takes its place")
-        if desired.control.wish == "stopped" or desired.file == "none" or not desired.continuous:
+        if desired.control.mode == "stopped" or desired.file == "none" or not desired.continuous:
             return Decision(Action.STOP, f"{said} and does not end")
         return Decision(Action.WAIT, f"{said} and does not end", f"frazil restart {desired.stream}")
     if not _driver_wanted(desired):
@@ -171,4 +171,4 @@ def _with_holder(desired: DesiredState, actual: ActualState) -> Decision:
 
 
 def _driver_wanted(desired: DesiredState) -> bool:
-    return desired.continuous and desired.control.wish == "running" and desired.file in ("valid", "invalid")
+    return desired.continuous and desired.control.mode == "running" and desired.file in ("valid", "invalid")

@@ -9,10 +9,10 @@ from functools import lru_cache
 from jobs.spec.models import StreamSpec
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from jobs.state.paths import streams_with
+from jobs.state.stream_folder import streams_with
 from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
 from jobs.supervise.heartbeat import KEY as HEARTBEAT
-from jobs.supervise.launches import KEY as LAUNCH
+from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.observation import observe
 from resources.deployment import Deployment
 
@@ -39,7 +39,7 @@ def stream_ids(files: StreamFiles, settings: Settings) -> list[str]:
     """Every stream that has a file or a state folder, in order."""
     ids = {*files.specs, *files.claimed}
     with contextlib.suppress(OSError):
-        ids.update(streams_with(settings, LAUNCH), streams_with(settings, HEARTBEAT))
+        ids.update(streams_with(settings, LAUNCH_KEY), streams_with(settings, HEARTBEAT))
     return sorted(ids)
 
 

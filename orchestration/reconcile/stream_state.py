@@ -78,8 +78,8 @@ def state_of(now: Observation, decided: str | None = None) -> str:
         return _with_driver(now, driver)
     if now.actual.other_holder is not None:
         return "draining"
-    if now.control.wish != "running":
-        return now.control.wish
+    if now.control.mode != "running":
+        return now.control.mode
     if beat is None and launch is None:
         return "never ran"
     if not now.desired.continuous:
@@ -113,9 +113,9 @@ def _with_driver(now: Observation, driver: Driver) -> str:
 
 def _is_on_its_way(actual: ActualState) -> bool:
     """Whether a launch whose process is not seen from here, or not noted yet, may still say something."""
-    launch, note = actual.launch, actual.process_note
+    launch, note = actual.launch, actual.launched_process
     noted = launch is not None and note is not None and note.attempt >= launch.attempt
-    return actual.starting and not (noted and actual.noted_process is False)
+    return actual.starting and not (noted and actual.launched_process_lives is False)
 
 
 def next_command(now: Observation, state: str) -> str | None:
@@ -134,7 +134,7 @@ def _since(state: str, now: Observation) -> float | None:
     beat, launch, control = now.heartbeat, now.actual.launch, now.control
     if state == "starting" and (beat is None or now.actual.awaited):
         return launch.at if launch is not None else None
-    if now.driver is None and state == control.wish:
+    if now.driver is None and state == control.mode:
         return control.at or (beat.state_since if beat is not None else None)
     if beat is None or now.actual.other_holder is not None:
         return None

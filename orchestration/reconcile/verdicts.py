@@ -109,7 +109,7 @@ def _driver_alive(desired: DesiredState, actual: ActualState, decision: Decision
     # A first start is due at once, and no failure of anything.
     passed = passed or (decision.action is Action.START and beat is None and not decision.failures)
     # As its operator wants it, and yet nothing lands: nobody should take the table for one that is kept up to date.
-    held = passed and desired.control.wish != "running"
+    held = passed and desired.control.mode != "running"
     sentence = f"{decision.sentence}{_whose_wish(desired)}" if held else decision.sentence
     sentence = with_next(sentence, decision.fix if held or retrying or not lives else None)
     code = f"{decision.action}:{beat.state if beat else ''}:{beat.attempt if beat else 0}:{lives}"
@@ -121,7 +121,7 @@ def _whose_wish(desired: DesiredState) -> str:
     control = desired.control
     by = f" by {control.by}" if control.by else ""
     reason = f" ({control.reason})" if control.reason else ""
-    return f"; {control.wish}{by}{reason}" if by or reason else ""
+    return f"; {control.mode}{by}{reason}" if by or reason else ""
 
 
 def _batch_not_stalled(desired: DesiredState, actual: ActualState) -> Verdict:

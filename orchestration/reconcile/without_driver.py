@@ -13,9 +13,9 @@ _ELSEWHERE = "another deployment, or another host, seems to take it time and aga
 def without_driver(desired: DesiredState, actual: ActualState, now: float) -> Decision:
     """What to do about a stream that has no driver, and whose lease nobody holds."""
     stream, launch = desired.stream, actual.launch
-    if desired.control.wish == "stopped":
+    if desired.control.mode == "stopped":
         return Decision(Action.IDLE, "it is stopped", f"frazil start {stream}")
-    if desired.control.wish == "paused":
+    if desired.control.mode == "paused":
         return Decision(
             Action.IDLE, f"it is paused, and {_ended(actual)}; resuming starts one", f"frazil resume {stream}"
         )

@@ -19,7 +19,7 @@ from assets.supervisor import SUPERVISOR_KEY
 from jobs.errors import FrazilError
 from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
-from jobs.state.paths import state_store
+from jobs.state.stream_folder import state_store
 from jobs.supervise.observation import Observation, observe
 from orchestration.reconcile.assessment import Assessment, assess, held_back
 from orchestration.reconcile.decision import Action, Decision

@@ -18,9 +18,9 @@ from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_actual
-from jobs.supervise.control import read_control
+from jobs.supervise.control_request import read_control
 from jobs.translate import told_as_sentences
 from orchestration.reconcile.background import Background
 from orchestration.reconcile.desired import read_files
@@ -175,7 +175,7 @@ def _may_start(spec: StreamSpec, settings: Settings) -> bool:
     """Whether a replay may start by itself: not into a table that an operator wants left alone."""
     if not spec.errors.replay.automatic:
         return False
-    return read_control(stream_folder(settings, spec.stream).store).wish == "running"
+    return read_control(stream_folder(settings, spec.stream).store).mode == "running"
 
 
 def look(spec: StreamSpec, settings: Settings) -> Proposal:

@@ -31,7 +31,7 @@ from jobs.spec.maintenance import MaintainedTable
 from jobs.spec.models import StreamSpec
 from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.stream.opening import ensure_tables
 
 if TYPE_CHECKING:

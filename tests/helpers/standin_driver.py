@@ -25,11 +25,11 @@ from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.local_store import LocalStore
-from jobs.state.paths import StreamFolder, stream_folder
-from jobs.stream.heartbeat_thread import Beater
-from jobs.supervise.control import read_control
+from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.stream.heartbeat_thread import HeartbeatThread
+from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import LastError
-from jobs.supervise.keeper import Keeping, policy_of
+from jobs.supervise.keeper_start import KeeperStarter, policy_of
 from jobs.supervise.launches import SPEC_FILE
 
 _POLL_SECONDS = 0.02
@@ -54,46 +54,48 @@ def main() -> int:
     lease = Lease(LocalStore(folder), spec.stream, settings.lease_ttl.total_seconds())
     log = folder / "logs" / "driver.log"
     arguments = ["--home", str(options.home), "--stream", options.stream]
-    keeping = Keeping(StreamFolder.at(folder), spec.stream, options.attempt, arguments, policy_of(spec.restart))
-    on_beat = keeping.ensure if "kept" in how else lambda: None
-    with Beater(LocalStore(folder), spec.stream, generation(spec, settings), options.attempt, log, on_beat) as beater:
-        on_beat()
+    keeper = KeeperStarter(StreamFolder.at(folder), spec.stream, options.attempt, arguments, policy_of(spec.restart))
+    on_heartbeat = keeper.ensure if "kept" in how else lambda: None
+    with HeartbeatThread(
+        LocalStore(folder), spec.stream, generation(spec, settings), options.attempt, log, on_heartbeat
+    ) as heartbeat:
+        on_heartbeat()
         if "lands" in how:
             # Imported here: it brings PyIceberg, and the others start in a third of the time without it.
             from jobs.stream.results import BatchDone
 
             counts = {"snapshot_id": None, "dead_letter_snapshot_id": None, "refusals": 0}
             landed = BatchDone(0, Counts(read=1, landed=1), 0.1, 0.1, 0.1, {}, None)
-            beater.work.done(landed, {}, time.time(), **counts)
+            heartbeat.work.done(landed, {}, time.time(), **counts)
         try:
-            beater.change(epoch=lease.acquire(above=0))
+            heartbeat.change(epoch=lease.acquire(above=0))
         except LeaseHeldError as held:
-            beater.change(state="fenced", error=_error("error", held.message, held.fix))
+            heartbeat.change(state="fenced", error=_error("error", held.message, held.fix))
             return 3
         try:
             while "slow" in how and not terminated:
                 time.sleep(_POLL_SECONDS)
             if how & {"fail", "operator"}:
                 kind = "operator" if "operator" in how else "error"
-                beater.change(state="failed", error=_error(kind, "the broker is made of cheese.", "eat it"))
+                heartbeat.change(state="failed", error=_error(kind, "the broker is made of cheese.", "eat it"))
                 return 1
-            return _drive(folder, options.attempt, beater, terminated, deaf="deaf" in how)
+            return _drive(folder, options.attempt, heartbeat, terminated, deaf="deaf" in how)
         finally:
             lease.release()
 
 
-def _drive(folder: Path, attempt: int, beater: Beater, terminated: list[int], *, deaf: bool) -> int:
+def _drive(folder: Path, attempt: int, heartbeat: HeartbeatThread, terminated: list[int], *, deaf: bool) -> int:
     while True:
         control = read_control(LocalStore(folder))
-        if not deaf and (control.wish == "stopped" or control.end_attempt >= attempt):
-            beater.change(state="stopped")
+        if not deaf and (control.mode == "stopped" or control.end_attempt >= attempt):
+            heartbeat.change(state="stopped")
             return 0
         if not deaf and terminated:
-            beater.change(state="terminated")
+            heartbeat.change(state="terminated")
             return 143
-        state = "paused" if control.wish == "paused" else "running"
-        if beater.state != state:
-            beater.change(state=state)
+        state = "paused" if control.mode == "paused" else "running"
+        if heartbeat.state != state:
+            heartbeat.change(state=state)
         time.sleep(_POLL_SECONDS)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from jobs import steps
-from jobs.stream.control_reader import Wishes
-from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.runner import StreamRunner
+from jobs.supervise.control_request import ControlReader
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline
 from tests.integration.test_spark_reads import with_catalog
@@ -135,21 +135,25 @@ class DriverHere:
     """A driver in a thread of this process, on the session that the tests share."""
 
     def __init__(self, one: Pipeline, spark: SparkSession) -> None:
-        self.beater: Beater = Beater(one.folder().store, one.stream, "test", 1, one.folder().root / "driver.log")
+        self.heartbeat: HeartbeatThread = HeartbeatThread(
+            one.folder().store, one.stream, "test", 1, one.folder().root / "driver.log"
+        )
         self.problem: BaseException | None = None
-        self._wishes: Wishes = Wishes(one.folder().store, 1)
-        self._runner: StreamRunner = StreamRunner(one.spec(), one.settings(), self.beater, self._wishes, lambda: spark)
+        self._control: ControlReader = ControlReader(one.folder().store, 1)
+        self._runner: StreamRunner = StreamRunner(
+            one.spec(), one.settings(), self.heartbeat, self._control, lambda: spark
+        )
         self._thread: threading.Thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
-        self.beater.__enter__()
+        self.heartbeat.__enter__()
         self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._wishes.signalled = True
+        self._control.signalled = True
         self._thread.join(60)
-        self.beater.__exit__(*exc)
+        self.heartbeat.__exit__(*exc)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -168,12 +172,14 @@ class DriverHere:
 
         def said() -> bool:
             assert self.problem is None, self.problem
-            beat = self.beater.current()
+            beat = self.heartbeat.current()
             return beat.state == "retrying" and beat.error is not None and words in beat.error.message
 
-        wait_for(said, f"a retry after {words!r}; it is {self.beater.current()}", seconds)
+        wait_for(said, f"a retry after {words!r}; it is {self.heartbeat.current()}", seconds)
 
     def has_landed(self, rows: int, seconds: float = 60.0) -> None:
         """Wait until this driver has landed so many rows."""
-        wait_for(lambda: self.beater.current().work.landed == rows or self.problem is not None, f"{rows} rows", seconds)
+        wait_for(
+            lambda: self.heartbeat.current().work.landed == rows or self.problem is not None, f"{rows} rows", seconds
+        )
         assert self.problem is None, self.problem

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,13 @@ from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
 from jobs.commit.history import history, stamps_along_main
-from jobs.operator.accept import Answer, record
+from jobs.kafka.metadata import KafkaLog
+from jobs.operator.accept import Answer, record_answer
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
-from jobs.state.paths import StreamFolder, stream_folder
-from jobs.stream.drain import Drained, drain
+from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.stream.drain import Drained, DrainProgress, drain
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.stream_control import StreamControl
 from tests.helpers.waiting import wait_for
@@ -167,13 +168,17 @@ class Pipeline:
 
         wait_for(all_landed, f"all records of {self.stream} to land", seconds)
 
-    def drain(self, spark: SparkSession) -> Drained:
+    def drain(self, spark: SparkSession, on_progress: Callable[[DrainProgress], None] = lambda _: None) -> Drained:
         """Drain in this process, on a session that is there already."""
-        return drain(self.spec(), self.settings(), lambda: spark)
+        return drain(self.spec(), self.settings(), self.kafka(), lambda: spark, on_progress=on_progress)
+
+    def kafka(self) -> KafkaLog:
+        """A connection to the broker."""
+        return KafkaLog(self.settings().kafka)
 
     def accept(self, **answer: Any) -> list[str]:
         """Record an operator's answer."""
-        return list(record(self.spec(), self.settings(), Answer(**answer), "tester: trying it"))
+        return list(record_answer(self.spec(), self.settings(), self.kafka, Answer(**answer), "tester: trying it"))
 
     def start(self, steps: str = "", env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start `frazil run` as a process of its own, with the named steps armed."""

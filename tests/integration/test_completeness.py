@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 
 from jobs.commit.history import history
 from jobs.stream import lag
-from jobs.stream.drain import drain
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, once
@@ -84,7 +83,7 @@ def test_a_record_from_the_future_proves_nothing(pipeline: Make, spark: SparkSes
         producer.produce(one.stream, payment(number, GOOD), partition=0, timestamp=now + ahead)
     assert producer.flush(30) == 0
     said: list[int | None] = []
-    drain(one.spec(), one.settings(), lambda: spark, on_progress=lambda progress: said.append(through(one)))
+    one.drain(spark, on_progress=lambda progress: said.append(through(one)))
     assert said[:2] == [None, None], "20 records are unread, and were produced before"
     assert (said[2] or 0) >= now
 
@@ -98,7 +97,7 @@ def test_times_of_the_broker_are_a_proof(pipeline: Make, spark: SparkSession) ->
     wait_for(lambda: time.time_ns() // 1_000_000 > between, "the clock")
     one.produce({GOOD: 10})
     said: list[int | None] = []
-    drain(one.spec(), one.settings(), lambda: spark, on_progress=lambda progress: said.append(through(one)))
+    one.drain(spark, on_progress=lambda progress: said.append(through(one)))
     assert said[0] is not None
     assert said[0] <= between < (said[1] or 0)
 
@@ -110,7 +109,7 @@ def test_what_had_come_when_a_drain_began_is_in_when_it_ends(pipeline: Make, spa
     one.produce({GOOD: 10})
     began = time.time_ns() // 1_000_000
     one.produce({GOOD: 10})
-    drained = drain(one.spec(), one.settings(), lambda: spark, on_progress=once(lambda: one.produce({GOOD: 5})))
+    drained = one.drain(spark, on_progress=once(lambda: one.produce({GOOD: 5})))
     assert drained.counts.landed == 20
     assert sum(drained.lag.values()) == 5
     assert (through(one) or 0) >= began
@@ -132,12 +131,12 @@ def test_a_transaction_that_nobody_ends_is_told(
             return f"{one.stream} --partition 0" in caplog.text
 
         wait_for(told, "a warning")
-        work = driver.beater.current().work
+        work = driver.heartbeat.current().work
         assert (work.total_lag, work.total_undecided) == (0, 4)
         assert work.undecided_since is not None
         producer.abort_transaction(30)
-        wait_for(lambda: driver.beater.current().work.total_undecided == 0, "the end of the transaction")
-        assert driver.beater.current().work.undecided_since is None
+        wait_for(lambda: driver.heartbeat.current().work.total_undecided == 0, "the end of the transaction")
+        assert driver.heartbeat.current().work.undecided_since is None
     driver.end()
     assert caplog.text.count("find-hanging") == 1
     assert "4 records have waited" in caplog.text

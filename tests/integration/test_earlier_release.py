@@ -20,6 +20,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from jobs.catalog import connect_catalog
+from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.state.local_store import LocalStore
 from jobs.stream.drain import drain
@@ -234,7 +235,8 @@ def finish_the_killed_import(address: str, numbers: Iterator[int], spark: SparkS
 def drained(stream: str, spark: SparkSession) -> tuple[int, int, int]:
     """Drain a stream in this process; returns records read, landed and dead."""
     deployment = Deployment.at(HOME)
-    counts = drain(deployment.stream(stream), deployment.settings(), lambda: spark).counts
+    settings = deployment.settings()
+    counts = drain(deployment.stream(stream), settings, KafkaLog(settings.kafka), lambda: spark).counts
     return counts.read, counts.landed, counts.dead
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobs.commit.errors import HalfCommittedError
-from jobs.stream.drain import drain
 from tests.integration.faults import append_nothing, die, expire_all_but_the_head
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
 
@@ -125,7 +124,7 @@ def test_checkpoint_lost_while_a_query_runs(pipeline: Make, spark: SparkSession)
     one.write_spec(source={"topics": [one.stream], "max_records_per_batch": 20})
     one.produce({GOOD: 60})
     # Each time the query fails, and another one begins where the tables stand.
-    drain(one.spec(), one.settings(), lambda: spark, on_progress=lambda _: shutil.rmtree(checkpoints(one)))
+    one.drain(spark, on_progress=lambda _: shutil.rmtree(checkpoints(one)))
     one.assert_exactly_once()
 
 

@@ -9,7 +9,6 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.commit.errors import HalfCommittedError, RolledBackError, TargetRecreatedError
-from jobs.stream.drain import drain
 from tests.integration.faults import at_step, compact, die, expire_all_but_the_head, once
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, SCHEMA, TOMBSTONE, TRUNCATED, Pipeline
 
@@ -91,7 +90,7 @@ def test_table_rolled_back_then_dropped_under_a_query(pipeline: Make, spark: Spa
 
     one.produce({GOOD: 60})
     with pytest.raises(RolledBackError, match=rf"(?s){one.stream}-0 \[0, \d+\).*--rollback reland"):
-        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(roll_back))
+        one.drain(spark, on_progress=once(roll_back))
     with pytest.raises(RolledBackError):
         one.drain(spark)
     one.accept(rollback="reland")
@@ -100,7 +99,7 @@ def test_table_rolled_back_then_dropped_under_a_query(pipeline: Make, spark: Spa
     one.produce({GOOD: 60})
     gone = f"(?s){one.table_name} is gone.*--recreated {one.table_name}"
     with pytest.raises(TargetRecreatedError, match=gone):
-        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(lambda: catalog.drop_table(one.table_name)))
+        one.drain(spark, on_progress=once(lambda: catalog.drop_table(one.table_name)))
     with pytest.raises(TargetRecreatedError, match=gone):
         one.drain(spark)
     one.accept(recreated_table=one.table_name)

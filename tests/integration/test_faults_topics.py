@@ -23,7 +23,6 @@ from jobs.commit.history import history
 from jobs.commit.topic_ids import NO_ID
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.stream.drain import drain
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, die, once
@@ -61,7 +60,7 @@ def test_a_pattern_means_whole_names(pipeline: Make, spark: SparkSession) -> Non
     one.assert_exactly_once([f"{one.stream}.a"])
     one.write_spec(source={"topics_pattern": rf"{one.stream}\.(?P<day>[a-z]|\d{{8}})"}, trigger={"every": "1s"})
     with DriverHere(one, spark) as driver:
-        wait_for(lambda: driver.beater.current().state == "running", "the query")
+        wait_for(lambda: driver.heartbeat.current().state == "running", "the query")
         for name in (f"x{one.stream}.b", f"{one.stream}.b.dead", f"{one.stream}.20261102"):
             one.create_topic(name)
             one.produce({GOOD: 10}, topic=name)
@@ -158,7 +157,7 @@ def test_topic_deleted_while_it_is_read(pipeline: Make, spark: SparkSession) -> 
     for day in days:
         one.produce({GOOD: 40}, topic=day)
     with pytest.raises(TopicLostError, match=rf"(?s)topic {days[0]} is gone.*{days[0]}-0 \[\d+, 20\).*--lost-topic"):
-        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(lambda: delete_topic(one.address, days[0])))
+        one.drain(spark, on_progress=once(lambda: delete_topic(one.address, days[0])))
     with pytest.raises(TopicLostError):
         one.drain(spark)
     one.accept(lost_topic=days[0])
@@ -233,7 +232,7 @@ def test_topic_recreated_while_it_is_read(pipeline: Make, spark: SparkSession) -
         one.produce({GOOD: 60})
 
     with pytest.raises(TopicRecreatedError, match=f"(?s)--recreated-topic {one.stream}"):
-        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(recreate))
+        one.drain(spark, on_progress=once(recreate))
     with pytest.raises(TopicRecreatedError):
         one.drain(spark)
     one.accept(recreated_topic=one.stream)
@@ -267,7 +266,7 @@ def test_partitions_added_while_a_driver_runs(pipeline: Make, spark: SparkSessio
     one.write_spec(trigger={"every": "1s"}, source={"topics": [one.stream], "start": "latest"})
     one.produce({GOOD: 10})
     with DriverHere(one, spark) as driver:
-        wait_for(lambda: driver.beater.current().state == "running", "the query")
+        wait_for(lambda: driver.heartbeat.current().state == "running", "the query")
         admin = AdminClient({"bootstrap.servers": one.address})
         for future in admin.create_partitions([NewPartitions(one.stream, 3)]).values():
             future.result(30)
@@ -332,7 +331,7 @@ def test_a_topic_that_was_left_out_and_deleted_meanwhile(pipeline: Make, spark: 
         raise Enough
 
     with pytest.raises(Enough):
-        drain(one.spec(), one.settings(), lambda: spark, on_progress=once(end))
+        one.drain(spark, on_progress=once(end))
     one.write_spec(source={"topics": [one.stream]})
     one.drain(spark)
     one.produce({GOOD: 5})

@@ -72,11 +72,11 @@ def test_catalog_away_during_a_commit_and_at_the_opening_after_it(
     with DriverHere(one, spark) as driver:
         one.wait_until_landed()
         # Back within the minute in which an unclear answer is asked about: the same driver commits the same files.
-        epoch = driver.beater.current().epoch
+        epoch = driver.heartbeat.current().epoch
         with at_step(monkeypatch, "after_anchor_commit", lambda: catalog.take_for(2.0)):
             one.produce(MIX)
             driver.has_landed(40)
-        assert driver.beater.current().epoch == epoch
+        assert driver.heartbeat.current().epoch == epoch
         # Away for longer, in the middle of a batch: the stream is opened anew, as often as it takes.
         monkeypatch.setattr(producer, "UNKNOWN_DEADLINE_SECONDS", 0.5)
         with at_step(monkeypatch, "after_anchor_commit", catalog.take):
@@ -216,10 +216,10 @@ def test_two_drivers_that_know_nothing_of_each_other(pipeline: Make, spark: Spar
 
     def take_over(progress: object) -> None:
         if not taken:
-            taken.append(drain(one.spec(), elsewhere, spark.newSession).counts.read)
+            taken.append(drain(one.spec(), elsewhere, one.kafka(), spark.newSession).counts.read)
 
     with pytest.raises(FencedError, match="another driver took over"):
-        drain(one.spec(), one.settings(), lambda: spark, on_progress=take_over)
+        one.drain(spark, on_progress=take_over)
     assert taken[0] > 0
     one.produce(MIX)
     one.drain(spark)

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.supervise.ending import Patience
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.keeper_note import find_keeper
+from jobs.supervise.keeper_record import find_keeper
 from jobs.supervise.launches import read_launch
 from jobs.supervise.observation import observe
+from jobs.supervise.termination import Timeouts
 from jobs.system.processes import session_members, start_time
 from orchestration.cli.status.collect import driver_status
 from orchestration.reconcile.assessment import Assessment, assess
@@ -88,8 +88,8 @@ def test_a_driver_killed_or_frozen_is_back_and_one_whose_jvm_hangs_is_told(kept:
     # As after restart.stalled_after.
     overdue = decide(replace(assessed.observed.desired, stalled_after=1.0), assessed.observed.actual, time.time())
     assert (overdue.action, overdue.ends) == (Action.ROLL, True)
-    patience = Patience(grace_seconds=3, term_seconds=3)
-    assert "was killed" in kept.control(patience=patience).let_go(overdue.sentence, "supervisor").sentence
+    timeouts = Timeouts(grace_seconds=3, term_seconds=3)
+    assert "was killed" in kept.control(timeouts=timeouts).drain_driver(overdue.sentence, "supervisor").sentence
     kept.control().ensure_running("it was let go", "supervisor")
     assert lands(kept, 4).work.landed == 20
     kept.assert_exactly_once()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.commit.history import stamps_along_main
-from jobs.supervise.control import Control, write_control
+from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.cli.main import main
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
 
@@ -50,7 +50,7 @@ def test_reset_offsets(pipeline: Callable[..., Pipeline], spark: SparkSession) -
         f"frazil stop {one.stream} --reason 'reset offsets'",
     )
     assert "is wanted running" in frazil(one, "--to", "earliest", "--reason", "why", "--yes", expect=1)
-    write_control(one.folder().store, Control(wish="stopped"))
+    write_control(one.folder().store, ControlRequest(mode="stopped"))
 
     # Back, without doubles: the rows that would land twice are counted, and named to be removed.
     plan = facts_of(one, "--to", f"{one.stream}:0=30")

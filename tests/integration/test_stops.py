@@ -152,10 +152,8 @@ def test_topic_deleted_before_it_was_read(pipeline: Make, spark: SparkSession) -
     def interrupt(progress: object) -> None:
         raise Interrupted("stopped by the test")
 
-    from jobs.stream.drain import drain
-
     with pytest.raises(Interrupted):
-        drain(one.spec(), one.settings(), lambda: spark, on_progress=interrupt)
+        one.drain(spark, on_progress=interrupt)
     delete_topic(one.address, days[0])
     with pytest.raises(TopicLostError, match=rf"(?s)topic {days[0]} is gone.*--lost-topic {days[0]}"):
         one.drain(spark)
@@ -288,7 +286,6 @@ def test_a_first_mistake_in_the_schema_costs_nothing(pipeline: Make, spark: Spar
 
 
 def test_another_writer_and_a_compaction_meanwhile(pipeline: Make, spark: SparkSession) -> None:
-    from jobs.stream.drain import drain
 
     one = pipeline()
     one.write_spec(source={"topics": [one.stream], "max_records_per_batch": 50})
@@ -298,13 +295,12 @@ def test_another_writer_and_a_compaction_meanwhile(pipeline: Make, spark: SparkS
         table = one.table()
         table.append(table.scan().to_arrow().slice(0, 0))
 
-    drained = drain(one.spec(), one.settings(), lambda: spark, on_progress=meddle)
+    drained = one.drain(spark, on_progress=meddle)
     assert drained.refusals >= 2, "each of the later batches met a head that had moved"
     one.assert_exactly_once()
 
 
 def test_schema_and_partitioning_altered_meanwhile(pipeline: Make, spark: SparkSession) -> None:
-    from jobs.stream.drain import drain
 
     one = pipeline()
     one.write_spec(source={"topics": [one.stream], "max_records_per_batch": 50})
@@ -320,7 +316,7 @@ def test_schema_and_partitioning_altered_meanwhile(pipeline: Make, spark: SparkS
             with one.table().update_spec() as update:
                 update.add_identity("note")
 
-    drain(one.spec(), one.settings(), lambda: spark, on_progress=meddle)
+    one.drain(spark, on_progress=meddle)
     one.assert_exactly_once()
     assert {file.file.spec_id for file in one.table().scan().plan_files()} == {0, 1}
 

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from jobs.errors import FrazilError
 from jobs.local_broker.broker import LocalBroker
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.keeper_note import find_keeper
+from jobs.supervise.keeper_record import find_keeper
 from jobs.supervise.launches import Launch, read_launch
 from jobs.system.processes import session_members
 from orchestration.cli.dev.graphql import Dagster

@@ -28,9 +28,9 @@ from jobs.replay.connect.checkpoint import CheckpointDocument
 from jobs.replay.pending_return import PendingReturn
 from jobs.spec.settings import Settings
 from jobs.state.lease_record import LeaseRecord
-from jobs.state.paths import state_store
+from jobs.state.stream_folder import state_store
 from jobs.stream import unknown_fields
-from jobs.supervise import control, heartbeat, keeper_note, launches, process_note
+from jobs.supervise import control_request, heartbeat, keeper_record, launches
 from jobs.verify.ledger_checkpoints import (
     AUDITED_PREFIX,
     FILLED_PREFIX,
@@ -74,9 +74,9 @@ def columns(schema: Schema) -> list[tuple[Any, ...]]:
         ("orders/lease-00000002.json", LeaseRecord),
         ("clicks/connect/lease-00000002.json", LeaseRecord),
         (f"orders/{heartbeat.KEY}", heartbeat.Heartbeat),
-        (f"orders/{control.KEY}", control.Control),
-        (f"orders/{launches.KEY}", launches.Launch),
-        (f"orders/{process_note.KEY}", process_note.ProcessNote),
+        (f"orders/{control_request.KEY}", control_request.ControlRequest),
+        (f"orders/{launches.LAUNCH_KEY}", launches.Launch),
+        (f"orders/{launches.PROCESS_KEY}", launches.LaunchedProcess),
         (f"orders/{outbox_note.KEY}", outbox_note.Note),
         (f"orders/{unknown_fields.KEY}", unknown_fields.UnknownFields),
         ("orders/replay/returning-00000001.json", PendingReturn),
@@ -89,8 +89,8 @@ def test_small_files(files: dict[str, bytes], path: str, kind: type) -> None:
 
 
 def test_the_keeper_and_the_launched_file(files: dict[str, bytes]) -> None:
-    content = json.loads(files[f"state/streams/orders/{keeper_note.KEY}"])
-    assert asdict(keeper_note.KeeperNote(**content)) == content
+    content = json.loads(files[f"state/streams/orders/{keeper_record.KEY}"])
+    assert asdict(keeper_record.KeeperRecord(**content)) == content
     assert files[f"state/streams/orders/{launches.SPEC_FILE}"] == files["streams/orders.yaml"]
 
 

@@ -32,9 +32,9 @@ from jobs.replay.result import Progress, Reason
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
 from jobs.state.lease import stream_lease
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import resume
-from jobs.stream.session import OpenStream
 from jobs.stream.takeover import claim
 
 

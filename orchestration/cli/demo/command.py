@@ -14,8 +14,8 @@ from jobs.errors import FrazilError
 from jobs.install.preflight import preflight
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
-from jobs.state.paths import stream_folder
 from jobs.state.store import StateStore
+from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.live import PER_SECOND, show_arriving
 from orchestration.cli.demo.producer import PaymentProducer, ensure_topic

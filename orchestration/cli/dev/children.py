@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.system.private import private_folder, private_opener
+from jobs.system.private_files import private_folder, private_opener
 from jobs.system.processes import session_members
 
 _POLL_SECONDS = 0.05

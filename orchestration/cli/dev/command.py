@@ -12,12 +12,12 @@ from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder, streams_with
+from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.actual import read_actual
 from jobs.supervise.heartbeat import KEY as HEARTBEAT
-from jobs.supervise.keeper_note import KEY as KEEPER
-from jobs.supervise.keeper_note import read_keeper
-from jobs.supervise.process_note import KEY as PROCESS
+from jobs.supervise.keeper_record import KEY as KEEPER
+from jobs.supervise.keeper_record import read_keeper
+from jobs.supervise.launches import PROCESS_KEY
 from jobs.supervise.stream_control import StreamControl
 from orchestration.cli.broker import local_broker
 from orchestration.cli.dev.services import DagsterServices
@@ -79,7 +79,7 @@ def local_services(
 
 def living_drivers(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, those included that have only just been launched."""
-    streams = sorted({*streams_with(settings, PROCESS), *streams_with(settings, HEARTBEAT)})
+    streams = sorted({*streams_with(settings, PROCESS_KEY), *streams_with(settings, HEARTBEAT)})
     drivers = {stream: read_actual(stream_folder(settings, stream).store, stream).driver for stream in streams}
     return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
 
@@ -94,7 +94,7 @@ def let_go(deployment: Deployment, stream: str) -> None:
     """End a stream's driver after its batch, and leave what is wished of the stream as it is."""
     control = StreamControl(deployment.home, deployment.settings_file, stream)
     try:
-        control.let_go("what started it ends", "frazil")
+        control.drain_driver("what started it ends", "frazil")
     except FrazilError as problem:
         tell(problem)
 

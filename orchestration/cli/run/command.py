@@ -19,9 +19,9 @@ from jobs.spark.start import SessionStart
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_certain
-from jobs.supervise.control import read_control
+from jobs.supervise.control_request import read_control
 from jobs.translate import told_as_sentences
 from orchestration.cli.run.all_streams import NotLanded, land_all
 from orchestration.cli.run.report import Meter, run_facts, why_nothing_landed
@@ -80,24 +80,25 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter) 
     )
     try:
         with told_as_sentences(settings, spec.stream):
-            if _records_may_wait(spec, settings):
+            stream_lease(settings, spec.stream).refuse_if_held()
+            kafka = KafkaLog(settings.kafka)
+            if _records_may_wait(spec, settings, kafka):
                 spark.begin()
         # Imported here: while the JVM starts, this process imports PyIceberg.
         from jobs.stream.drain import drain
         from orchestration.cli.run.output import progress_on
 
         with progress_on(console, meter) as watcher, told_as_sentences(settings, spec.stream):
-            drained = drain(spec, settings, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
+            drained = drain(spec, settings, kafka, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
         return run_facts(drained, meter)
     finally:
         spark.end()
 
 
-def _records_may_wait(spec: StreamSpec, settings: Settings) -> bool:
+def _records_may_wait(spec: StreamSpec, settings: Settings, kafka: KafkaLog) -> bool:
     """Whether Spark is worth starting before the tables are asked where the stream stands; a guess, from last time."""
     folder = stream_folder(settings, spec.stream)
-    stream_lease(settings, spec.stream).refuse_if_held()
-    log = KafkaLog(settings.kafka).state(spec.source)
+    log = kafka.state(spec.source)
     planned = {**log.earliest, **folder.last_planned()}
     return any(end > planned.get(partition, 0) for partition, end in log.latest.items())
 
@@ -112,16 +113,16 @@ def _refuse(stream: str, settings: Settings, force: bool, console: Console) -> N
             fix=f"frazil status {stream}; or frazil stop {stream}, and run this again with --force",
         )
     control = read_control(store)
-    if control.wish == "running":
+    if control.mode == "running":
         return
     said = control.sentence(stream)
     if not force:
         raise NotLanded(
             said,
             fix=f"frazil resume {stream}; or frazil run {stream} --force, which lands what is there now and leaves it "
-            f"{control.wish}",
+            f"{control.mode}",
         )
-    console.print(f"{said} Its records are landed all the same (--force), and it stays {control.wish}.", markup=False)
+    console.print(f"{said} Its records are landed all the same (--force), and it stays {control.mode}.", markup=False)
 
 
 def _log_warnings(settings: Settings) -> None:

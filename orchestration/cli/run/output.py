@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from jobs.stream.drain import Progress
-from jobs.stream.session import OpenStream
+from jobs.stream.drain import DrainProgress
+from jobs.stream.open_stream import OpenStream
 from orchestration.cli.run.report import Meter
 from orchestration.cli.terminal import landing_bar
 from orchestration.text import thousands
@@ -37,7 +37,7 @@ class Lines:
     def opened(self, stream: OpenStream, total: int) -> None:
         self._console.print(f"{stream.spec.stream}: {total:,} records wait; epoch {stream.epoch}", markup=False)
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: DrainProgress) -> None:
         self._meter.take(progress)
         batch, counts = progress.batch, progress.counts
         self._console.print(
@@ -68,7 +68,7 @@ class Bar:
             self._task, description=stream.spec.stream, total=total, lag=total, note="Spark starts" if total else ""
         )
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: DrainProgress) -> None:
         self._meter.take(progress)
         waiting = max(0, progress.total - progress.counts.read)
         self._bar.update(

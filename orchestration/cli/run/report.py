@@ -14,7 +14,7 @@ from jobs.system.cpu import tree_cpu_seconds
 
 if TYPE_CHECKING:
     # A meter is made before anything is imported that takes long.
-    from jobs.stream.drain import Drained, Progress
+    from jobs.stream.drain import Drained, DrainProgress
     from jobs.stream.unknown_fields import UnknownField
 
 SHOWN_CAUSES = 3
@@ -48,7 +48,7 @@ class Meter:
     def __post_init__(self) -> None:
         self.samples.append(Sample(self.clock(), self.cpu(), 0))
 
-    def take(self, progress: Progress) -> None:
+    def take(self, progress: DrainProgress) -> None:
         """Note that a batch is committed."""
         self.samples.append(Sample(self.clock(), self.cpu(), progress.counts.read))
 

@@ -73,7 +73,7 @@ def driver_status(observed: Observation, spec: StreamSpec, note: SupervisorNote 
     decision = note.decisions.get(spec.stream, {}) if note is not None and supervised else {}
     status.decision = decision.get("sentence")
     status.state = state_of(observed, decision.get("action"))
-    status.wish, status.wished_by, status.wished_for = desired.control.wish, desired.control.by, desired.control.reason
+    status.wish, status.wished_by, status.wished_for = desired.control.mode, desired.control.by, desired.control.reason
     status.wanted_generation = desired.generation
     if desired.file == "invalid":
         status.file_problem = desired.error.problems[0] if desired.error is not None else desired.problem

@@ -14,7 +14,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog, quick_kafka
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import state_store
+from jobs.state.stream_folder import state_store
 from orchestration.cli.status.collect import driver_status, list_streams, look_further, refuse_unlisted
 from orchestration.cli.status.facts import status_facts
 from orchestration.cli.status.model import StreamStatus

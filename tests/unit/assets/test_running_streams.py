@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 
 from jobs.state.local_store import LocalStore
-from jobs.state.paths import stream_folder
-from jobs.supervise.control import Control, write_control
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import read_heartbeat
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
@@ -119,7 +119,7 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
 
 def test_a_stopped_stream_is_not_started_by_materializing_it(running: World) -> None:
     folder = stream_folder(Deployment.at(running.home).settings(), "payments").root
-    write_control(LocalStore(folder), Control("stopped", by="jo"))
+    write_control(LocalStore(folder), ControlRequest("stopped", by="jo"))
     with dg.DagsterInstance.ephemeral() as instance:
         result = run(running, instance)
     assert not result.success

@@ -16,8 +16,8 @@ from assets.stream_checks import DESCRIPTIONS, Verdict, evaluation, stream_check
 from assets.streams import stream_assets
 from assets.supervisor import SUPERVISOR_KEY, supervisor_asset
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
-from jobs.supervise.control import Control, write_control
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.control_request import ControlRequest, write_control
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -108,7 +108,7 @@ def failure(here: Deployment) -> Any:
 @pytest.mark.parametrize("trigger", ["", "trigger: available_now\n"], ids=["continuous", "available_now"])
 def test_a_paused_stream_refuses_to_be_materialized_and_names_the_way_out(tmp_path: Path, trigger: str) -> None:
     here = deployment(tmp_path, trigger)
-    write_control(stream_folder(here.settings(), "orders").store, Control("paused", reason="month end", by="jo"))
+    write_control(stream_folder(here.settings(), "orders").store, ControlRequest("paused", reason="month end", by="jo"))
     told = failure(here)
     assert "is paused by jo: month end" in told.description
     assert told.metadata["next"].value == "frazil resume orders"

@@ -18,10 +18,10 @@ from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.drivers import Drivers, armed_command
 from jobs.certify.workspace import STREAM, prepare
 from jobs.spec.settings import Settings
-from jobs.state.paths import StreamFolder
-from jobs.supervise.ending import MARK, mark_of
+from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.launcher import COMMAND_VARIABLE
-from jobs.supervise.process_note import ProcessNote, write_process_note
+from jobs.supervise.launches import LaunchedProcess, write_launched_process
+from jobs.supervise.termination import DRIVER_VARIABLE, driver_id
 from jobs.system.boot import boot_id
 from jobs.system.processes import start_time
 
@@ -39,7 +39,7 @@ def sleepers() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
 
     def start(attempt: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", "import time; time.sleep(60)"]
-        env = {**os.environ, MARK: mark_of(STREAM, attempt)}
+        env = {**os.environ, DRIVER_VARIABLE: driver_id(STREAM, attempt)}
         started.append(subprocess.Popen(command, env=env, start_new_session=True))
         return started[-1]
 
@@ -51,8 +51,8 @@ def sleepers() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
 
 def note(folder: StreamFolder, process: subprocess.Popen[bytes], attempt: int) -> None:
     started = str(start_time(process.pid))
-    write_process_note(
-        folder.store, ProcessNote(attempt, "g", process.pid, started, boot_id(), socket.gethostname(), time.time())
+    write_launched_process(
+        folder.store, LaunchedProcess(attempt, "g", process.pid, started, boot_id(), socket.gethostname(), time.time())
     )
 
 

@@ -37,11 +37,11 @@ from jobs.kafka.metadata import LogEnds
 from jobs.spec.errors import Errors
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 from jobs.task.plan import Tally
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows

@@ -15,7 +15,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.local_store import LocalStore
-from jobs.stream.completeness import Sighting, valid_through
+from jobs.stream.completeness import ObservedEnds, valid_through
 from tests.unit.commit.conftest import NAME
 
 HOUR = 3600.0
@@ -68,5 +68,5 @@ def test_a_lease_on_this_host_asks_no_wall_clock(tmp_path: Path, jump: Callable[
 
 def test_complete_through_stays_until_the_clock_has_passed_it() -> None:
     at = {TopicPartition("t", 0): 5}
-    assert valid_through(at, Sighting(5_000, at), [], 7_000) == 7_000
-    assert valid_through(at, Sighting(8_000, at), [], 7_000) == 8_000
+    assert valid_through(at, ObservedEnds(5_000, at), [], 7_000) == 7_000
+    assert valid_through(at, ObservedEnds(8_000, at), [], 7_000) == 8_000

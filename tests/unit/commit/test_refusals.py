@@ -36,7 +36,7 @@ from jobs.commit.producer import commit_once, is_denied
 from jobs.commit.proposals import Outcome
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
-from jobs.stream.unavailable import is_away
+from jobs.stream.retry import is_unavailable
 from tests.helpers.rest_catalog import RestStandIn
 from tests.unit.commit.conftest import NAME, data_file, files_of, rows_of
 from tests.unit.commit.test_target import first, land, prepare
@@ -78,7 +78,7 @@ def test_a_refusal_of_what_is_asked_or_of_who_asks_stops_at_once(
         land(target, 1, 0, 3)
     assert rest.commits == commits + 1, "once, not fifty times"
     assert manifests(catalog) == before, "no copy of it can land, so its manifests are removed"
-    assert isinstance(denied.value, StreamStopped) and not is_away(denied.value)
+    assert isinstance(denied.value, StreamStopped) and not is_unavailable(denied.value)
     assert "write to orders.payments" in str(denied.value.fix)
     rest.always = None
     assert land(target, 1, 0, 3) is Outcome.LANDED
@@ -123,7 +123,7 @@ def test_a_catalog_that_keeps_failing_is_away(target: Target, rest: RestStandIn,
     rest.always = (status, False)
     with pytest.raises(CommitRefusedError, match=rf"the stand-in says {status}") as failed:
         land(target, 1, 0, 3)
-    assert is_away(failed.value), "the driver waits, says so, and opens the stream anew"
+    assert is_unavailable(failed.value), "the driver waits, says so, and opens the stream anew"
     assert rest.commits < 12, "with pauses"
 
 
@@ -172,7 +172,7 @@ def test_a_database_that_is_locked_is_waited_for(catalog: SqlCatalog, tmp_path: 
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(CommitRefusedError, match="database is locked") as failed:
             commit()
-        assert is_away(failed.value)
+        assert is_unavailable(failed.value)
         other.rollback()
     assert commit() is Outcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 3

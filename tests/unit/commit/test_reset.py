@@ -24,11 +24,11 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.operator import reset as operator_reset
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
-from jobs.stream.session import OpenStream
+from jobs.stream.open_stream import OpenStream
 from tests.unit.commit.protocol_world import (
     DEAD,
     TABLE,

@@ -12,7 +12,7 @@ from jobs.maintain.snapshot_expiry import expire
 from jobs.maintain.snapshot_holds import CEILING, fill_ledger, holds, readers, streams_of
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from tests.helpers.lake import NAME, STREAM, Lake, later
 from tests.unit.maintain.contexts import STEP, held, table_context
 from tests.unit.maintain.snapshot_metadata import HOUR, NOW, hourly, stamp, table

@@ -14,8 +14,7 @@ from jobs.commit.retired import Retired
 from jobs.commit.stamp_parts import Decision
 from jobs.commit.start import LogState
 from jobs.commit.target import Target
-from jobs.operator import accept
-from jobs.operator.accept import Answer, record
+from jobs.operator.accept import Answer, record_answer
 from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream
 from tests.unit.verify.audit_world import FAILED, ROW
 
@@ -43,11 +42,10 @@ def newest(stream: RealStream, name: str) -> Target:
     return target
 
 
-def kafka_has(monkeypatch: pytest.MonkeyPatch, earliest: int, latest: int, topics: dict[str, str] = IDS) -> None:
-    class Log:
-        def __init__(self, _: object) -> None:
-            """It asks nobody."""
+def kafka_with(earliest: int, latest: int, topics: dict[str, str] = IDS) -> Any:
+    """What connects to brokers whose topic `back` has these offsets."""
 
+    class Log:
         def state(self, source: object) -> LogState:
             there = {HERE: (0, 3), BACK: (earliest, latest)}
             known = {p: at for p, at in there.items() if p.topic in topics}
@@ -56,26 +54,24 @@ def kafka_has(monkeypatch: pytest.MonkeyPatch, earliest: int, latest: int, topic
         def identities(self, asked: list[str]) -> dict[str, str]:
             return {topic: topics[topic] for topic in asked if topic in topics}
 
-    monkeypatch.setattr(accept, "KafkaLog", Log)
+    return Log
 
 
-def told(stream: RealStream, **answer: Any) -> dict[str, Decision]:
-    return record(stream.spec, stream.settings, Answer(**answer), "ada: it is back")
+def recorded(stream: RealStream, kafka: Any, **answer: Any) -> dict[str, Decision]:
+    return record_answer(stream.spec, stream.settings, kafka, Answer(**answer), "ada: it is back")
 
 
-def test_what_retention_removed_of_it_is_passed(stream: RealStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    kafka_has(monkeypatch, 130, 200)
+def test_what_retention_removed_of_it_is_passed(stream: RealStream) -> None:
     passed = Decision("lost_offsets", passed={BACK: OffsetRange(100, 130)})
-    assert told(stream, lost_offsets=True) == {SINK: passed}
+    assert recorded(stream, kafka_with(130, 200), lost_offsets=True) == {SINK: passed}
     after = newest(stream, SINK).newest
     assert after is not None and after.position == {HERE: 3, BACK: 130}
     assert (after.topics, after.retired) == (IDS, {})
 
 
-def test_a_log_that_was_cut_goes_on_at_its_end(stream: RealStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    kafka_has(monkeypatch, 0, 20)
+def test_a_log_that_was_cut_goes_on_at_its_end(stream: RealStream) -> None:
     cut = Decision("cut_topic", again={BACK: OffsetRange(20, 100)})
-    assert told(stream, recreated_topic="back") == {DEAD: cut, SINK: cut}
+    assert recorded(stream, kafka_with(0, 20), recreated_topic="back") == {DEAD: cut, SINK: cut}
     for name in (SINK, DEAD):
         after = newest(stream, name).newest
         assert after is not None and after.position.get(BACK, 20) == 20
@@ -83,9 +79,6 @@ def test_a_log_that_was_cut_goes_on_at_its_end(stream: RealStream, monkeypatch: 
 
 
 @pytest.mark.parametrize("answer", [{"lost_offsets": True}, {"recreated_topic": "back"}, {"lost_topic": "back"}])
-def test_what_dead_letters_last_said_of_it_is_no_question(
-    stream: RealStream, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]
-) -> None:
-    kafka_has(monkeypatch, 80, 100)
+def test_what_dead_letters_last_said_of_it_is_no_question(stream: RealStream, answer: dict[str, Any]) -> None:
     with pytest.raises(NothingToAcceptError):
-        told(stream, **answer)
+        recorded(stream, kafka_with(80, 100), **answer)

@@ -16,11 +16,9 @@ import pytest
 
 from jobs.commit.errors import FencedError, LeaseLostError
 from jobs.errors import FrazilError
-from jobs.state import observed
 from jobs.state.lease import Lease, LeaseHeldError
 from jobs.state.lease_record import LeaseRecord
 from jobs.state.local_store import LocalStore
-from jobs.system.boot import boot_clock
 from jobs.system.processes import start_time
 
 DEADLINE_SECONDS = 30.0
@@ -30,8 +28,6 @@ HOLDER = """
 import sys
 from pathlib import Path
 from jobs.errors import FrazilError
-from jobs.state import observed
-from jobs.system.boot import boot_clock
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 
@@ -285,36 +281,6 @@ def test_a_lease_of_a_clock_that_is_ahead_is_left_to_a_holder_that_renews_it(tmp
     with pytest.raises(LeaseHeldError, match="is run by process"):
         lease.acquire(above=0)
     told.join()
-
-
-def test_what_one_process_saw_of_it_the_next_one_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The supervisor's sensor, its control runs and `frazil run` are processes of their own."""
-    written_ahead(tmp_path)
-    assert record(tmp_path).held()
-    now = boot_clock()
-    for passed, held in ((TTL_SECONDS / 2, True), (TTL_SECONDS + 0.1, False)):
-        observed._SEEN.clear()
-        monkeypatch.setattr(observed, "boot_clock", lambda passed=passed: now + passed)
-        assert record(tmp_path).held() is held
-    # After this host has been started anew its clock is another one, and it looks anew.
-    observed._SEEN.clear()
-    monkeypatch.setattr(observed, "boot_id", lambda: "a later kernel")
-    assert record(tmp_path).held()
-
-
-def test_a_folder_that_may_not_be_written_is_observed_by_the_process_that_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written_ahead(tmp_path)
-
-    def refused(path: Path, content: bytes, *, durable: bool) -> Path:
-        raise PermissionError(13, "read only")
-
-    monkeypatch.setattr(observed, "staged", refused)
-    assert record(tmp_path).held()
-    now = boot_clock()
-    monkeypatch.setattr(observed, "boot_clock", lambda: now + TTL_SECONDS + 0.1)
-    assert not record(tmp_path).held()
 
 
 def test_its_document_is_as_it_was(tmp_path: Path, lease: Lease) -> None:

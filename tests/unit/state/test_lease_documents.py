@@ -14,6 +14,7 @@ from jobs.state.lease_record import LeaseDocuments
 from tests.helpers.memory_store import InMemoryStore
 
 TTL = 30.0
+RELEASE_SECONDS = 0.5
 
 
 class Clock:
@@ -27,11 +28,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr("jobs.state.lease.boot_clock", made)
-    monkeypatch.setattr("jobs.state.lease_record.boot_clock", made)
-    return made
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -43,8 +41,8 @@ def store() -> InMemoryStore:
 def make(store: InMemoryStore, clock: Clock) -> Iterator[Callable[..., Lease]]:
     leases: list[Lease] = []
 
-    def lease(on_lost: Callable[[], None] = lambda: None) -> Lease:
-        leases.append(Lease(store, "payments", TTL, on_lost))
+    def lease() -> Lease:
+        leases.append(Lease(store, "payments", TTL, clock=clock, release_seconds=RELEASE_SECONDS))
         return leases[-1]
 
     yield lease
@@ -68,8 +66,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def test_expired_and_taken_by_nobody_is_lost_for_good(
     make: Callable[..., Lease], store: InMemoryStore, clock: Clock, later: float
 ) -> None:
-    told = []
-    lease = make(lambda: told.append(1))
+    lease = make()
     lease.acquire(above=0)
     clock.now += TTL
     lease.verify()
@@ -83,29 +80,27 @@ def test_expired_and_taken_by_nobody_is_lost_for_good(
         clock.now -= later - 1
         assert isinstance(lease.lost, LeaseExpiredError), "also for a clock that would go back"
     assert store.documents == document, "nothing is written as if it were held"
-    assert told == [1]
 
 
-def test_the_renewing_thread_tells_of_the_loss_without_being_asked(make: Callable[..., Lease], clock: Clock) -> None:
-    told = threading.Event()
-    lease = make(told.set)
+def test_the_renewing_thread_reports_the_loss_without_being_asked(
+    make: Callable[..., Lease], clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = make()
     lease.acquire(above=0)
     assert lease.lost is None
     clock.now += TTL + 1
-    assert told.wait(30)
+    wait_until(lambda: "the lease ran out" in caplog.text, "the loss to be reported")
     assert isinstance(lease.lost, LeaseExpiredError)
 
 
-def test_the_renewing_thread_tells_of_a_successor(
+def test_the_renewing_thread_reports_a_successor(
     make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
-    told = threading.Event()
-    lease = make(told.set)
+    lease = make()
     lease.acquire(above=0)
     store.documents["lease-00000007.json"] = store.documents["lease-00000001.json"]
     clock.now += TTL / 2
-    assert told.wait(30)
-    assert type(lease.lost) is FencedError
+    wait_until(lambda: type(lease.lost) is FencedError, "the successor to be seen")
     assert "another driver took over (epoch 7 on the lease; this one has 1)" in str(lease.lost)
 
 
@@ -189,9 +184,8 @@ def test_one_that_was_stopped_in_the_middle_of_renewing_is_told_who_took_over(
 
 
 def test_a_stuck_store_holds_up_neither_the_answer_nor_the_end(
-    make: Callable[..., Lease], store: InMemoryStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Lease], store: InMemoryStore, clock: Clock
 ) -> None:
-    monkeypatch.setattr("jobs.state.lease._RELEASE_SECONDS", 0.1)
     lease = make()
     lease.acquire(above=0)
     stuck, go_on = threading.Event(), threading.Event()

@@ -18,11 +18,11 @@ from jobs.commit.target import Target
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.kafka.metadata import LogEnds
-from jobs.state.paths import StreamFolder
-from jobs.stream import waiting
+from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.progress import BatchWaits
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 from jobs.task.plan import Tally
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.dead_letters import SEEN, DeadLetterWorld
@@ -94,25 +94,23 @@ def test_letters_are_told_also_of_a_batch_whose_rows_had_landed(
     assert runner.run(frame, 1, {P: 5}).letters == 0
 
 
-def test_a_commit_that_a_locked_catalog_holds_up_says_so(
-    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_a_locked_catalog_holds_up_says_so(dead_letters: DeadLetterWorld) -> None:
     """SQLite makes the commit wait for whoever writes to it; the batch lands once the lock is gone."""
-    monkeypatch.setattr(waiting, "LONG_SECONDS", 0.2)
     kafka: Any = SimpleNamespace(
         ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
     )
     runner = Runner(opened(dead_letters, {SINK: 0, DEAD: 0}), kafka)
+    runner.waits = BatchWaits(long_seconds=0.2)
     uri = dead_letters.settings.catalog.revealed()["uri"].removeprefix("sqlite:///")
     told: list[int] = []
     with contextlib.closing(sqlite3.connect(uri, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         thread = threading.Thread(target=lambda: told.append(runner.run(None, 0, {P: 5}).letters))  # type: ignore[arg-type]
         thread.start()
-        wait_for(lambda: runner.waiting.told() is not None, "the wait to be told")
-        said = runner.waiting.told() or ""
+        wait_for(lambda: runner.waits.message() is not None, "the wait to be told")
+        said = runner.waits.message() or ""
         other.execute("ROLLBACK")
     thread.join(30)
     assert said.startswith(f"catalog frazil, asked to commit to {SINK}, has not answered since ")
     assert told == [1]
-    assert runner.waiting.told() is None
+    assert runner.waits.message() is None

@@ -10,10 +10,10 @@ import pytest
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.stream.breaker import Breaker
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.stream.session import OpenStream
 from jobs.stream.tolerance import WindowToleranceError
 from jobs.task.plan import Example, Tally
 from tests.helpers.slices import stream_spec

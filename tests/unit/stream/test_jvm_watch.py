@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from jobs.stream import progress
 from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.progress import WorkLog
 from jobs.system import cpu
@@ -32,15 +31,14 @@ child.wait()
 """
 
 
-def test_a_question_that_is_not_answered_is_told_with_its_time_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "UNANSWERED_SECONDS", 0.2)
+def test_a_question_that_is_not_answered_is_told_with_its_time_until_it_is() -> None:
     go, asked = threading.Event(), threading.Event()
 
     def ask() -> None:
         asked.set()
         go.wait(30)
 
-    work = WorkLog(time.time())
+    work = WorkLog(time.time(), unanswered_seconds=0.2)
     watch = JvmWatch(work, ask, local=False, every_seconds=0.02).start()
     assert asked.wait(10)
     assert work.work(time.time()).unanswered_since is None
@@ -54,15 +52,14 @@ def test_a_question_that_is_not_answered_is_told_with_its_time_until_it_is(monke
     watch.end()
 
 
-def test_a_jvm_that_is_gone_is_no_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "UNANSWERED_SECONDS", 0.0)
+def test_a_jvm_that_is_gone_is_no_silent_one() -> None:
     asked = threading.Semaphore(0)
 
     def refuse() -> None:
         asked.release()
         raise ConnectionRefusedError
 
-    work = WorkLog(time.time())
+    work = WorkLog(time.time(), unanswered_seconds=0.0)
     watch = JvmWatch(work, refuse, local=False, every_seconds=0.01).start()
     for _ in range(5):
         assert asked.acquire(timeout=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +11,8 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.start import LogState
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.models import Source
-from jobs.spec.settings import Settings
-from jobs.stream import lag
 from jobs.stream.lag import LagWatch
+from jobs.stream.progress import WorkLog
 
 P = TopicPartition("t", 0)
 
@@ -22,7 +20,7 @@ P = TopicPartition("t", 0)
 class Log:
     """Kafka's side as `KafkaLog` tells it; a query may begin while it is asked."""
 
-    def __init__(self, _: object) -> None:
+    def __init__(self) -> None:
         self.epoch: int = 1
         self.there: list[str] = ["t"]
         self.meanwhile: Any = lambda: None
@@ -37,40 +35,36 @@ class Log:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LagWatch:
-    monkeypatch.setattr(lag, "KafkaLog", Log)
-    work = SimpleNamespace(position=lambda: {P: 5}, lag=lambda *_: None)
-    beater: Any = SimpleNamespace(work=work)
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def watch(log: Log) -> LagWatch:
+    work = WorkLog(0.0)
+    work.opened({P: 5})
     spec: Any = SimpleNamespace(source=Source(topics=("t", "u")))
-    made = LagWatch(spec, Settings.embedded(tmp_path).model_copy(update={"kafka": kafka()}), beater)
+    kafka: Any = log
+    made = LagWatch(spec, kafka, "there:9092", work)
     made.follow(reads(1))
     return made
-
-
-def kafka() -> Any:
-    return SimpleNamespace(require_bootstrap=lambda: "there:9092")
 
 
 def reads(epoch: int, *topics: str) -> LogState:
     return LogState(dict.fromkeys(topics or ("t",), "id"), {P: 0}, {P: 5}, leader_epochs={P: epoch})
 
 
-def log_of(watch: LagWatch) -> Log:
-    found: Any = watch._kafka
-    return found
-
-
-def test_another_leader_or_a_new_topic_outdates_a_query(watch: LagWatch) -> None:
+def test_another_leader_or_a_new_topic_outdates_a_query(watch: LagWatch, log: Log) -> None:
     watch._look()
     assert not watch.outdated
     # Also an epoch below: the topic is another one.
     for epoch in (2, 0):
-        log_of(watch).epoch = epoch
+        log.epoch = epoch
         watch._look()
         assert watch.outdated
         watch.follow(reads(epoch))
         assert not watch.outdated
-    log_of(watch).there = ["t", "u"]
+    log.there = ["t", "u"]
     watch._look()
     assert watch.outdated
     watch.follow(reads(0, "t", "u"))
@@ -78,8 +72,7 @@ def test_another_leader_or_a_new_topic_outdates_a_query(watch: LagWatch) -> None
     assert not watch.outdated
 
 
-def test_a_look_that_began_before_the_query_does_not_outdate_it(watch: LagWatch) -> None:
-    log = log_of(watch)
+def test_a_look_that_began_before_the_query_does_not_outdate_it(watch: LagWatch, log: Log) -> None:
     log.meanwhile = lambda: watch.follow(reads(2))
     watch._look()
     assert not watch.outdated

@@ -16,7 +16,6 @@ from jobs.redaction import RedactingFormatter
 from jobs.spark.log import spark_log_option
 from jobs.spec.errors import Errors, letter_secrets
 from jobs.spec.settings import Settings, load_settings
-from jobs.stream import logs
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 
 
@@ -50,9 +49,8 @@ def test_py4js_stack_traces_stay_out(logged: Path) -> None:
     assert logged.read_text() == ""
 
 
-def test_it_rotates_and_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "FILE_BYTES", 10_000)
-    handler = start_logging(tmp_path, Settings.embedded(tmp_path))
+def test_it_rotates_and_what_is_kept_is_bounded(tmp_path: Path) -> None:
+    handler = start_logging(tmp_path, Settings.embedded(tmp_path), file_bytes=10_000)
     try:
         for number in range(2_000):
             logging.getLogger("jobs.stream.batch").info("batch %d: %s", number, "x" * 40)

@@ -21,9 +21,9 @@ from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import Source
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start
-from jobs.stream.session import OpenStream
 from tests.helpers.targets import pair, spec_with
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"

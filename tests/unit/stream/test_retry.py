@@ -14,7 +14,7 @@ from jobs.commit.start import LogState
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.errors import Retry
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
@@ -49,7 +49,9 @@ def failing(times: int, problem: Exception) -> Callable[[], str]:
 
 
 def run(action: Callable[[], str], retry: Retry, clock: Clock, **changed: Any) -> str:
-    return retried(action, retry, **{"wait": clock.wait, "tell": lambda *_: None, "clock": lambda: clock.now} | changed)
+    return retried(
+        action, retry, **{"wait": clock.wait, "on_failure": lambda *_: None, "clock": lambda: clock.now} | changed
+    )
 
 
 def test_the_pauses_double_from_300_ms_on_and_are_random_below_the_cap_after() -> None:
@@ -144,7 +146,7 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
     class Runner(BatchRunner):
         def _prepare(self, frame: Any, batch: Any, ranges: Any, end: Any, needs: Any) -> Any:
             attempts.append(len(attempts))
-            told.append(self.waiting.told())
+            told.append(self.waits.message())
             if len(attempts) < 3:
                 raise ConnectionResetError
             return Prepared({}, TaskResults({}, []), 0.0, LogEnds({}, {}, {}), 0)
@@ -164,4 +166,4 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
     assert clock.pauses == [0.3, 0.6]
     again = "batch 0 is tried again after ConnectionResetError"
     assert told == [None, again, again]
-    assert runner.waiting.told() is None
+    assert runner.waits.message() is None

@@ -20,15 +20,14 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.local_store import LocalStore
 from jobs.stream import drain
-from jobs.stream import heartbeat_thread as beater_module
 from jobs.stream import query as query_module
 from jobs.stream import runner as runner_module
-from jobs.stream.heartbeat_thread import Beater
+from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.opening import TopicsAwaitedError
 from jobs.stream.progress import WorkLog
 from jobs.stream.query import StreamQuery, pause_after
 from jobs.stream.results import BatchDone
-from jobs.stream.unavailable import is_away
+from jobs.stream.retry import is_unavailable
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 
 P = TopicPartition("payments", 0)
@@ -89,7 +88,7 @@ def test_the_pause_after_a_batch(trigger: Any, batch: BatchDone, took: float, be
     ids=repr,
 )
 def test_what_is_waited_for_and_what_is_not(problem: Exception, away: bool) -> None:
-    assert is_away(problem) is away
+    assert is_unavailable(problem) is away
 
 
 class FakeQuery:
@@ -126,7 +125,7 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
         begin=SimpleNamespace(offsets={P: 0}), lease=SimpleNamespace(lost=None), log=SimpleNamespace(topics={})
     )
     asked = iter(["run", "pause", "pause", "run", "run", "end", "end"])
-    wishes: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
+    control: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
     watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
 
     def decide(opened: Any, kafka: Any) -> None:
@@ -138,8 +137,8 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
     context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
     spark: Any = SimpleNamespace(sparkContext=context)
     settings: Any = SimpleNamespace()
-    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
-    runner = runner_module.StreamRunner(spec(), settings, beater, wishes, lambda: spark)
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    runner = runner_module.StreamRunner(spec(), settings, heartbeat, control, lambda: spark)
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
     assert FakeQuery.begins == [{P: 0}, {P: 1_000_000}]
     assert not runner.finished
@@ -151,31 +150,31 @@ def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_
     stream: Any = SimpleNamespace(
         begin=SimpleNamespace(offsets={P: 0}), lease=SimpleNamespace(lost=None), log=SimpleNamespace(topics={})
     )
-    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     said: list[tuple[str, str | None]] = []
     answers = iter([None, "the catalog has not answered", "the catalog has not answered", None, None])
 
     class Waits(FakeQuery):
         def wait(self, seconds: float) -> bool:
-            error = beater.current().error
-            said.append((beater.state, error and error.message))
+            error = heartbeat.current().error
+            said.append((heartbeat.state, error and error.message))
             return self.asked_to_end
 
         def waits_for(self) -> str | None:
             return next(answers, None)
 
     asked = iter(["run"] * 7)
-    wishes: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
+    control: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
     monkeypatch.setattr(runner_module, "StreamQuery", Waits)
     context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
     spark: Any = SimpleNamespace(sparkContext=context)
     watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
     settings: Any = SimpleNamespace()
-    runner = runner_module.StreamRunner(spec(), settings, beater, wishes, lambda: spark)
+    runner = runner_module.StreamRunner(spec(), settings, heartbeat, control, lambda: spark)
     runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
     away = ("retrying", "the catalog has not answered")
     assert said[:5] == [("running", None), ("running", None), away, away, ("running", None)]
-    assert beater.state == "stopping"
+    assert heartbeat.state == "stopping"
 
 
 @pytest.mark.parametrize(("letters", "dead", "told"), [(0, 0, 0), (3, 0, 1), (3, 3, 1)])
@@ -188,8 +187,8 @@ def test_the_topic_of_letters_is_told_of_letters_whose_batch_had_landed(
     stream: Any = SimpleNamespace(anchor=target, dead_letters=target, targets={})
     nothing: Any = None
     settings: Any = SimpleNamespace()
-    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
-    runner = runner_module.StreamRunner(spec(), settings, beater, nothing, nothing)
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    runner = runner_module.StreamRunner(spec(), settings, heartbeat, nothing, nothing)
     runner._letters = SimpleNamespace(told=lambda: wakes.append(1))  # type: ignore[assignment]
     runner._landed(stream, BatchDone(0, Counts(dead=dead), 1.0, 0.5, 0.1, {}, None, letters=letters), {P: 1})
     assert len(wakes) == told
@@ -306,27 +305,20 @@ def test_who_has_lost_the_stream_is_told_that_and_not_of_the_checkpoint_that_is_
     assert len(made) == 1, "the successor's checkpoint stays"
 
 
-@pytest.fixture
-def quick_beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beater_module, "BEAT_SECONDS", 0.02)
-
-
-@pytest.mark.usefixtures("quick_beat")
 def test_the_heart_goes_on_whatever_fails_beside_it(tmp_path: Path) -> None:
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path / "driver.log", full):
+    with HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path / "driver.log", full, every_seconds=0.02):
         first = read_heartbeat(LocalStore(tmp_path))
         assert first is not None
         assert _later(tmp_path, first.beat).state == "starting"
 
 
-@pytest.mark.usefixtures("quick_beat")
 def test_an_attempt_that_wakes_up_late_does_not_write_over_the_next(tmp_path: Path) -> None:
     with (
-        Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path) as old,
-        Beater(LocalStore(tmp_path), "payments", "g", 2, tmp_path),
+        HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path, every_seconds=0.02) as old,
+        HeartbeatThread(LocalStore(tmp_path), "payments", "g", 2, tmp_path, every_seconds=0.02),
     ):
         old.change(state="running")
         deadline = time.monotonic() + 10
@@ -379,13 +371,13 @@ def test_a_batch_committed_from_a_record_is_told_and_stays_told() -> None:
 
 def test_a_topic_that_is_not_there_yet_is_asked_for_every_ten_seconds(tmp_path: Path) -> None:
     waited: list[float] = []
-    wishes: Any = SimpleNamespace(wait_while=lambda asked, seconds: waited.append(seconds))
+    control: Any = SimpleNamespace(wait_while=lambda asked, seconds: waited.append(seconds))
     nothing: Any = None
-    beater = Beater(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
-    runner = runner_module.StreamRunner(spec(), Settings.embedded(tmp_path), beater, wishes, nothing)
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    runner = runner_module.StreamRunner(spec(), Settings.embedded(tmp_path), heartbeat, control, nothing)
     for _ in range(7):
         runner._wait_for(TopicsAwaitedError("stream payments: topic payments does not exist.", fix="create it"))
     assert waited == [1, 2, 4, 8, 10, 10, 10]
-    beat = beater.current()
+    beat = heartbeat.current()
     assert beat.error is not None
     assert (beat.state, beat.error.kind, beat.error.fix) == ("retrying", "away", "create it")

@@ -26,8 +26,8 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.pending import Pending, PendingTarget
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.state.paths import StreamFolder
-from jobs.stream.session import OpenStream
+from jobs.state.stream_folder import StreamFolder
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.takeover import recover
 from tests.helpers.targets import pair, spec_with
 

@@ -14,7 +14,7 @@ from jobs.stream.unknown_fields import (
     MOST_FIELDS,
     UnknownField,
     UnknownFields,
-    UnknownFieldsNote,
+    UnknownFieldsRecord,
     read_unknown_fields,
 )
 from jobs.task.plan import MOST_UNKNOWN
@@ -55,12 +55,12 @@ def test_keys_without_end_do_not_make_a_tally_without_end(tmp_path: Path) -> Non
 
 def test_the_note_goes_on_after_a_restart_and_begins_anew_with_another_configuration() -> None:
     store = InMemoryStore()
-    note = UnknownFieldsNote(store, "c1")
+    note = UnknownFieldsRecord(store, "c1")
     note.add(100, {}, 5.0)
     assert read_unknown_fields(store, "c1") is None
     note.add(10, MET, 6.0)
-    UnknownFieldsNote(store, "c1").add(20, {"$.x": UnknownField(2), "$.y": UnknownField(1)}, 7.0)
-    UnknownFieldsNote(store, "c1").add(10, {"$.y": UnknownField(1, "t", 0, 9, "$", "y string")}, 8.0)
+    UnknownFieldsRecord(store, "c1").add(20, {"$.x": UnknownField(2), "$.y": UnknownField(1)}, 7.0)
+    UnknownFieldsRecord(store, "c1").add(10, {"$.y": UnknownField(1, "t", 0, 9, "$", "y string")}, 8.0)
     known = read_unknown_fields(store, "c1")
     assert known is not None
     assert known == UnknownFields(
@@ -71,7 +71,7 @@ def test_the_note_goes_on_after_a_restart_and_begins_anew_with_another_configura
         "add `x long` (the type is a guess) to decode.schema, or '$.x' to slo.unknown_fields in streams/payments.yaml"
     )
     assert read_unknown_fields(store, "c2") is None
-    UnknownFieldsNote(store, "c2").add(1, {"$.z": UnknownField(1)}, 9.0)
+    UnknownFieldsRecord(store, "c2").add(1, {"$.z": UnknownField(1)}, 9.0)
     assert read_unknown_fields(store, "c1") is None
 
 
@@ -83,7 +83,7 @@ def test_a_damaged_note_and_a_disk_that_refuses_stop_nothing(caplog: pytest.LogC
     store.put("unknown-fields.json", b"{")
     assert read_unknown_fields(store) is None
     store.before["put"] = full
-    UnknownFieldsNote(store, "c").add(1, MET, 0.0)
+    UnknownFieldsRecord(store, "c").add(1, MET, 0.0)
     assert "unknown-fields.json cannot be written: no space left" in caplog.text
 
 

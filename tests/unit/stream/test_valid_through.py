@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
-from jobs.stream.completeness import Sighting, valid_through
+from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.stream.results import TaskResults
 from jobs.task.plan import Tally
 
@@ -72,8 +72,8 @@ def tally(partition: int, appended: int | None) -> Tally:
 def test_cases(
     end: dict, watermarks: dict, tallies: list[Tally], before: int | None, earlier: dict | None, expected: int | None
 ) -> None:
-    seen = None if earlier is None else Sighting(EARLIER, earlier)
-    assert valid_through(end, Sighting(NOW, watermarks), tallies, before, seen) == expected
+    seen = None if earlier is None else ObservedEnds(EARLIER, earlier)
+    assert valid_through(end, ObservedEnds(NOW, watermarks), tallies, before, seen) == expected
 
 
 some_offsets = st.dictionaries(st.sampled_from([P0, P1]), st.integers(0, 9))
@@ -84,12 +84,12 @@ some_offsets = st.dictionaries(st.sampled_from([P0, P1]), st.integers(0, 9))
     some_offsets,
     st.lists(st.builds(tally, st.integers(0, 1), st.none() | st.integers(0, 2 * NOW))),
     st.none() | st.integers(0, NOW),
-    st.none() | st.builds(Sighting, st.integers(0, NOW), some_offsets),
+    st.none() | st.builds(ObservedEnds, st.integers(0, NOW), some_offsets),
 )
 def test_it_never_goes_back_and_never_into_the_future(
-    end: dict, watermarks: dict, tallies: list[Tally], before: int | None, earlier: Sighting | None
+    end: dict, watermarks: dict, tallies: list[Tally], before: int | None, earlier: ObservedEnds | None
 ) -> None:
-    through = valid_through(end, Sighting(NOW, watermarks), tallies, before, earlier)
+    through = valid_through(end, ObservedEnds(NOW, watermarks), tallies, before, earlier)
     assert through is None or (before or 0) <= through <= NOW
     assert before is None or through is not None
 
@@ -100,18 +100,18 @@ def test_no_record_that_waits_is_older_than_what_is_said(steps: list[tuple[int, 
     log: list[int] = []
     decided = read = 0
     through: int | None = None
-    sighting: Sighting | None = None
+    observed_ends: ObservedEnds | None = None
     for now, (come, decide, taken) in enumerate(steps, start=1):
         log += [now] * come
         decided = min(len(log), decided + decide)
         read = min(decided, read + taken)
-        seen = Sighting(now, {P0: len(log)})
-        through = valid_through({P0: read}, seen, [], through, sighting)
-        if sighting is None or sighting.reached({P0: read}):
-            sighting = seen
+        seen = ObservedEnds(now, {P0: len(log)})
+        through = valid_through({P0: read}, seen, [], through, observed_ends)
+        if observed_ends is None or observed_ends.reached({P0: read}):
+            observed_ends = seen
         assert through is None or all(came >= through for came in log[read:])
     # Whatever waited, once all is read, all is said.
-    assert valid_through({P0: len(log)}, Sighting(99, {P0: len(log)}), [], through, sighting) == 99
+    assert valid_through({P0: len(log)}, ObservedEnds(99, {P0: len(log)}), [], through, observed_ends) == 99
 
 
 def test_results_are_summed_over_slices() -> None:

@@ -18,11 +18,10 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.spec.settings import load_settings
 from jobs.state.local_store import LocalStore
-from jobs.supervise.ending import MARK
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.keeper_note import KeeperNote, find_keeper, read_keeper
-from jobs.supervise.launches import Launch, read_launch, write_launch
-from jobs.supervise.process_note import read_process_note
+from jobs.supervise.keeper_record import KeeperRecord, find_keeper, read_keeper
+from jobs.supervise.launches import Launch, read_launch, read_launched_process, write_launch
+from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.locks import exclusive
 from jobs.system.processes import session_members, start_time
 from orchestration.cli.dev.command import attended, living_drivers
@@ -44,11 +43,11 @@ def kept(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         os.kill(note.pid, signal.SIGKILL)
         wait_for(lambda: not note.lives(), "the keeper's end")
     monkeypatch.delenv("STANDIN")
-    if world.wish().wish == "running":
+    if world.request().mode == "running":
         world.control().stop(*WHY)
 
 
-def keeper_of(world: World, attempt: int = 1) -> KeeperNote:
+def keeper_of(world: World, attempt: int = 1) -> KeeperRecord:
     wait_for(lambda: find_keeper(LocalStore(world.folder()), attempt), f"the keeper of attempt {attempt}", SOON)
     note = find_keeper(LocalStore(world.folder()), attempt)
     assert note is not None
@@ -76,13 +75,13 @@ def newest(world: World) -> Launch:
     return launch
 
 
-def ends(keeper: KeeperNote, seconds: float = SOON) -> None:
+def ends(keeper: KeeperRecord, seconds: float = SOON) -> None:
     wait_for(lambda: not keeper.lives(), "the keeper's end", seconds)
 
 
 def nobody_starts_another(world: World, attempt: int = 1) -> None:
     assert newest(world).attempt == attempt
-    note = read_process_note(LocalStore(world.folder()))
+    note = read_launched_process(LocalStore(world.folder()))
     assert note is not None
     assert note.attempt == attempt
     assert world.living() == []
@@ -119,7 +118,7 @@ def test_what_a_killed_driver_left_behind_is_ended_first(kept: World, monkeypatc
     assert session_members(first) == []
 
 
-def pausing_keeper(world: World, pause: float) -> KeeperNote:
+def pausing_keeper(world: World, pause: float) -> KeeperRecord:
     """The keeper of a stream that was killed twice without a commit, while it waits so many seconds."""
     world.control().start(*WHY)
     keeper = keeper_of(world)
@@ -148,21 +147,21 @@ def test_without_a_commit_the_pauses_grow_and_an_end_comes(world: World, monkeyp
     nobody_starts_another(world, 3)
 
 
-@pytest.mark.parametrize("wish", ["stop", "let_go"])
-def test_a_driver_that_was_asked_to_end_stays_ended(kept: World, wish: str) -> None:
+@pytest.mark.parametrize("action", ["stop", "drain_driver"])
+def test_a_driver_that_was_asked_to_end_stays_ended(kept: World, action: str) -> None:
     keeper = keeper_of(kept)
-    getattr(kept.control(), wish)(*WHY)
+    getattr(kept.control(), action)(*WHY)
     ends(keeper)
     nobody_starts_another(kept)
 
 
-def test_a_keeper_that_pauses_is_told_that_its_stream_is_let_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keeper_that_pauses_hears_that_its_driver_is_drained(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write("payments", "restart: {max_restarts: 2, first_delay: 30s, longest_delay: 30s}\n")
     monkeypatch.setenv("STANDIN", "kept")
     keeper = pausing_keeper(world, 30.0)
     settings = load_settings(None, home=world.home)
     assert (living_drivers(settings), attended(settings)) == ([], ["payments"])
-    assert world.control().let_go(*WHY).sentence == "payments has no driver."
+    assert world.control().drain_driver(*WHY).sentence == "payments has no driver."
     ends(keeper)
     nobody_starts_another(world, 2)
     assert attended(settings) == []
@@ -180,7 +179,7 @@ def test_a_driver_that_does_not_listen_and_is_killed_for_it_stays_ended(
     monkeypatch.setenv("STANDIN", "kept,deaf")
     world.control().start(*WHY)
     keeper = keeper_of(world)
-    assert "was killed" in world.control(patience=IMPATIENT).stop(*WHY).sentence
+    assert "was killed" in world.control(timeouts=IMPATIENT).stop(*WHY).sentence
     ends(keeper)
     nobody_starts_another(world)
 
@@ -338,7 +337,7 @@ def test_there_is_one_keeper_per_stream(kept: World) -> None:
 def test_a_keeper_is_small_and_has_nothing_of_its_drivers_mark(kept: World) -> None:
     keeper = keeper_of(kept)
     environment = Path(f"/proc/{keeper.pid}/environ").read_bytes()
-    assert f"{MARK}=".encode() not in environment
+    assert f"{DRIVER_VARIABLE}=".encode() not in environment
     assert os.getsid(keeper.pid) == keeper.pid
     memory = Path(f"/proc/{keeper.pid}/smaps_rollup").read_text()
     (shared,) = re.findall(r"^Pss: +(\d+) kB$", memory, re.MULTILINE)
@@ -385,8 +384,6 @@ if os.environ.get("BEGUN"):
 os.environ["BEGUN"] = "1"
 for name in ("jobs.supervise.keeper_note", "jobs.system.boot"):
     sys.modules[name] = types.ModuleType(name)
-import jobs.supervise as room
-room.keeper_note = sys.modules["jobs.supervise.keeper_note"]
 import jobs.supervise.kept_stream
 """
 

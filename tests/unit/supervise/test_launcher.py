@@ -13,14 +13,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jobs.errors import FrazilError
 from jobs.state.local_store import LocalStore
-from jobs.supervise import actual
-from jobs.supervise.ending import MARK
+from jobs.supervise.heartbeat import Heartbeat, write_heartbeat
 from jobs.supervise.launcher import reap
-from jobs.supervise.process_note import read_process_note
+from jobs.supervise.launches import read_launched_process
+from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.processes import is_alive, session_members, start_time, was_given
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import IMPATIENT, QUICK, STANDIN, WHY, World
@@ -32,7 +33,7 @@ from pathlib import Path
 from tests.unit.supervise.worlds import STANDIN, QUICK, WHY
 from jobs.supervise.stream_control import StreamControl
 print("ready", flush=True)
-StreamControl(Path(sys.argv[1]), None, "payments", patience=QUICK, command=STANDIN).start(*WHY)
+StreamControl(Path(sys.argv[1]), None, "payments", timeouts=QUICK, command=STANDIN).start(*WHY)
 print("started", flush=True)
 """
 
@@ -47,8 +48,8 @@ def starter(world: World) -> subprocess.Popen[str]:
 
 
 def noted(world: World) -> int:
-    wait_for(lambda: read_process_note(LocalStore(world.folder())), "the note of the process")
-    note = read_process_note(LocalStore(world.folder()))
+    wait_for(lambda: read_launched_process(LocalStore(world.folder())), "the note of the process")
+    note = read_launched_process(LocalStore(world.folder()))
     assert note is not None
     return note.pid
 
@@ -86,7 +87,7 @@ def test_a_driver_that_dies_leaves_no_grandchild(world: World, monkeypatch: pyte
 def test_a_driver_that_never_beats_is_killed_with_all_it_started(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STANDIN", "silent,grandchild")
     with pytest.raises(FrazilError, match="gave no heartbeat within 2 s, and was killed"):
-        world.control(patience=IMPATIENT).start(*WHY)
+        world.control(timeouts=IMPATIENT).start(*WHY)
     assert world.living() == []
 
 
@@ -100,7 +101,7 @@ def test_a_driver_that_fails_gives_its_own_reason(world: World, monkeypatch: pyt
 
 def test_a_slow_driver_is_left_to_go_on_starting(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STANDIN", "slow")
-    done = world.control(patience=replace(QUICK, ready_seconds=1)).start(*WHY)
+    done = world.control(timeouts=replace(QUICK, ready_seconds=1)).start(*WHY)
     assert "payments is still starting: process" in done.sentence
     assert world.living() == [world.beat().pid]
 
@@ -111,29 +112,33 @@ def test_what_does_not_listen_is_killed_and_so_is_what_it_started(
     monkeypatch.setenv("STANDIN", "deaf,grandchild")
     world.control().start(*WHY)
     assert len(world.living()) == 2
-    assert "did not listen and was killed" in world.control(patience=IMPATIENT).stop(*WHY).sentence
+    assert "did not listen and was killed" in world.control(timeouts=IMPATIENT).stop(*WHY).sentence
     assert world.living() == []
+
+
+def freeze(world: World) -> Heartbeat:
+    """Stop the driver's process, as if it had been for a minute; its lease runs out within a second."""
+    beat = world.beat()
+    os.kill(beat.pid, signal.SIGSTOP)
+    write_heartbeat(LocalStore(world.folder()), msgspec.structs.replace(beat, beat=beat.beat - 60))
+    return beat
 
 
 def test_a_frozen_driver_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was stopped got its minute to answer and ten seconds more, though it was known not to hear."""
     (world.home / "frazil.yaml").write_text("lease_ttl: 1s\n")
-    monkeypatch.setattr(actual, "SILENT_SECONDS", 3.0)
     monkeypatch.setenv("STANDIN", "grandchild")
     world.control().start(*WHY)
-    frozen = world.beat()
-    os.kill(frozen.pid, signal.SIGSTOP)
+    frozen = freeze(world)
     wait_for(lambda: (driver := world.control().observe().driver) is not None and driver.frozen, "it to look frozen")
     began = time.monotonic()
-    done = world.control(patience=replace(QUICK, grace_seconds=60, term_seconds=60)).ensure_running(*WHY)
+    done = world.control(timeouts=replace(QUICK, grace_seconds=60, term_seconds=60)).ensure_running(*WHY)
     assert time.monotonic() - began < 40
     assert "Attempt 1 was frozen and was killed." in done.sentence
     assert session_members(frozen.pid) == []
     # One that freezes while it is waited for is not waited for any longer either.
-    second = world.beat()
-    assert second.attempt == 2
-    os.kill(second.pid, signal.SIGSTOP)
-    stopped = world.control(patience=replace(QUICK, grace_seconds=60, term_seconds=60)).stop(*WHY)
+    assert freeze(world).attempt == 2
+    stopped = world.control(timeouts=replace(QUICK, grace_seconds=60, term_seconds=60)).stop(*WHY)
     assert stopped.sentence == "payments is stopped: attempt 2 was frozen and was killed."
 
 
@@ -167,7 +172,7 @@ def test_a_stranger_in_a_session_of_the_same_number_is_left_alone(world: World) 
     world.control().start(*WHY)
     world.control().stop(*WHY)
     note_file = world.folder() / "process.json"
-    note = read_process_note(LocalStore(world.folder()))
+    note = read_launched_process(LocalStore(world.folder()))
     assert note is not None
     note_file.write_text(note_file.read_text().replace(f'"pid":{note.pid}', f'"pid":{process.pid}'))
     started = start_time(stranger)
@@ -223,7 +228,7 @@ def test_a_launcher_that_is_killed_while_it_waits_leaves_a_driver_that_is_known(
     wait_for(lambda: session_members(pid) == [pid], "the driver")
     monkeypatch.delenv("STANDIN")
     with pytest.raises(FrazilError, match="gave no heartbeat within 2 s, and was killed"):
-        world.control(patience=IMPATIENT).ensure_running("no beat", "supervisor")
+        world.control(timeouts=IMPATIENT).ensure_running("no beat", "supervisor")
     assert session_members(pid) == []
     done = world.control().ensure_running("no driver", "supervisor")
     assert world.living() == [world.beat().pid]
@@ -236,7 +241,7 @@ def test_a_stop_reaches_a_driver_that_has_not_beaten_yet(world: World, monkeypat
     with starter(world) as process:
         pid = noted(world)
         # It has begun to ignore SIGTERM, or has not yet.
-        assert re.search("was killed|ended on SIGTERM", world.control(patience=IMPATIENT).stop(*WHY).sentence)
+        assert re.search("was killed|ended on SIGTERM", world.control(timeouts=IMPATIENT).stop(*WHY).sentence)
         process.wait(20)
     assert session_members(pid) == []
 
@@ -249,7 +254,7 @@ def test_a_driver_outlives_its_launcher_and_carries_no_terminal(world: World) ->
     pid = world.beat().pid
     assert world.living() == [pid]
     assert os.getsid(pid) == pid
-    assert was_given(pid, MARK, "payments:1")
+    assert was_given(pid, DRIVER_VARIABLE, "payments:1")
     assert Path(f"/proc/{pid}/fd/0").readlink() == Path("/dev/null")
 
 
@@ -265,7 +270,7 @@ def test_our_own_dead_drivers_are_reaped(world: World) -> None:
 
 def test_a_command_that_does_not_exist_is_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRAZIL_DRIVER_COMMAND", "/no/such/program --fast")
-    control = type(world.control())(world.home, None, "payments", patience=IMPATIENT)
+    control = type(world.control())(world.home, None, "payments", timeouts=IMPATIENT)
     with pytest.raises(FrazilError, match="could not be started: /no/such/program: No such file or directory"):
         control.start(*WHY)
 

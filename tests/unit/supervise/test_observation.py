@@ -41,7 +41,7 @@ def test_a_damaged_document_is_named_and_the_others_are_read(world: World, docum
         world.control().stop(*WHY)
     (world.folder() / document).write_bytes(whole)
     now = observed(world)
-    assert (now.actual.problem, now.control.wish) == ("", "paused")
+    assert (now.actual.problem, now.control.mode) == ("", "paused")
 
 
 class Away(InMemoryStore):
@@ -78,7 +78,7 @@ def test_each_document_is_read_once(world: World, monkeypatch: pytest.MonkeyPatc
 
 def test_a_stream_without_state_is_only_desired(world: World) -> None:
     now = observed(world)
-    assert (now.desired.file, now.desired.continuous, now.control.wish) == ("valid", True, "running")
+    assert (now.desired.file, now.desired.continuous, now.control.mode) == ("valid", True, "running")
     assert (now.driver, now.actual.other_holder, now.last_attempt, now.ending) == (None, None, 0, False)
     assert not (world.home / ".frazil").exists(), "looking makes nothing"
 

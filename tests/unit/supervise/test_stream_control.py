@@ -33,7 +33,7 @@ def test_a_stream_is_started_once(world: World) -> None:
     again = world.control().start(*WHY)
     assert "runs already" in again.sentence
     assert world.beat().pid == done.heartbeat.pid
-    assert world.wish().wish == "running"
+    assert world.request().mode == "running"
     launch = read_launch(LocalStore(world.folder()))
     assert launch is not None
     assert (launch.attempt, launch.failures, launch.reason) == (1, 0, "a test")
@@ -156,7 +156,7 @@ def test_the_supervisor_ends_only_what_nobody_wants(world: World) -> None:
     path = world.write("payments")
     path.rename(path.with_suffix(".gone"))
     assert "ended after its batch" in world.control().end(*WHY).sentence
-    assert (world.living(), world.wish().wish) == ([], "running")
+    assert (world.living(), world.request().mode) == ([], "running")
     path.with_suffix(".gone").rename(path)
     assert "has no driver" in world.control().end(*WHY).sentence
     assert "payments runs:" in world.control().ensure_running(*WHY).sentence
@@ -179,11 +179,11 @@ def test_a_stream_without_a_driver_of_its_own_is_only_wished_for(world: World) -
             getattr(world.control(), action)(*WHY)
         assert caught.value.fix == "frazil run payments"
     world.control().pause(*WHY)
-    assert world.wish().wish == "paused"
+    assert world.request().mode == "paused"
     assert "frazil run payments" in world.control().resume(*WHY).sentence
-    assert world.wish().wish == "running"
+    assert world.request().mode == "running"
     world.control().stop(*WHY)
-    assert world.wish().wish == "stopped"
+    assert world.request().mode == "stopped"
 
 
 def test_what_drains_the_stream_is_no_driver(world: World) -> None:
@@ -293,11 +293,11 @@ def test_a_stop_wins_over_a_start_that_waits(world: World, monkeypatch: pytest.M
     starting.start()
     wait_for(lambda: (world.folder() / "heartbeat.json").exists(), "the first heartbeat")
     began = time.monotonic()
-    stopped = world.control(patience=IMPATIENT).stop(*WHY)
+    stopped = world.control(timeouts=IMPATIENT).stop(*WHY)
     assert time.monotonic() - began < 18
     assert "ended on SIGTERM" in stopped.sentence or "was killed" in stopped.sentence
     starting.join()
-    assert (world.living(), world.wish().wish) == ([], "stopped")
+    assert (world.living(), world.request().mode) == ([], "stopped")
 
 
 def test_an_action_waits_for_another_one_only_so_long(world: World) -> None:
@@ -306,7 +306,7 @@ def test_an_action_waits_for_another_one_only_so_long(world: World) -> None:
         exclusive(world.folder() / "control.lock", deadline_seconds=1),
         pytest.raises(FrazilError, match="Another action on stream payments is under way"),
     ):
-        world.control(patience=IMPATIENT).start(*WHY)
+        world.control(timeouts=IMPATIENT).start(*WHY)
     assert world.living() == []
 
 
@@ -320,8 +320,8 @@ def test_a_driver_on_another_host_is_asked_and_no_process_here_is_touched(world:
     )
     write_heartbeat(LocalStore(world.folder()), there)
     with pytest.raises(FrazilError, match=r"driven by process .* on elsewhere, which this host cannot reach") as caught:
-        world.control(patience=IMPATIENT).stop(*WHY)
+        world.control(timeouts=IMPATIENT).stop(*WHY)
     assert caught.value.fix == f"on elsewhere: kill {here.pid}"
-    assert world.wish().wish == "stopped"
+    assert world.request().mode == "stopped"
     write_heartbeat(LocalStore(world.folder()), msgspec.structs.replace(there, state="stopped"))
     assert "is stopped" in world.control().stop(*WHY).sentence

@@ -9,17 +9,19 @@ import sys
 from pathlib import Path
 
 from jobs.state.local_store import LocalStore
-from jobs.supervise.control import Control, read_control
-from jobs.supervise.ending import Patience
+from jobs.supervise.control_request import ControlRequest, read_control
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from jobs.supervise.process_note import read_process_note
+from jobs.supervise.launches import read_launched_process
 from jobs.supervise.stream_control import StreamControl
+from jobs.supervise.termination import Timeouts
 from jobs.system.processes import is_alive, session_members
 from tests.unit.orchestration.deployments import STREAM
 
 STANDIN = (sys.executable, "-m", "tests.helpers.standin_driver")
-QUICK = Patience(grace_seconds=20, term_seconds=1, first_beat_seconds=20, ready_seconds=20, lock_seconds=5)
-IMPATIENT = Patience(grace_seconds=0.5, term_seconds=0.5, first_beat_seconds=1.5, ready_seconds=1, lock_seconds=0.3)
+QUICK = Timeouts(grace_seconds=20, term_seconds=1, first_heartbeat_seconds=20, ready_seconds=20, lock_seconds=5)
+IMPATIENT = Timeouts(
+    grace_seconds=0.5, term_seconds=0.5, first_heartbeat_seconds=1.5, ready_seconds=1, lock_seconds=0.3
+)
 WHY = ("a test", "tester@here")
 
 
@@ -37,9 +39,9 @@ class World:
         path.write_text(STREAM.format(stream=stream, topic=f"{stream}.v1") + further)
         return path
 
-    def control(self, stream: str = "payments", patience: Patience = QUICK) -> StreamControl:
+    def control(self, stream: str = "payments", timeouts: Timeouts = QUICK) -> StreamControl:
         """The actions on a stream."""
-        return StreamControl(self.home, None, stream, patience=patience, command=STANDIN)
+        return StreamControl(self.home, None, stream, timeouts=timeouts, command=STANDIN)
 
     def folder(self, stream: str = "payments") -> Path:
         """A stream's state folder."""
@@ -51,19 +53,19 @@ class World:
         assert beat is not None
         return beat
 
-    def wish(self, stream: str = "payments") -> Control:
+    def request(self, stream: str = "payments") -> ControlRequest:
         """The operator's newest word."""
         return read_control(LocalStore(self.folder(stream)))
 
     def living(self, stream: str = "payments") -> list[int]:
         """The processes of the newest launch."""
-        note = read_process_note(LocalStore(self.folder(stream)))
+        note = read_launched_process(LocalStore(self.folder(stream)))
         return session_members(note.pid) if note is not None else []
 
     def end(self) -> None:
         """End every driver of the deployment, with all that it started."""
         for folder in (self.home / ".frazil" / "state" / "streams").glob("*"):
-            note, beat = read_process_note(LocalStore(folder)), read_heartbeat(LocalStore(folder))
+            note, beat = read_launched_process(LocalStore(folder)), read_heartbeat(LocalStore(folder))
             for process in filter(None, (note, beat)):
                 if process is note or is_alive(process.pid, process.started):
                     for pid in session_members(process.pid):

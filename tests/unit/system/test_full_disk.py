@@ -9,7 +9,7 @@ import pytest
 
 from jobs.commit.errors import ToleranceError
 from jobs.state.lease import Lease, LeaseHeldError
-from jobs.stream.unavailable import is_away
+from jobs.stream.retry import is_unavailable
 from jobs.system.full_disk import DiskFullError, full_disk_named, is_full, refuse_if_full
 from tests.helpers.memory_store import InMemoryStore
 
@@ -39,7 +39,7 @@ def test_the_fullest_folder_is_named_and_the_driver_waits(tmp_path: Path) -> Non
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert "`frazil run payments`" in str(told.value)
-    assert is_away(told.value)
+    assert is_unavailable(told.value)
     place = tmp_path / "elsewhere" / "pending.json"
     with (
         pytest.raises(DiskFullError, match=f"disk full: {place.parent} "),
@@ -77,8 +77,8 @@ def test_a_lease_that_could_not_be_given_back_is_waited_for() -> None:
     store.before.clear()
     with pytest.raises(LeaseHeldError) as held:
         Lease(store, "payments", 30.0).acquire(above=0)
-    assert is_away(held.value), "it is this driver's own"
-    assert not is_away(LeaseHeldError("another process"))
+    assert is_unavailable(held.value), "it is this driver's own"
+    assert not is_unavailable(LeaseHeldError("another process"))
     again = Lease(store, "payments", 30.0)
     deadline = time.monotonic() + 10
     while True:

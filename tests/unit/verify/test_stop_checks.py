@@ -19,7 +19,7 @@ from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.state.local_store import LocalStore
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import KEY, Heartbeat, LastError, write_heartbeat
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit

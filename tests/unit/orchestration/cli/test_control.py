@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from jobs.errors import FrazilError
 from jobs.state.local_store import LocalStore
 from jobs.supervise.launcher import COMMAND_VARIABLE
-from jobs.supervise.process_note import read_process_note
+from jobs.supervise.launches import read_launched_process
 from jobs.system.processes import session_members
 from orchestration.cli.control import carry_out
 from orchestration.cli.dagster_instance import dagster_instance, make_instance
@@ -215,7 +215,7 @@ def test_ctrl_c_before_the_first_beat_leaves_no_driver(
     command = [sys.executable, "-m", "orchestration.cli.main", "--home", str(world.home), "start", "payments"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: len(world.living()) == 2, "the driver and its grandchild", 30)
-        note = read_process_note(LocalStore(world.folder()))
+        note = read_launched_process(LocalStore(world.folder()))
         assert note is not None
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_parts import Decision
 from jobs.state.local_store import LocalStore
-from jobs.supervise.control import Control, Wish, read_control, write_control
-from orchestration.cli.accept import told
+from jobs.supervise.control_request import ControlRequest, DesiredMode, read_control, write_control
+from orchestration.cli.accept import decision_lines
 from orchestration.cli.main import main
 from tests.unit.orchestration.deployments import deployment_in
 
@@ -157,13 +157,13 @@ def test_accept_shows_the_ranges_that_it_recorded() -> None:
     first, second = TopicPartition("payments", 0), TopicPartition("payments", 1)
     removed = {first: OffsetRange(20, 50)}
     decision = Decision("rollback_keep", passed=removed, again={second: OffsetRange(3, 5)}, removed=removed, since=7)
-    assert told({"orders.payments": decision, "orders.payments_dead": Decision("rollback_keep")}) == [
+    assert decision_lines({"orders.payments": decision, "orders.payments_dead": Decision("rollback_keep")}) == [
         "Recorded on orders.payments, orders.payments_dead.",
         "  orders.payments: payments-0 [20, 50) no longer in the table",
         "  orders.payments: payments-0 [20, 50) passed over",
         "  orders.payments: payments-1 [3, 5) to be read again",
     ]
-    assert told({}) == ["The table is begun anew; no other table had to be told."]
+    assert decision_lines({}) == ["The table is begun anew; no other table had to be told."]
 
 
 def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:
@@ -175,10 +175,10 @@ def test_accept_wants_exactly_one_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wish", "stays"), [("stopped", "stopped"), ("paused", "paused")])
-def test_run_heeds_an_operator_who_has_stopped_the_stream(tmp_path: Path, wish: Wish, stays: str) -> None:
+def test_run_heeds_an_operator_who_has_stopped_the_stream(tmp_path: Path, wish: DesiredMode, stays: str) -> None:
     home = deployment_in(tmp_path, "payments")
     folder = home / ".frazil" / "state" / "streams" / "payments"
-    write_control(LocalStore(folder), Control(wish, action="stop", reason="the migration", by="ann@desk"))
+    write_control(LocalStore(folder), ControlRequest(wish, action="stop", reason="the migration", by="ann@desk"))
     result = frazil(home, "run", "payments")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"Error: stream payments is {wish} by ann@desk: the migration.\n" in result.stderr
@@ -187,7 +187,7 @@ def test_run_heeds_an_operator_who_has_stopped_the_stream(tmp_path: Path, wish: 
     said = result.stderr
     assert f"Its records are landed all the same (--force), and it stays {stays}." in said
     assert "Error: The local broker is not running.\n  Next: frazil up\n" in said
-    assert read_control(LocalStore(folder)).wish == wish
+    assert read_control(LocalStore(folder)).mode == wish
 
 
 def test_a_local_broker_that_was_killed_is_started_again_by_a_command_and_not_by_settings(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from jobs.operator.reset_request import explicit, reset_request
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease
-from jobs.state.paths import StreamFolder, stream_folder
-from jobs.supervise.control import Control, write_control
+from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import Heartbeat, State, write_heartbeat
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
@@ -150,7 +150,7 @@ def test_a_stream_that_runs_or_may_start_is_not_reset(
     stop = "frazil stop payments --reason 'reset offsets'"
     assert "is wanted running" in said()[0] and said()[1] == stop
     for wish in ("paused", "stopped"):
-        write_control(folder.store, Control(wish=wish))
+        write_control(folder.store, ControlRequest(mode=wish))
         assert said() == ("", None)
     beat(folder, "paused")
     assert f"its driver, process {os.getpid()}, is paused" in said()[0] and said()[1] == stop

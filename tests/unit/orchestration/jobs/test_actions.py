@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from jobs.state.local_store import LocalStore
-from jobs.state.paths import stream_folder
-from jobs.supervise.control import read_control
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.control_request import read_control
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.definitions import build_definitions
 from orchestration.jobs.actions import ACTIONS, action_job_name
@@ -91,7 +91,7 @@ def test_each_action_is_done_and_kept(running: World) -> None:
             assert result.success
             control = read_control(LocalStore(folder))
             expected = (wishes[action.value], "month end", "Dagster UI")
-            assert (control.wish, control.reason, control.by) == expected
+            assert (control.mode, control.reason, control.by) == expected
             run = instance.get_run_by_id(result.run_id)
             assert run is not None
             tags = (run.tags[STREAM_TAG], run.tags[ACTION_TAG], run.tags[BY_TAG])
@@ -118,4 +118,4 @@ def test_one_streams_trouble_keeps_no_other_from_its_turn(tmp_path: Path) -> Non
     with dg.DagsterInstance.ephemeral() as instance:
         result = job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
     assert not result.success
-    assert read_control(stream_folder(settings, "refunds").store).wish == "stopped"
+    assert read_control(stream_folder(settings, "refunds").store).mode == "stopped"

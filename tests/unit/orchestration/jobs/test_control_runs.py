@@ -59,4 +59,4 @@ def test_the_supervisor_lets_a_driver_go_and_leaves_the_wish(world: World) -> No
         )
         assert result.success
     assert world.living() == []
-    assert (world.wish().wish, world.wish().end_attempt) == ("running", 1)
+    assert (world.request().mode, world.request().end_attempt) == ("running", 1)

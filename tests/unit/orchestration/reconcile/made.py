@@ -13,8 +13,7 @@ from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import ActualState, LeaseHolder, LeaseState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, State, Work, write_heartbeat
-from jobs.supervise.launches import Launch, write_launch
-from jobs.supervise.process_note import ProcessNote
+from jobs.supervise.launches import Launch, LaunchedProcess, write_launch
 from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 
@@ -72,9 +71,9 @@ def launch(**changes: Any) -> Launch:
     return Launch(**fields | changes)
 
 
-def note(attempt: int = 3) -> ProcessNote:
+def note(attempt: int = 3) -> LaunchedProcess:
     """A process that another host has noted for a launch."""
-    return ProcessNote(attempt, GENERATION, PID, "100", "boot", "here", NOW - 1000)
+    return LaunchedProcess(attempt, GENERATION, PID, "100", "boot", "here", NOW - 1000)
 
 
 def actual(heartbeat: Heartbeat | None = RUNS, **changes: Any) -> ActualState:
@@ -85,7 +84,7 @@ def actual(heartbeat: Heartbeat | None = RUNS, **changes: Any) -> ActualState:
         "heartbeat_age": 1.0,
         "process": True,
         "launched_for": 1000.0,
-        "process_note": note(launched.attempt) if launched is not None else None,
+        "launched_process": note(launched.attempt) if launched is not None else None,
     }
     return ActualState(heartbeat=heartbeat, launch=launched, **fields | changes)
 

@@ -18,7 +18,7 @@ from jobs.commit.stamp_parts import Counts
 from jobs.commit.stamps import Stamp, property_key
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, Work
 from jobs.system.boot import boot_clock
 from jobs.system.processes import start_time

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.spec.models import Restart
 from jobs.supervise.actual import ActualState
-from jobs.supervise.control import Control
+from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import LastError, Work
 from orchestration.reconcile.decide import decide
@@ -25,9 +25,11 @@ from tests.unit.orchestration.reconcile.made import (
     lease,
 )
 
-PAUSED = Control("paused", action="pause", at=NOW - 10)
-STOPPED = Control("stopped", action="stop", at=NOW - 10)
-MAKE_ROOM = Control(end_attempt=3, action="roll", at=NOW - 10)
+PAUSED = ControlRequest("paused", action="pause", at=NOW - 10)
+STOPPED = ControlRequest("stopped", action="stop", at=NOW - 10)
+STOPPED_BEFORE = ControlRequest("stopped", at=NOW - 500)
+STOPPED_LATER = ControlRequest("stopped", at=NOW + 500)
+MAKE_ROOM = ControlRequest(end_attempt=3, action="roll", at=NOW - 10)
 STRANGER = {"lease": lease(pid=77), "heartbeat": None, "process": None}
 INVALID = {"file": "invalid", "generation": None, "problem": "orders.yaml:3: tabel: unknown key."}
 UNSURE = {"file": "unsure", "generation": None, "problem": "the folder streams/ is empty"}
@@ -74,31 +76,31 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     ("paused, file changed", desired(control=PAUSED, generation=OTHER), actual(), Action.ADOPT, "when it is resumed"),
     ("resumed", desired(), actual(beat("paused")), Action.ADOPT, "resumes"),
     ("asked to stop", desired(control=STOPPED), actual(), Action.WAIT, "asked to stop 10 s ago"),
-    ("asked to stop for long", desired(control=Control("stopped", at=NOW - 500)), actual(), Action.STOP, "still runs"),
-    ("asked by a clock ahead", desired(control=Control("stopped", at=NOW + 500)), actual(), Action.STOP, "still runs"),
+    ("asked to stop for long", desired(control=STOPPED_BEFORE), actual(), Action.STOP, "still runs"),
+    ("asked by a clock ahead", desired(control=STOPPED_LATER), actual(), Action.STOP, "still runs"),
     ("makes room", desired(control=MAKE_ROOM), actual(), Action.WAIT, "make room"),
     (
         "makes no room",
-        desired(control=Control(end_attempt=3, at=NOW - 500)),
+        desired(control=ControlRequest(end_attempt=3, at=NOW - 500)),
         actual(),
         Action.ROLL,
         "asked to make room and still runs",
     ),
     (
         "makes no room, and its file is wrong by now",
-        desired(**INVALID, control=Control(end_attempt=3, at=NOW - 500)),
+        desired(**INVALID, control=ControlRequest(end_attempt=3, at=NOW - 500)),
         actual(),
         Action.ROLL,
         "asked to make room and still runs, and is made to end",
     ),
     (
         "makes no room, and nothing could take its place",
-        desired(**INVALID, launchable=False, control=Control(end_attempt=3, at=NOW - 500)),
+        desired(**INVALID, launchable=False, control=ControlRequest(end_attempt=3, at=NOW - 500)),
         actual(),
         Action.WAIT,
         "make room",
     ),
-    ("made room before", desired(control=Control(end_attempt=2, at=NOW - 5)), actual(), Action.ADOPT, "runs"),
+    ("made room before", desired(control=ControlRequest(end_attempt=2, at=NOW - 5)), actual(), Action.ADOPT, "runs"),
     ("available_now with a driver", desired(continuous=False), actual(), Action.STOP, "available_now"),
     # Its file.
     ("no file", desired(file="none", generation=None), actual(), Action.STOP, "no file"),
@@ -165,7 +167,7 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     (
         "launched by its keeper, died, kept",
         desired(),
-        gone(keeper=9, launch=launch(attempt=4), process_note=None, launched_for=6.0, down_for=6.0),
+        gone(keeper=9, launch=launch(attempt=4), launched_process=None, launched_for=6.0, down_for=6.0),
         Action.WAIT,
         "its keeper",
     ),
@@ -173,14 +175,14 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     (
         "launched, no process",
         desired(),
-        gone(launch=launch(attempt=4), process_note=None, launched_for=4.0),
+        gone(launch=launch(attempt=4), launched_process=None, launched_for=4.0),
         Action.WAIT,
         "launched 4 s ago",
     ),
     (
         "launched, no process for long",
         desired(),
-        gone(launch=launch(attempt=4), process_note=None, launched_for=6.0),
+        gone(launch=launch(attempt=4), launched_process=None, launched_for=6.0),
         Action.START,
         "was never started",
     ),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from jobs.spec.models import Restart
 from jobs.supervise.actual import ActualState, LeaseHolder
-from jobs.supervise.control import Control
+from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import FINAL, LastError, Work
 from orchestration.reconcile.decide import decide
@@ -61,8 +61,8 @@ actuals = st.builds(
     down_for=st.none() | ages,
     unheld_for=ages,
     keeper=st.none() | st.just(9),
-    process_note=st.none() | st.builds(note, st.integers(1, 5)),
-    noted_process=st.sampled_from([True, False, None]),
+    launched_process=st.none() | st.builds(note, st.integers(1, 5)),
+    launched_process_lives=st.sampled_from([True, False, None]),
     problem=st.sampled_from(["", "", "", "lease-00000001.json is no lease"]),
 )
 desireds = st.builds(
@@ -71,7 +71,9 @@ desireds = st.builds(
     generation=st.sampled_from([GENERATION, OTHER, None]),
     launchable=st.booleans(),
     continuous=st.booleans(),
-    control=st.builds(Control, st.sampled_from(["running", "paused", "stopped"]), st.integers(0, 6), at=instants),
+    control=st.builds(
+        ControlRequest, st.sampled_from(["running", "paused", "stopped"]), st.integers(0, 6), at=instants
+    ),
     restart=st.builds(Restart, max_restarts=st.integers(0, 9)),
 )
 
@@ -83,7 +85,7 @@ def test_what_holds_of_every_decision(wanted: DesiredState, there: ActualState, 
     assert decision.sentence
     if decision.action in (Action.START, Action.BACKOFF):
         assert there.lease.state != "live"
-        assert wanted.control.wish == "running"
+        assert wanted.control.mode == "running"
         assert wanted.continuous
         assert wanted.file in ("valid", "invalid")
         assert wanted.launchable or there.launch is None
@@ -92,14 +94,14 @@ def test_what_holds_of_every_decision(wanted: DesiredState, there: ActualState, 
         assert 0 < decision.seconds <= wanted.restart.longest_delay.total_seconds()
     if decision.action is Action.STOP and wanted.file == "unsure":
         assert (
-            wanted.control.wish == "stopped"
+            wanted.control.mode == "stopped"
             or (there.heartbeat is not None and there.heartbeat.final)
             or not wanted.continuous
         )
     if decision.action is Action.ROLL:
         assert there.driver_lives or (there.heartbeat is not None and there.heartbeat.final)
         assert wanted.file == "valid" or (decision.ends and wanted.file == "invalid")
-        assert wanted.control.wish != "stopped"
+        assert wanted.control.mode != "stopped"
     if "its keeper" in decision.sentence:
         assert decision.action is Action.WAIT
         assert there.keeper is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.supervise.actual import ActualState
-from jobs.supervise.control import Control
+from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import LastError
 from jobs.supervise.launches import failures_in_a_row
@@ -18,9 +18,10 @@ ENDS = beat("stopping", state_since=NOW - 100)
 HANGS = beat("stopping")
 STARTS = beat("starting", state_since=NOW - 300)
 UNHELD = {"lease": lease("expired"), "unheld_for": 91.0}
-PAUSED = Control("paused", action="pause", at=NOW - 10)
-STOPPED = Control("stopped", action="stop", at=NOW - 10)
-MAKE_ROOM = Control(end_attempt=3, action="roll", at=NOW - 10)
+PAUSED = ControlRequest("paused", action="pause", at=NOW - 10)
+STOPPED = ControlRequest("stopped", action="stop", at=NOW - 10)
+STOPPED_BEFORE = ControlRequest("stopped", at=NOW - 500)
+MAKE_ROOM = ControlRequest(end_attempt=3, action="roll", at=NOW - 10)
 INVALID = {"file": "invalid", "generation": None, "problem": "orders.yaml:3: tabel: unknown key."}
 UNSURE = {"file": "unsure", "generation": None, "problem": "the folder streams/ is empty"}
 AWAY = LastError("Kafka does not answer", "away", NOW)
@@ -29,9 +30,9 @@ CASES: list[tuple[str, DesiredState, ActualState, Action, str]] = [
     # It ends.
     ("finishes its batch", desired(), actual(ENDS), Action.WAIT, "finishes its batch"),
     ("SIGTERM, hangs", desired(), actual(HANGS), Action.ROLL, "finishing its batch for 999 s"),
-    ("asked to stop, hangs", desired(control=Control("stopped", at=NOW - 500)), actual(HANGS), Action.STOP, "end"),
+    ("asked to stop, hangs", desired(control=STOPPED_BEFORE), actual(HANGS), Action.STOP, "end"),
     ("asked to stop again", desired(control=STOPPED), actual(HANGS), Action.WAIT, "finishes its batch"),
-    ("makes room, hangs", desired(control=Control(end_attempt=3, at=0)), actual(HANGS), Action.ROLL, "another"),
+    ("makes room, hangs", desired(control=ControlRequest(end_attempt=3, at=0)), actual(HANGS), Action.ROLL, "another"),
     ("makes room, asked again", desired(control=MAKE_ROOM), actual(HANGS), Action.WAIT, "finishes"),
     ("hangs, no file", desired(file="none", generation=None), actual(HANGS), Action.STOP, "made to end"),
     ("hangs, available_now", desired(continuous=False), actual(HANGS), Action.STOP, "made to end"),

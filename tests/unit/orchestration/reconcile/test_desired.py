@@ -9,14 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobs.state import observed
 from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import read_actual
-from jobs.supervise.control import KEY as CONTROL_FILE
-from jobs.supervise.control import Control, write_control
+from jobs.supervise.control_request import KEY as CONTROL_FILE
+from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import KEY as BEAT_FILE
-from jobs.supervise.launches import KEY as LAUNCH_FILE
+from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.observation import observe
 from jobs.system.boot import boot_clock
 from orchestration.reconcile.decision import Action
@@ -33,10 +32,10 @@ def wanted(world: World) -> dict[str, DesiredState]:
 
 def test_a_valid_file_gives_a_generation_and_the_operators_word(world: World) -> None:
     world.write("orders", "trigger: {every: 2m}\nrestart: {max_restarts: 3}\n")
-    write_control(LocalStore(world.folder("orders")), Control("paused", reason="month end"))
+    write_control(LocalStore(world.folder("orders")), ControlRequest("paused", reason="month end"))
     (each,) = wanted(world).values()
     assert (each.file, each.generation) == ("valid", world.generation("orders"))
-    assert (each.control.wish, each.restart.max_restarts) == ("paused", 3)
+    assert (each.control.mode, each.restart.max_restarts) == ("paused", 3)
     assert each.stalled_after == 720
 
 
@@ -121,7 +120,7 @@ def test_a_damaged_file_in_a_state_folder_halts_that_stream_alone(world: World, 
 def test_a_launch_that_cannot_be_read_counts_as_none(world: World) -> None:
     world.write("orders")
     world.drive("orders", **dead_process())
-    (world.folder("orders") / LAUNCH_FILE).write_text("{half")
+    (world.folder("orders") / LAUNCH_KEY).write_text("{half")
     assert world.tick().decisions["orders"].action is Action.START
 
 
@@ -146,9 +145,7 @@ def test_a_driver_of_another_host_is_judged_by_its_beats(world: World) -> None:
     assert (there.process, there.driver_lives) == (None, True)
 
 
-def test_a_driver_of_a_clock_that_was_ahead_is_gone_when_it_writes_nothing_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_of_a_clock_that_was_ahead_is_gone_when_it_writes_nothing_more(world: World) -> None:
     world.write("orders")
     world.drive("orders", host="elsewhere", **dead_process())
     folder = world.folder("orders")
@@ -159,8 +156,7 @@ def test_a_driver_of_a_clock_that_was_ahead_is_gone_when_it_writes_nothing_more(
     there = read_actual(LocalStore(folder), "orders")
     assert (there.lease.state, there.fresh, there.driver_lives) == ("live", True, True), "at the first sight"
     now = boot_clock()
-    monkeypatch.setattr(observed, "boot_clock", lambda: now + 60)
-    there = read_actual(LocalStore(folder), "orders")
+    there = read_actual(LocalStore(folder, lambda: now + 60), "orders")
     assert (there.lease.state, there.fresh, there.driver_lives) == ("expired", False, False)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from assets.stream_checks import Verdict
 from jobs.state.local_store import LocalStore
-from jobs.supervise.control import Control, write_control
+from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.decision import Action, Decision
 from orchestration.reconcile.fleet import FleetRow, Need, fleet_code, fleet_metadata, need_of, needs_markdown
@@ -41,7 +41,7 @@ def test_one_table_says_it_all_and_what_needs_a_hand_stands_first(world: World) 
     world.drive("halted", now=NOW, state="failed", error=error, work=work(7000), **dead_process())
     world.drive("gone", now=NOW, work=work(69), since=NOW - 100, state_since=NOW - 90, **dead_process())
     world.drive("held", now=NOW, state="paused", work=work(3))
-    write_control(LocalStore(world.folder("held")), Control("paused", by="jo", at=NOW))
+    write_control(LocalStore(world.folder("held")), ControlRequest("paused", by="jo", at=NOW))
     world.drive("away", now=NOW, state="retrying", work=work(1), error=LastError("no", "away", NOW, "frazil up"))
     (report,) = told(world.tick(NOW), SUPERVISOR)
     rows = table_of(report)

@@ -13,7 +13,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from assets.stream_checks import ADDS_UP, DESCRIPTIONS
 from jobs.commit.stamp_parts import Counts
 from jobs.state.local_store import LocalStore
-from jobs.stream.unknown_fields import UnknownField, UnknownFieldsNote
+from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.heartbeat import LastError, Recent
 from orchestration.reconcile.verdicts import with_next
 from orchestration.sensors.reconcile_tick import Tick
@@ -40,7 +40,7 @@ def test_checks_are_told_on_change_and_every_five_minutes(orders: World) -> None
 
 
 def test_keys_that_are_not_declared_warn_once_until_there_are_others(orders: World) -> None:
-    note = UnknownFieldsNote(LocalStore(orders.folder("orders")), orders.deployment.stream("orders").config_hash)
+    note = UnknownFieldsRecord(LocalStore(orders.folder("orders")), orders.deployment.stream("orders").config_hash)
     snapshot = make_table(orders, Counts())
 
     def drive(at: float) -> dict[str, Any]:

@@ -14,11 +14,10 @@ import pytest
 from jobs.catalog import quick_catalog
 from jobs.commit.stamp_parts import Counts
 from jobs.state.local_store import LocalStore
-from jobs.supervise.control import Control, write_control
+from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, State
-from jobs.supervise.launches import Launch, write_launch
+from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
 from jobs.supervise.observation import Observation, observe
-from jobs.supervise.process_note import ProcessNote, write_process_note
 from jobs.system.boot import boot_id
 from jobs.system.processes import start_time
 from orchestration.cli.status.collect import driver_status
@@ -57,7 +56,7 @@ def test_a_stopped_stream_says_so_on_its_page_at_once(orders: World) -> None:
     snapshot = make_table(orders, Counts())
     orders.drive("orders", now=NOW, work=work(0, snapshot_id=snapshot), **LINKS)
     orders.tick(NOW)
-    stopped = Control("stopped", action="stop", reason="month end", by="jo", at=NOW + 35)
+    stopped = ControlRequest("stopped", action="stop", reason="month end", by="jo", at=NOW + 35)
     write_control(LocalStore(orders.folder("orders")), stopped)
     orders.drive("orders", now=NOW + 40, state="stopped", work=work(0, snapshot_id=snapshot), **dead_process(), **LINKS)
     tick = orders.tick(NOW + 40)
@@ -125,7 +124,7 @@ def test_the_word_is_that_of_the_command(orders: World, lives: bool, trigger: st
             continue
         error = LastError("no", kind, NOW, "frazil accept orders") if kind else None
         orders.drive("orders", now=NOW, state=state, error=error, work=work(busy_since=busy), **process)
-        write_control(LocalStore(orders.folder("orders")), Control(wish, at=NOW))
+        write_control(LocalStore(orders.folder("orders")), ControlRequest(wish, at=NOW))
         assessed = assess(seen(orders), NOW, 0.0)
         stands = standing(assessed.observed, assessed.decision, NOW)
         decided = {"action": assessed.decision.action.value, "fix": assessed.decision.fix or ""}
@@ -143,9 +142,9 @@ def test_the_word_is_that_of_the_command(orders: World, lives: bool, trigger: st
 def test_a_launch_that_has_not_beaten_is_starting(orders: World) -> None:
     folder, now = orders.folder("orders"), time.time()
     write_launch(LocalStore(folder), Launch(1, orders.generation("orders"), str(orders.file("orders")), 0, now), "")
-    write_process_note(
+    write_launched_process(
         LocalStore(folder),
-        ProcessNote(1, "g", os.getpid(), str(start_time(os.getpid())), boot_id(), socket.gethostname(), now),
+        LaunchedProcess(1, "g", os.getpid(), str(start_time(os.getpid())), boot_id(), socket.gethostname(), now),
     )
     assessed = assess(seen(orders), now, 0.0)
     stands = standing(assessed.observed, assessed.decision, now)
@@ -164,7 +163,7 @@ def test_a_stream_that_never_ran_is_told_as_such(orders: World) -> None:
 @pytest.mark.parametrize(("wish", "passes"), [("running", True), ("paused", False)])
 def test_a_paused_stream_is_no_green_one_though_its_driver_lives(orders: World, wish: Any, passes: bool) -> None:
     orders.drive("orders", now=NOW, state="paused" if wish == "paused" else "running", work=work())
-    write_control(LocalStore(orders.folder("orders")), Control(wish, by="jo", at=NOW))
+    write_control(LocalStore(orders.folder("orders")), ControlRequest(wish, by="jo", at=NOW))
     (alive,) = [each for each in events(orders.tick(NOW), dg.AssetCheckEvaluation) if each.check_name == "driver_alive"]
     assert alive.passed is passes
     if not passes:
@@ -174,7 +173,7 @@ def test_a_paused_stream_is_no_green_one_though_its_driver_lives(orders: World, 
 
 def test_a_report_of_a_run_carries_the_state_too(orders: World) -> None:
     orders.drive("orders", state="paused", work=work(), **LINKS)
-    write_control(LocalStore(orders.folder("orders")), Control("paused", by="jo", at=NOW))
+    write_control(LocalStore(orders.folder("orders")), ControlRequest("paused", by="jo", at=NOW))
     carried = told_now(orders.deployment, "orders", lambda: quick_catalog(orders.settings))
     assert (carried["state"], carried["next"]) == ("paused", "frazil resume orders")
     assert carried["spark_ui"].url == "http://127.0.0.1:4040"

@@ -16,14 +16,13 @@ from click.testing import CliRunner, Result
 
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.actual import ActualState, LeaseHolder
-from jobs.supervise.control import Control, write_control
+from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import Heartbeat, LastError, Recent, State, Work, write_heartbeat
-from jobs.supervise.launches import Launch
+from jobs.supervise.launches import Launch, LaunchedProcess
 from jobs.supervise.observation import Observation
-from jobs.supervise.process_note import ProcessNote
 from orchestration.cli.main import main
 from orchestration.reconcile.stream_state import state_of
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
@@ -45,7 +44,7 @@ def beat(state: State = "running", *, kind: Any = None, **fields: Any) -> Heartb
 
 
 def observed(newest: Heartbeat | None = None, *, lives: bool = False, **facts: Any) -> Observation:
-    desired = DesiredState("payments", "valid", control=facts.pop("control", Control()))
+    desired = DesiredState("payments", "valid", control=facts.pop("control", ControlRequest()))
     known: dict[str, Any] = {
         "heartbeat": newest,
         "process": lives if newest is not None else None,
@@ -53,13 +52,13 @@ def observed(newest: Heartbeat | None = None, *, lives: bool = False, **facts: A
         "launched_for": 1000.0,
     }
     if lives:
-        known |= {"process_note": ProcessNote(1, "g", 5, "6", "b", "h", 0.0), "noted_process": True}
+        known |= {"launched_process": LaunchedProcess(1, "g", 5, "6", "b", "h", 0.0), "launched_process_lives": True}
     settings: Any = None
     return Observation("payments", StreamFolder.at(Path("/none")), settings, desired, ActualState(**known | facts))
 
 
 LATER = Launch(2, "g", "f", 0, 0.0)
-NOTED = ProcessNote(2, "g", 5, "6", "b", "h", 0.0)
+NOTED = LaunchedProcess(2, "g", 5, "6", "b", "h", 0.0)
 STRANGER = LeaseHolder("live", 1, 77, "7", "b", "h")
 
 
@@ -75,12 +74,12 @@ STRANGER = LeaseHolder("live", 1, 77, "7", "b", "h")
         (observed(beat("retrying", kind="away"), lives=True), "retrying"),
         (observed(beat("stopping"), lives=True), "stopping"),
         (observed(beat("stopped"), lives=True), "stopping"),
-        (observed(beat(), lives=True, control=Control("stopped")), "stopping"),
-        (observed(beat(), lives=True, control=Control(end_attempt=1)), "stopping"),
+        (observed(beat(), lives=True, control=ControlRequest("stopped")), "stopping"),
+        (observed(beat(), lives=True, control=ControlRequest(end_attempt=1)), "stopping"),
         (observed(beat(), lives=True, heartbeat_age=31.0), "frozen"),
         (observed(beat("failed"), lives=True, heartbeat_age=31.0), "frozen"),
-        (observed(beat(), control=Control("paused")), "paused"),
-        (observed(beat("failed", kind="error"), control=Control("stopped")), "stopped"),
+        (observed(beat(), control=ControlRequest("paused")), "paused"),
+        (observed(beat("failed", kind="error"), control=ControlRequest("stopped")), "stopped"),
         (observed(beat("failed", kind="error")), "failed"),
         (observed(beat("failed", kind="operator")), "halted"),
         (observed(beat("fenced")), "fenced"),
@@ -89,10 +88,10 @@ STRANGER = LeaseHolder("live", 1, 77, "7", "b", "h")
         (observed(beat("stopped"), launch=LATER), "dead"),
         (observed(None, launch=LATER), "dead"),
         # Launched on another host, or the process has not been noted yet; and known to be gone.
-        (observed(None, launch=LATER, process_note=NOTED, launched_for=80.0), "starting"),
+        (observed(None, launch=LATER, launched_process=NOTED, launched_for=80.0), "starting"),
         (observed(None, launch=LATER, launched_for=4.0), "starting"),
-        (observed(None, launch=LATER, launched_for=4.0, control=Control("stopped")), "stopped"),
-        (observed(None, launch=LATER, process_note=NOTED, noted_process=False, launched_for=1.0), "dead"),
+        (observed(None, launch=LATER, launched_for=4.0, control=ControlRequest("stopped")), "stopped"),
+        (observed(None, launch=LATER, launched_process=NOTED, launched_process_lives=False, launched_for=1.0), "dead"),
         (observed(beat("stopped"), lease=STRANGER), "draining"),
     ],
 )
@@ -232,7 +231,7 @@ def test_status_of_a_drain_and_of_damage(world: World) -> None:
     assert facts(world)["holder"].startswith(f"process {os.getpid()} on ")
     lease.release()
     assert facts(world)["state"] == "idle"
-    write_control(LocalStore(world.folder()), Control())
+    write_control(LocalStore(world.folder()), ControlRequest())
     (world.folder() / "control.json").write_text("{")
     assert "control.json cannot be read" in frazil(world, "status").stdout
 

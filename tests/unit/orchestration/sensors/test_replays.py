@@ -12,9 +12,9 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.errors import FrazilError
-from jobs.state.paths import stream_folder
 from jobs.state.store import StateStore
-from jobs.supervise.control import Control, write_control
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
 from orchestration.sensors import replays_tick as tick_module
 from orchestration.sensors.replays_tick import Memory, run_tick
@@ -140,7 +140,7 @@ def test_a_stream_that_an_operator_stopped_is_left_alone(
     dead_letters.add([UNKNOWN])
     change_file(dead_letters, *OPENED)
     write_control(
-        stream_folder(dead_letters.settings, "payments").store, Control("stopped", reason="month end", by="jo")
+        stream_folder(dead_letters.settings, "payments").store, ControlRequest("stopped", reason="month end", by="jo")
     )
     assert sensor.tick().run_requests == []
     assert check(instance)[0] == "FAILED"

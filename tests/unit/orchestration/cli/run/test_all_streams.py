@@ -11,7 +11,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.state.local_store import LocalStore
-from jobs.supervise.control import Control, write_control
+from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.cli.run.all_streams import NotLanded, land_all
 from resources.deployment import Deployment
 from tests.unit.orchestration.cli.test_main import frazil
@@ -104,7 +104,7 @@ def test_the_command_wants_a_stream_or_all(tmp_path: Path) -> None:
         result = frazil(home, "run", *arguments)
         assert result.exit_code == 1
         assert "Next: frazil run --all" in result.stderr
-    write_control(LocalStore(home / ".frazil" / "state" / "streams" / "b"), Control("stopped", by="ann"))
+    write_control(LocalStore(home / ".frazil" / "state" / "streams" / "b"), ControlRequest("stopped", by="ann"))
     result = frazil(home, "run", "--all")
     assert result.exit_code == 1
     assert "Error: The local broker is not running.\n  Next: frazil up\n" in result.stderr

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_parts import Counts
-from jobs.stream.drain import Drained, Progress
+from jobs.stream.drain import Drained, DrainProgress
 from jobs.stream.results import BatchDone
 from jobs.stream.unknown_fields import UnknownField
 from jobs.task.plan import Cause, Example
@@ -31,7 +31,7 @@ def measured(batches: list[BatchDone], times: list[float], cpu: list[float | Non
     for each in batches:
         drained.counts += each.counts
         drained.batches.append(each)
-        meter.take(Progress(each, drained.counts, 300))
+        meter.take(DrainProgress(each, drained.counts, 300))
     drained.positions = {TopicPartition("t", 0): 300}
     drained.lag = {TopicPartition("t", 0): 7}
     return run_facts(drained, meter)

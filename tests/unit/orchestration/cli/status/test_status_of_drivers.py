@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.state.local_store import LocalStore
-from jobs.stream.unknown_fields import UnknownField, UnknownFieldsNote
+from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.heartbeat import Work, write_heartbeat
 from orchestration.cli.main import main
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
@@ -79,7 +79,7 @@ def test_keys_that_are_not_declared_are_told(world: World) -> None:
     spec = Deployment.at(world.home).stream("payments")
     assert facts(world)["unknown_fields"] == {"since": None, "records_landed": None, "fields": []}
     met = {"$.colour": UnknownField(3, "payments.v1", 1, 17, "$", "colour string"), "$.debug.a": UnknownField(8)}
-    UnknownFieldsNote(LocalStore(world.folder()), spec.config_hash).add(8, met, 1_700_000_000.0)
+    UnknownFieldsRecord(LocalStore(world.folder()), spec.config_hash).add(8, met, 1_700_000_000.0)
     world.write("payments", "slo: {unknown_fields: [$.debug]}\n")
     found = facts(world)["unknown_fields"]
     assert (found["since"], found["records_landed"]) == ("2023-11-14T22:13:20.000+00:00", 8)

@@ -19,7 +19,8 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
-from jobs.operator.accept import Answer, record
+from jobs.kafka.metadata import KafkaLog
+from jobs.operator.accept import Answer, record_answer
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
@@ -40,6 +41,10 @@ from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import deployment_in
 
 NO_BROKER = FrazilError("The local broker is not running.")
+
+
+def no_broker() -> KafkaLog:
+    raise NO_BROKER
 
 
 @pytest.fixture
@@ -350,9 +355,9 @@ def test_an_empty_table_of_frazils_follows_the_declaration(settings: Settings, s
     (found,) = of_tables(changed, settings)
     assert (found.verdict, "the next run makes it so" in found.sentence) == ("unchecked", True)
     with pytest.raises(NothingToAcceptError, match="the next run gives it those"):
-        record(changed, settings, Answer(recreated_table=spec.table.name), "ada: why")
+        record_answer(changed, settings, no_broker, Answer(recreated_table=spec.table.name), "ada: why")
     ensure_tables(changed, catalog)
     (found,) = of_tables(changed, settings)
     assert found.verdict == "ok"
     with pytest.raises(NothingToAcceptError, match="has not been dropped; it is the one"):
-        record(changed, settings, Answer(recreated_table=spec.table.name), "ada: why")
+        record_answer(changed, settings, no_broker, Answer(recreated_table=spec.table.name), "ada: why")

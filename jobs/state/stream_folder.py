@@ -1,4 +1,4 @@
-"""Where a stream keeps what is not in its tables: its part of the state store, and its folder on this machine."""
+"""Stream folder: what a stream keeps outside its tables, its documents in the state store and its local files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobs.state.local_store import LocalStore
 from jobs.state.store import StateStore
-from jobs.system.private import private_folder
+from jobs.system.private_files import private_folder
 
 if TYPE_CHECKING:
     # A keeper, which launches drivers with a few megabytes, imports neither.

@@ -14,7 +14,7 @@ from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.supervise.actual import read_actual
 from jobs.supervise.heartbeat import write_heartbeat
-from jobs.supervise.process_note import read_process_note
+from jobs.supervise.launches import read_launched_process
 from tests.unit.supervise.worlds import IMPATIENT, WHY, World
 
 
@@ -72,11 +72,11 @@ def test_a_frozen_driver_makes_room(world: World) -> None:
     driver = world.control().observe().driver
     assert driver is not None
     assert driver.frozen
-    patience = replace(IMPATIENT, first_beat_seconds=20, ready_seconds=20)
-    done = world.control(patience=patience).ensure_running("it does not beat", "supervisor")
+    timeouts = replace(IMPATIENT, first_heartbeat_seconds=20, ready_seconds=20)
+    done = world.control(timeouts=timeouts).ensure_running("it does not beat", "supervisor")
     assert done.heartbeat is not None
     assert done.heartbeat.attempt == 2
     assert "Attempt 1 was frozen and was killed." in done.sentence
-    note = read_process_note(LocalStore(world.folder()))
+    note = read_launched_process(LocalStore(world.folder()))
     assert note is not None
     assert world.living() == [note.pid]

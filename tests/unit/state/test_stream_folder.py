@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.commit.offsets import TopicPartition, spark_offsets
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 
 AT = {TopicPartition("payments", 0): 7, TopicPartition("payments", 1): 12}
 

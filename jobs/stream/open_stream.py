@@ -1,4 +1,4 @@
-"""A stream that this process may commit to, and the folder of what it keeps outside its tables."""
+"""Open stream: one that this process may commit to, with its targets and its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.commit.table_identity import refuse_recreated
 from jobs.commit.target import Target
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.state.paths import StreamFolder
+from jobs.state.stream_folder import StreamFolder
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Ending a driver: it is asked first, between two batches, and made to end when it does not listen.
+"""Termination of a driver: awaited after a control request, then by SIGTERM and SIGKILL, with all that it started.
 
-Signals go only to a process whose start time is the one that was noted, so never to a stranger with the same pid.
+Signals go only to a process whose start time is the one on record, so never to a stranger with the same pid.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from dataclasses import dataclass
 
 from jobs.errors import FrazilError
 from jobs.supervise.actual import Driver
-from jobs.supervise.process_note import ProcessNote
+from jobs.supervise.launches import LaunchedProcess
 from jobs.system.processes import is_alive, session_members, start_time, was_given
 
-MARK = "FRAZIL_DRIVER"
+DRIVER_VARIABLE = "FRAZIL_DRIVER"
 _POLL_SECONDS = 0.05
 _LEFTOVERS_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Timeouts:
     """How long to wait for what.
 
     Attributes:
         grace_seconds: For a driver to finish its batch after it was asked to end.
         term_seconds: After SIGTERM, before SIGKILL.
-        first_beat_seconds: For a new driver's first heartbeat.
+        first_heartbeat_seconds: For a new driver's first heartbeat.
         ready_seconds: From there until it runs; after that it is left to go on starting.
         lock_seconds: For another action on the same stream to have written what it has to write.
     """
 
     grace_seconds: float = 60.0
     term_seconds: float = 10.0
-    first_beat_seconds: float = 60.0
+    first_heartbeat_seconds: float = 60.0
     ready_seconds: float = 60.0
     lock_seconds: float = 10.0
 
 
-def mark_of(stream: str, attempt: int) -> str:
+def driver_id(stream: str, attempt: int) -> str:
     """What a driver and all that it starts carry in their environment as FRAZIL_DRIVER."""
     return f"{stream}:{attempt}"
 
@@ -57,7 +57,7 @@ def wait(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def end_driver(stream: str, driver: Driver, patience: Patience, find: Callable[[], Driver | None]) -> str:
+def end_driver(stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[], Driver | None]) -> str:
     """Wait for a driver that was asked to end by the stream's control file, and see to it that it does.
 
     One that is frozen cannot hear: it is killed without waiting, for it has no lease and can commit nothing.
@@ -72,7 +72,7 @@ def end_driver(stream: str, driver: Driver, patience: Patience, find: Callable[[
         FrazilError: It runs on another host and has not ended within the grace; or it cannot be ended.
     """
     if not driver.local:
-        return _await_distant(stream, driver, patience, find)
+        return _await_distant(stream, driver, timeouts, find)
     how = "ended after its batch"
     deaf = False
 
@@ -81,11 +81,11 @@ def end_driver(stream: str, driver: Driver, patience: Patience, find: Callable[[
         deaf = driver.lives() and (now := find()) is not None and now.frozen
         return deaf or not driver.lives()
 
-    if not wait(done, patience.grace_seconds) and not deaf:
+    if not wait(done, timeouts.grace_seconds) and not deaf:
         how = "ended on SIGTERM"
         if driver.lives():
             _send([driver.pid], signal.SIGTERM, stream)
-        if not wait(lambda: not driver.lives(), patience.term_seconds):
+        if not wait(lambda: not driver.lives(), timeouts.term_seconds):
             how = "did not listen and was killed"
     if deaf:
         how = "was frozen and was killed"
@@ -102,25 +102,25 @@ def kill_session(pid: int, started: str | None, stream: str, attempt: int) -> No
     Raises:
         FrazilError: Something of it does not die.
     """
-    mark = mark_of(stream, attempt)
-    _kill(lambda: _session_of(pid, mark) if not is_alive(pid, started) else [pid, *_session_led_by(pid)], stream)
+    carried = driver_id(stream, attempt)
+    _kill(lambda: _session_of(pid, carried) if not is_alive(pid, started) else [pid, *_session_led_by(pid)], stream)
 
 
-def end_leftovers(note: ProcessNote | None, stream: str) -> None:
+def end_leftovers(process: LaunchedProcess | None, stream: str) -> None:
     """End what a driver that is gone has left behind: its JVM, and that one's Python workers."""
-    if note is not None and note.process_lives() is False:
-        _end_leftovers(note.pid, stream, note.attempt, 0.0)
+    if process is not None and process.process_lives() is False:
+        _end_leftovers(process.pid, stream, process.attempt, 0.0)
 
 
-def _await_distant(stream: str, driver: Driver, patience: Patience, find: Callable[[], Driver | None]) -> str:
+def _await_distant(stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[], Driver | None]) -> str:
     def ended() -> bool:
         now = find()
         return now is None or now.attempt > driver.attempt
 
-    if not wait(ended, patience.grace_seconds):
+    if not wait(ended, timeouts.grace_seconds):
         raise FrazilError(
             f"stream {stream} is driven by {driver.name}, which this host cannot reach: it was asked to end, and did "
-            f"not within {patience.grace_seconds:.0f} s.",
+            f"not within {timeouts.grace_seconds:.0f} s.",
             fix=f"on {driver.host}: kill {driver.pid}",
         )
     return f"ended on {driver.host}"
@@ -133,20 +133,20 @@ def _session_led_by(pid: int) -> list[int]:
     return []
 
 
-def _session_of(leader: int, mark: str) -> list[int]:
+def _session_of(leader: int, carried: str) -> list[int]:
     """What is left of the session of a leader that is gone.
 
-    The number of such a session may long belong to another one: the mark tells.
+    The number of such a session may long belong to another one: what the processes carry tells.
     """
     if start_time(leader) is not None:
         return []
-    return [pid for pid in session_members(leader) if was_given(pid, MARK, mark)]
+    return [pid for pid in session_members(leader) if was_given(pid, DRIVER_VARIABLE, carried)]
 
 
 def _end_leftovers(session: int, stream: str, attempt: int, grace_seconds: float) -> None:
-    mark = mark_of(stream, attempt)
-    if not wait(lambda: not _session_of(session, mark), grace_seconds):
-        _kill(lambda: _session_of(session, mark), stream)
+    carried = driver_id(stream, attempt)
+    if not wait(lambda: not _session_of(session, carried), grace_seconds):
+        _kill(lambda: _session_of(session, carried), stream)
 
 
 def _kill(targets: Callable[[], list[int]], stream: str) -> None:

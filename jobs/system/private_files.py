@@ -1,4 +1,4 @@
-"""Files that are nobody else's: a deployment's state, which holds values of the data, such as the bounds of columns.
+"""Private files and folders, for this user alone: a deployment's state holds values of the data, as bounds of columns.
 
 What frazil writes there has mode 0600, in folders of mode 0700, whatever the umask. Tables are none of it: their files
 have the modes that the umask gives, because other engines read them.

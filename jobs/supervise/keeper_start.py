@@ -1,7 +1,8 @@
-"""A driver's care for its keeper: the small process beside it that starts it again at once when it is killed.
+"""Start of a driver's keeper: the small process beside it that starts it again at once when it is killed.
 
-A driver sees to it that it has a keeper, with every beat, and the keeper to it that there is a driver. So either may be
-killed; only if both are, within the two seconds between two beats, it takes the supervisor to start the stream again.
+A driver sees to it that it has a keeper, with every heartbeat, and the keeper to it that there is a driver. So either
+may be killed; only if both are, within the two seconds between two heartbeats, it takes the supervisor to start the
+stream again.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.state.paths import StreamFolder
 from jobs.state.store import StateStore
-from jobs.supervise.ending import MARK
-from jobs.supervise.keeper_note import read_keeper
-from jobs.supervise.keeping import Policy
+from jobs.state.stream_folder import StreamFolder
+from jobs.supervise.keeper_decision import Policy
+from jobs.supervise.keeper_record import read_keeper
+from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def keeper_command(
     return (sys.executable, "-m", "jobs.supervise.keeper_process", json.dumps(order))
 
 
-class Keeping:
+class KeeperStarter:
     """Sees to it that a driver has a keeper. Made early: the keeper gets the environment as it was then.
 
     With `FRAZIL_KEEPER=off` there is none, as where a container that is started again does the same.
@@ -90,21 +91,21 @@ class Keeping:
         root = str(Path(__file__).resolve().parents[2])
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = os.pathsep.join(filter(None, paths if root in paths else [root, *paths]))
-        environment = {name: value for name, value in os.environ.items() if name != MARK}
+        environment = {name: value for name, value in os.environ.items() if name != DRIVER_VARIABLE}
         self._environment: Mapping[str, str] = environment | {"PYTHONPATH": path}
         self._child: subprocess.Popen[bytes] | None = None
         self._not_before: float = 0.0
 
     def ensure(self) -> None:
-        """Start a keeper unless one lives; to be asked with every beat."""
+        """Start a keeper unless one lives; to be called with every heartbeat."""
         if not self.on or (self._child is not None and self._child.poll() is None):
             return
         if time.monotonic() < self._not_before:
             return
-        note = read_keeper(self._store)
-        if note is not None and note.lives():
+        keeper = read_keeper(self._store)
+        if keeper is not None and keeper.lives():
             return
-        # One that ends as soon as it was started is not tried with every beat.
+        # One that ends as soon as it was started is not tried with every heartbeat.
         self._not_before = time.monotonic() + (_AGAIN_SECONDS if self._child is not None else 0.0)
         try:
             self._child = subprocess.Popen(

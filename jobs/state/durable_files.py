@@ -1,4 +1,4 @@
-"""Small files that a reader finds whole and that survive a crash, for this user alone: written beside, renamed."""
+"""Durable small files, replaced atomically: written beside, synced and renamed, for this user alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from jobs.system.private import private_folder, private_opener
+from jobs.system.private_files import private_folder, private_opener
 
 
 def write_durably(path: Path, content: bytes, *, shared: bool = False) -> None:

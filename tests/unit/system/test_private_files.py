@@ -14,14 +14,14 @@ import pytest
 from jobs.spark.log import spark_log_option
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
-from jobs.state.files import create_durably, write_durably
+from jobs.state.durable_files import create_durably, write_durably
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
-from jobs.state.paths import stream_folder
+from jobs.state.stream_folder import stream_folder
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
-from jobs.system import private
+from jobs.system import private_files
 from jobs.system.locks import exclusive
-from jobs.system.private import keep_private, private_folder
+from jobs.system.private_files import keep_private, private_folder
 from orchestration.cli.dagster_instance import make_instance
 from orchestration.cli.dev.children import Child, end_all
 from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
@@ -134,14 +134,14 @@ def test_a_deployment_of_an_earlier_version_is_closed_when_it_is_next_looked_at(
 def test_a_walk_that_was_interrupted_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "state" / "streams").mkdir(parents=True)
     (tmp_path / "state" / "streams" / "one.json").write_text("{}")
-    own = private._close_all
+    own = private_files._close_all
 
     def killed(folder: Path) -> None:
         own(folder / "streams")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(private, "_close_all", killed)
+        patched.setattr(private_files, "_close_all", killed)
         with pytest.raises(KeyboardInterrupt):
             keep_private(tmp_path / "state")
     assert mode(tmp_path / "state") == 0o755
@@ -156,7 +156,7 @@ def test_folders_that_are_there_stay_as_they_are_and_others_files_are_left_alone
     shared.mkdir()
     private_folder(shared / "state" / "streams")
     assert (mode(shared), mode(shared / "state")) == (0o755, 0o700)
-    monkeypatch.setattr(private.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(private_files.os, "geteuid", lambda: os.getuid() + 1)
     keep_private(shared, tmp_path / "nowhere")
     assert mode(shared) == 0o755
     (shared / "file").write_text("")

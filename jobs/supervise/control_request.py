@@ -1,0 +1,117 @@
+"""Control request: what an operator last asked of a stream, in one small document that survives restarts of everything.
+
+Only control actions write it, under the stream's control lock; the driver reads it between batches, and while it waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from jobs.errors import FrazilError
+from jobs.state.store import StateStore
+
+log = logging.getLogger(__name__)
+
+KEY = "control.json"
+# A file of the stream's folder on this machine, held for writing what control actions write.
+LOCK = "control.lock"
+DesiredMode = Literal["running", "paused", "stopped"]
+DriverOrder = Literal["run", "pause", "end"]
+
+_POLL_SECONDS = 0.25
+
+
+class ControlRequest(msgspec.Struct, frozen=True):
+    """The operator's newest request.
+
+    Attributes:
+        mode: `running`: as the stream's file says; `paused`: the driver stays and reads nothing; `stopped`: no driver.
+        end_attempt: Drivers of this attempt and of earlier ones end after their batch; 0 for none. A restart and the
+            roll-out of a changed file raise it.
+        action: What was asked for, such as `pause`.
+        reason, by: Why, and who.
+        at: Seconds since 1970.
+    """
+
+    mode: DesiredMode = msgspec.field(default="running", name="wish")
+    end_attempt: int = 0
+    action: str = ""
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+
+    def sentence(self, stream: str) -> str:
+        """What was asked of a stream, by whom, and why."""
+        who = f" by {self.by}" if self.by else ""
+        return f"stream {stream} is {self.mode}{who}{f': {self.reason}' if self.reason else ''}."
+
+
+def read_control(store: StateStore) -> ControlRequest:
+    """The newest request; `running` if there never was one.
+
+    Raises:
+        FrazilError: The document is damaged: nobody can tell what the operator wanted.
+    """
+    content = store.get(KEY)
+    if content is None:
+        return ControlRequest()
+    try:
+        return msgspec.json.decode(content, type=ControlRequest)
+    except msgspec.DecodeError as problem:
+        place = store.place(KEY)
+        raise FrazilError(
+            f"{place} cannot be read ({problem}), so what was last asked of the stream is not known.",
+            fix=f"remove {place}; then pause or stop the stream again if that is what is wanted",
+        ) from None
+
+
+def write_control(store: StateStore, control: ControlRequest) -> None:
+    """Replace the request durably."""
+    store.put(KEY, msgspec.json.encode(control))
+
+
+class ControlReader:
+    """Reads the control request for one driver.
+
+    Args:
+        store: The stream's part of the state store.
+        attempt: The driver's own.
+
+    Attributes:
+        signalled: SIGTERM came.
+        superseded: Says whether a later attempt has written a heartbeat.
+    """
+
+    def __init__(self, store: StateStore, attempt: int) -> None:
+        self._store: StateStore = store
+        self._attempt: int = attempt
+        self._last: ControlRequest = ControlRequest()
+        self._reported: str | None = None
+        self.signalled: bool = False
+        self.superseded: Callable[[], bool] = lambda: False
+
+    def now(self) -> DriverOrder:
+        """What the driver is to do now. A document that cannot be read changes nothing."""
+        if self.signalled or self.superseded():
+            return "end"
+        try:
+            self._last = read_control(self._store)
+            self._reported = None
+        except (FrazilError, OSError) as problem:
+            if self._reported != str(problem):
+                self._reported = str(problem)
+                log.warning("%s", problem)
+        if self._last.mode == "stopped" or self._last.end_attempt >= self._attempt:
+            return "end"
+        return "pause" if self._last.mode == "paused" else "run"
+
+    def wait_while(self, order: DriverOrder, seconds: float = float("inf")) -> None:
+        """Wait until something else is to be done, or so long."""
+        deadline = time.monotonic() + seconds
+        while self.now() == order and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(_POLL_SECONDS, left))
