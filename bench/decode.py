@@ -1,4 +1,4 @@
-"""What decoding costs: `python -m bench.decode`.
+"""Decoding benchmark, the cost of each decoder: `python -m bench.decode`.
 
 Decodes the same blocks of payments by the reference decoder and by the block decoder, in turn, in one process, so that
 what else the machine does meets both alike. Records per CPU-second of the decoding alone, minimum, median and maximum
@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from bench.letters import bad
+from bench.dead_letters import bad
 from bench.versus.records import Size, payments, schema_text
 from jobs.formats.decoder import ValueDecoder
 from jobs.formats.json.block import JsonBlockDecoder

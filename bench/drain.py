@@ -1,4 +1,4 @@
-"""How fast `frazil run` drains payments on this machine: `make figures`.
+"""Drain benchmark, how fast `frazil run` lands payments on this machine: `make figures`.
 
 Starts a broker of its own in a temporary folder, produces the demo's payments (about 170 bytes, one in a hundred bad)
 to a topic of four partitions, and runs the command that users run, several times into tables of their own. What it

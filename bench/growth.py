@@ -1,4 +1,4 @@
-"""What grows with what: `python -m bench.growth`.
+"""Growth benchmark, what grows with what: `python -m bench.growth`.
 
 Drains made-up records, as `frazil run` does, over growing numbers of Kafka partitions, kept snapshots, table partitions
 per batch and columns, and tells of each point how fast its records went through and how long its commits took. One
@@ -109,9 +109,9 @@ def main() -> None:
     if arguments.json:
         arguments.json.write_text(json.dumps(facts, indent=2))
     if arguments.plot:
-        from bench.growth_plot import growth
+        from bench.plots import plot_growth
 
-        growth(facts["points"], arguments.plot)
+        plot_growth(facts["points"], {name: curve.title for name, curve in CURVES.items()}, arguments.plot)
 
 
 def measured(folder: Path, broker: LocalBroker, points: Sequence[Point], rounds: int) -> list[list[Drain]]:

@@ -1,4 +1,4 @@
-"""The points of the curves of growth: what each reads, how, and into which table."""
+"""Points of the growth curves: what each reads, how, and into which table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from bench.growth_records import PAYMENT_SCHEMA, fill, payments, wide, wide_schema
-from bench.lapse import Lapse
+from bench.time_lapse import TimeLapse
 
 BATCHES = 5
 STREAM = "growth"
@@ -123,10 +123,10 @@ def opened_deployment(home: Path, address: str, point: Point) -> None:
     (home / "streams" / f"{STREAM}.yaml").write_text(yaml.safe_dump(document))
 
 
-def _past(folder: Path, snapshots: int) -> Lapse:
+def _past(folder: Path, snapshots: int) -> TimeLapse:
     """The demo's table with so many snapshots of its own stream, one a minute, whose data files nobody wrote."""
     begin = datetime.now(UTC) - (snapshots + 10) * _TRIGGER
-    lapse = Lapse(folder, begin, _TRIGGER, tasks=2, bytes_per_minute=4 * 1024**2)
+    lapse = TimeLapse(folder, begin, _TRIGGER, tasks=2, bytes_per_minute=4 * 1024**2)
     claims = len(lapse.table.metadata.snapshots)
     with lapse.collecting():
         for _ in range(snapshots - claims):

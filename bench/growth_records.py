@@ -1,4 +1,4 @@
-"""The records that the curves of growth are measured with: the same for the same numbers, all of them good."""
+"""Records of the growth benchmark: the same for the same numbers, all of them good."""
 
 from __future__ import annotations
 

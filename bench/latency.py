@@ -1,4 +1,4 @@
-"""How long a record takes from the producer to the table: `python -m bench.latency`.
+"""Latency benchmark, from the producer to the table: `python -m bench.latency`.
 
 A broker of its own, and for each interval each side (bench/latency_sides.py) on a topic of four partitions and with a
 table of its own: frazil's driver with `trigger: {every: …}`, and the Kafka Connect Iceberg sink with the same commit
@@ -32,7 +32,7 @@ from bench.growth_records import payments
 from bench.latency_reader import Reader
 from bench.latency_records import Latency, Place, Sender, latencies
 from bench.latency_sides import SIDES
-from bench.versus.home import TABLE
+from bench.versus.deployment import TABLE
 from jobs.local_broker.broker import LocalBroker
 from orchestration.cli.demo.producer import ensure_topic
 
@@ -116,9 +116,9 @@ def main() -> None:
     if arguments.json:
         arguments.json.write_text(json.dumps([run.facts() for run in runs], indent=2))
     if arguments.plot:
-        from bench.latency_plot import latency
+        from bench.plots import plot_latency
 
-        latency(runs, arguments.plot)
+        plot_latency(runs, arguments.plot)
 
 
 def measured(folder: Path, address: str, side: str, every: int, plan: Plan) -> Run:

@@ -1,4 +1,4 @@
-"""A reader that polls the catalog: which snapshot it saw when, and which records each of them brought."""
+"""Reader that polls the catalog: which snapshot it saw when, and which records each of them brought."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each record was sent, with which snapshot it came, and what lies between."""
+"""Latencies of records: when each was sent, with which snapshot it came, and what lies between."""
 
 from __future__ import annotations
 

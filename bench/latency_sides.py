@@ -1,4 +1,4 @@
-"""The two sides of the comparison of latency, each landing a topic in a table of its own until the block ends."""
+"""Sides of the latency benchmark, each landing a topic in a table of its own until the block ends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from bench.versus.connect import ConnectWorker, Sink
-from bench.versus.home import STREAM, Home
+from bench.versus.connect_worker import ConnectWorker, SinkConfig
+from bench.versus.deployment import STREAM, BenchDeployment
 from jobs.supervise.stream_control import StreamControl
 
 _BY = ("measuring latency", "python -m bench.latency")
@@ -17,14 +17,14 @@ _BY = ("measuring latency", "python -m bench.latency")
 _CONSUMER = {"fetch.min.bytes": "1"}
 _CONNECT_DEFAULT = {"offset.flush.interval.ms": "60000"}
 
-Side = Callable[[Path, str, str, int], AbstractContextManager[Home]]
+Side = Callable[[Path, str, str, int], AbstractContextManager[BenchDeployment]]
 """Given a folder to be made, the broker, the topic, and the seconds from one commit to the next."""
 
 
 @contextmanager
-def frazil(folder: Path, address: str, topic: str, every: int) -> Iterator[Home]:
+def frazil(folder: Path, address: str, topic: str, every: int) -> Iterator[BenchDeployment]:
     """A driver of its own, started as an operator starts it."""
-    home = Home.make(folder, address, topic, "small")
+    home = BenchDeployment.make(folder, address, topic, "small")
     spec_file = folder / "streams" / f"{STREAM}.yaml"
     spec = yaml.safe_load(spec_file.read_text()) | {"trigger": {"every": f"{every}s"}}
     spec_file.write_text(yaml.safe_dump(spec))
@@ -37,16 +37,16 @@ def frazil(folder: Path, address: str, topic: str, every: int) -> Iterator[Home]
 
 
 @contextmanager
-def connect(folder: Path, address: str, topic: str, every: int) -> Iterator[Home]:
+def connect(folder: Path, address: str, topic: str, every: int) -> Iterator[BenchDeployment]:
     """A worker with two tasks whose idle tasks answer a commit within a second."""
-    with _worker(folder, address, Sink(topic, tasks=2, commit_ms=1000 * every, consumer=_CONSUMER)) as home:
+    with _worker(folder, address, SinkConfig(topic, tasks=2, commit_ms=1000 * every, consumer=_CONSUMER)) as home:
         yield home
 
 
 @contextmanager
-def connect_default(folder: Path, address: str, topic: str, every: int) -> Iterator[Home]:
+def connect_default(folder: Path, address: str, topic: str, every: int) -> Iterator[BenchDeployment]:
     """The same with the worker's `offset.flush.interval.ms` as it comes: an idle task sits in a poll for a minute."""
-    sink = Sink(topic, tasks=2, commit_ms=1000 * every, consumer=_CONSUMER, worker=_CONNECT_DEFAULT)
+    sink = SinkConfig(topic, tasks=2, commit_ms=1000 * every, consumer=_CONSUMER, worker=_CONNECT_DEFAULT)
     with _worker(folder, address, sink) as home:
         yield home
 
@@ -55,8 +55,8 @@ SIDES: dict[str, Side] = {"frazil": frazil, "connect": connect, "connect-default
 
 
 @contextmanager
-def _worker(folder: Path, address: str, sink: Sink) -> Iterator[Home]:
-    home = Home.make(folder, address, sink.topic, "small")
+def _worker(folder: Path, address: str, sink: SinkConfig) -> Iterator[BenchDeployment]:
+    home = BenchDeployment.make(folder, address, sink.topic, "small")
     with ConnectWorker(home, address, sink) as worker:
         worker.wait_until_running()
         yield home

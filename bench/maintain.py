@@ -1,4 +1,4 @@
-"""What a table with too many small files costs to mend while its stream goes on: `python -m bench.maintain`.
+"""Maintenance benchmark, mending a table of small files while its stream goes on: `python -m bench.maintain`.
 
 Makes the demo's table in a temporary folder with 100 small files in each of 30 days, as drivers do. Then a thread goes
 on to land a batch a second in the two newest days, and what `frazil maintain` runs mends the table, with the default
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.checksum import checksum
-from bench.payments import Payments, Stream
-from bench.tables import TimedTarget, payments_spec
+from bench.payment_batches import Payments, Stream
+from bench.timed_target import TimedTarget, payments_spec
 from jobs.catalog import connect_catalog
 from jobs.maintain.results import Progress, TableResult
 from jobs.maintain.table_maintenance import maintain_table

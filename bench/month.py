@@ -1,4 +1,4 @@
-"""A month of a stream's table under frazil's maintenance, in minutes: `python -m bench.month`.
+"""Month of a stream's table under frazil's maintenance, in minutes: `python -m bench.month`.
 
 Twice the demo's table with 4 MB of payments a minute, in two files a commit: with one commit a minute, and with one
 every ten seconds. Each simulated hour the product measures the table, plans by the default policy, and the plan is
@@ -7,7 +7,7 @@ carried out. The same without maintenance, for as long as it takes to 1,440 comm
 Real: the catalog (SQLite), the stream's commits with their stamps, manifests, manifest lists and snapshots, PyIceberg,
 the product's measuring, planning and cutting of snapshots; and of each hour the last commits, which are timed, with the
 metadata files that they read and write. Simulated: the clock; the data files, of which only the descriptions exist; the
-metadata files between the timed commits; and what Spark does, see `bench/stand_ins.py`.
+metadata files between the timed commits; and what Spark does, see `bench/simulated_maintenance.py`.
 
 Writes the plot of docs/maintenance.md. Status 1 if something does not stay flat.
 """
@@ -27,8 +27,8 @@ from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
 
-from bench.lapse import Lapse
-from bench.stand_ins import Maintenance
+from bench.simulated_maintenance import Maintenance
+from bench.time_lapse import TimeLapse
 from jobs.maintain.health_measurement import measure
 from jobs.maintain.health_score import score
 from jobs.spec.policy import Policy
@@ -104,9 +104,9 @@ def main() -> None:
         hours = all_of(cases(arguments.days, arguments.fast_days, arguments.timed), arguments.jobs)
     if arguments.csv is not None:
         write(arguments.csv, hours)
-    from bench.plots import month
+    from bench.plots import plot_month
 
-    month(hours, arguments.plot)
+    plot_month(hours, arguments.plot)
     problems = [problem for case in by_case(hours) for problem in told(case)]
     for problem in problems:
         print(f"does not hold: {problem}", file=sys.stderr)
@@ -142,7 +142,7 @@ def simulate(folder: Path, case: Case) -> list[Hour]:
     """One table, hour by hour."""
     # In the past: PyIceberg dates no snapshot before another one, and the clock of this host goes on meanwhile.
     begin = (datetime.now(UTC) - case.hours * HOUR).replace(hour=0, minute=0, second=0, microsecond=0) - 24 * HOUR
-    lapse = Lapse(folder, begin, timedelta(seconds=case.trigger), TASKS, BYTES_PER_MINUTE)
+    lapse = TimeLapse(folder, begin, timedelta(seconds=case.trigger), TASKS, BYTES_PER_MINUTE)
     maintenance = Maintenance(lapse, Policy())
     per_hour = 3600 // case.trigger
     hours: list[Hour] = []

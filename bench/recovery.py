@@ -1,4 +1,4 @@
-"""How long a stream is without a commit when its driver is killed, as users run it: `python -m bench.recovery`.
+"""Recovery benchmark, how long a killed driver's stream is without a commit: `python -m bench.recovery`.
 
 Starts `frazil dev` on a deployment of its own in a temporary folder, with the embedded broker, a stream of the demo's
 payments and a producer that never pauses. Again and again, at a random moment, the driver is killed with SIGKILL; what

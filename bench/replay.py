@@ -1,4 +1,4 @@
-"""How fast letters come back on this machine: `python -m bench.replay`.
+"""Replay benchmark, how fast dead letters are replayed on this machine: `python -m bench.replay`.
 
 Makes a stream's tables in a temporary folder, writes the letters of the demo's payments (about 150 bytes, of four
 partitions) as a driver does, and replays all of them in this process, several times into tables of their own. No Kafka

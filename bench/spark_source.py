@@ -1,4 +1,4 @@
-"""Spark's own way from Kafka to Python, which frazil's records do not go: the figures beside `bench.stages`."""
+"""Spark's Kafka source to Python, which frazil's records do not pass: the figures beside `bench.stages`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a record goes: `make bench BENCH_ARGS=--stages`, or `python -m bench.stages`.
+"""Stages benchmark, where the time of a record goes: `make bench BENCH_ARGS=--stages`, or `python -m bench.stages`.
 
 Fills a topic of a broker of its own, then reads one of its partitions again and again in one process without Spark, as
 a task does: to the end of a stage, and one stage further, in turn. The difference between two stages is what the later
@@ -34,8 +34,8 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 from pyiceberg.catalog.sql import SqlCatalog
 
 from bench.spark_source import refuse_without_pandas, spark_stages
-from bench.versus.load import loaded
 from bench.versus.records import Size, schema_text
+from bench.versus.topic_load import loaded
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.formats.known_formats import FORMATS
 from jobs.kafka.client import reader_options

@@ -1,4 +1,4 @@
-"""What a driver's start costs on this machine, with Spark's classes prepared and without: `python -m bench.start`.
+"""Start benchmark, what a driver's start costs with Spark's classes prepared and without: `python -m bench.start`.
 
 Starts a broker of its own in a temporary folder, produces a few of the demo's payments, and runs the command that users
 run on them, in turn with the archive that `make setup` made (jobs/spark/class_archive.py) and without it. What it
@@ -20,7 +20,7 @@ from pathlib import Path
 import yaml
 
 from bench.drain import SPEC, produce
-from bench.versus.watch import Watch
+from bench.versus.process_usage import UsageSampler
 from jobs.local_broker.broker import LocalBroker
 from jobs.spark.class_archive import VARIABLE, make_archive
 
@@ -77,7 +77,7 @@ def start(home: Path, address: str, java: str, variable: str) -> Cost:
     # Nobody waits for the Python workers that Spark ends, so what the system counts of ended children lacks them.
     with (
         subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as running,
-        Watch(running.pid, os.getpid()) as watch,
+        UsageSampler(running.pid, os.getpid()) as watch,
     ):
         status = running.wait()
         wall = time.monotonic() - began

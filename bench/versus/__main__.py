@@ -18,15 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench import stages
-from bench.versus.compare import Rows, check_rows, rows_of
-from bench.versus.home import TABLE, Home
-from bench.versus.load import Load, loaded
-from bench.versus.measure import Run, Side
-from bench.versus.plot import draw
+from bench.plots import plot_versus
+from bench.versus.deployment import TABLE, BenchDeployment
+from bench.versus.measurement import Run, Side
 from bench.versus.report import as_json, fastest, markdown, settings_text, trials_text
+from bench.versus.row_check import Rows, check_rows, rows_of
 from bench.versus.settings import FAVOURS, settings_of
 from bench.versus.sides import Contest, Say
-from bench.versus.sink import Sink
+from bench.versus.sink_config import SinkConfig
+from bench.versus.topic_load import Load, loaded
 from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.local_broker.broker import LocalBroker
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _compare(arguments: argparse.Namespace, folder: Path, broker: LocalBroker, load: Load, say: Say) -> None:
-    sink = Sink(load.topic, arguments.tasks[0], int(arguments.commit_seconds * 1000))
+    sink = SinkConfig(load.topic, arguments.tasks[0], int(arguments.commit_seconds * 1000))
     trials: dict[int, Run] = {}
     if len(arguments.tasks) > 1 and arguments.only != "frazil":
         trials = _trials(arguments, folder / "trial", broker, load, sink, say)
@@ -89,7 +89,7 @@ def _compare(arguments: argparse.Namespace, folder: Path, broker: LocalBroker, l
             say(f"round {number}, {side}: {_line(runs[-1])}; {rows[-1]}")
             shutil.rmtree(home.path, ignore_errors=True)
         check_rows(load, rows)
-    home = Home.of(folder / "settings", load, broker.status().address or "", batch=arguments.batch)
+    home = BenchDeployment.of(folder / "settings", load, broker.status().address or "", batch=arguments.batch)
     settings = settings_of(home, load, arguments.batch, sink)
     text = "\n".join(filter(None, [markdown(runs), trials_text(trials), settings_text(settings, FAVOURS)]))
     print(text)
@@ -104,11 +104,11 @@ def _compare(arguments: argparse.Namespace, folder: Path, broker: LocalBroker, l
     if arguments.markdown:
         arguments.markdown.write_text(text)
     if arguments.plot:
-        draw(runs, f"{load.records:,} payments of {load.value_bytes / load.records:.0f} bytes", arguments.plot)
+        plot_versus(runs, f"{load.records:,} payments of {load.value_bytes / load.records:.0f} bytes", arguments.plot)
 
 
 def _trials(
-    arguments: argparse.Namespace, folder: Path, broker: LocalBroker, load: Load, sink: Sink, say: Say
+    arguments: argparse.Namespace, folder: Path, broker: LocalBroker, load: Load, sink: SinkConfig, say: Say
 ) -> dict[int, Run]:
     """One run of the sink with each number of tasks."""
     found: dict[int, Run] = {}

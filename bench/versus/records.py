@@ -1,4 +1,4 @@
-"""The payments that are produced: all of them good, an id of its own for each, the same for the same numbers."""
+"""Payments that are produced: all of them good, an id of its own for each, the same for the same numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs say, as text, as Markdown and as JSON."""
+"""Report of the runs, as text, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from bench.versus.measure import Run, Side, Spread, ratios
+from bench.versus.measurement import Run, Side, Spread, ratios
 
 NAMES: dict[Side, str] = {"connect": "Connect sink", "connect-bare": "… without `_kafka` columns", "frazil": "frazil"}
 

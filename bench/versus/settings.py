@@ -7,10 +7,10 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
-from bench.versus.connect import JVM
-from bench.versus.home import Home
-from bench.versus.load import PRODUCER, Load
-from bench.versus.sink import CONSUMER, Sink
+from bench.versus.connect_worker import JVM
+from bench.versus.deployment import BenchDeployment
+from bench.versus.sink_config import CONSUMER, SinkConfig
+from bench.versus.topic_load import PRODUCER, Load
 from jobs.install.coordinates import BROKER, CONNECT, SPARK, Coordinate
 from jobs.install.preflight import check_java
 from jobs.write.table_creation import create_table_properties
@@ -38,7 +38,7 @@ FAVOURS: Mapping[str, Sequence[str]] = {
 }
 
 
-def settings_of(home: Home, load: Load, batch: int, sink: Sink) -> dict[str, dict[str, str]]:
+def settings_of(home: BenchDeployment, load: Load, batch: int, sink: SinkConfig) -> dict[str, dict[str, str]]:
     """What a reader needs to repeat it, by title."""
     settings = home.deployment.settings()
     table = create_table_properties({})

@@ -1,4 +1,4 @@
-"""One run of each side, from a fresh process to the last commit."""
+"""Runs of each side, from a fresh process to the last commit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from bench.versus.connect import ConnectWorker
-from bench.versus.home import STREAM, TABLE, Home
-from bench.versus.load import Load
-from bench.versus.measure import Commit, Run, Side
-from bench.versus.sink import Sink
-from bench.versus.watch import Watch
+from bench.versus.connect_worker import ConnectWorker
+from bench.versus.deployment import STREAM, TABLE, BenchDeployment
+from bench.versus.measurement import Commit, Run, Side
+from bench.versus.process_usage import UsageSampler
+from bench.versus.sink_config import SinkConfig
+from bench.versus.topic_load import Load
 from jobs.errors import FrazilError
 from jobs.local_broker.broker import LocalBroker
 from jobs.system.processes import start_time, stop_process
@@ -45,7 +45,7 @@ class Contest:
         say: Told of the progress.
     """
 
-    def __init__(self, folder: Path, broker: LocalBroker, load: Load, batch: int, sink: Sink, say: Say) -> None:
+    def __init__(self, folder: Path, broker: LocalBroker, load: Load, batch: int, sink: SinkConfig, say: Say) -> None:
         status = broker.status()
         if status.address is None or status.pid is None:
             raise FrazilError("The local broker of the benchmark is not running.", fix="run this again")
@@ -54,12 +54,12 @@ class Contest:
         self._broker_pid: int = status.pid
         self._load: Load = load
         self._batch: int = batch
-        self._sink: Sink = sink
+        self._sink: SinkConfig = sink
         self._say: Say = say
 
-    def home(self, side: Side, number: int) -> Home:
+    def home(self, side: Side, number: int) -> BenchDeployment:
         """A fresh deployment for a side's run in a round."""
-        return Home.of(
+        return BenchDeployment.of(
             self._folder / f"{side}-{number}",
             self._load,
             self._address,
@@ -67,7 +67,7 @@ class Contest:
             kafka_columns=side != "connect-bare",
         )
 
-    def frazil(self, home: Home, number: int) -> Run:
+    def frazil(self, home: BenchDeployment, number: int) -> Run:
         """`frazil run`, as a user types it.
 
         Raises:
@@ -79,7 +79,7 @@ class Contest:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=log, process_group=0)
             started = start_time(process.pid)
             try:
-                with Watch(process.pid, self._broker_pid) as watch:
+                with UsageSampler(process.pid, self._broker_pid) as watch:
                     self._wait(home, "frazil", number, lambda _: process.poll() is None)
                     process.wait()
             finally:
@@ -94,7 +94,7 @@ class Contest:
         told = {key: facts[key] for key in ("batches", "refusals", "query_seconds", "steady", "whole")}
         return self._run("frazil", number, home, began, watch, facts["commit_seconds"], told)
 
-    def connect(self, home: Home, number: int, side: Side = "connect") -> Run:
+    def connect(self, home: BenchDeployment, number: int, side: Side = "connect") -> Run:
         """A Connect worker with the Iceberg sink, from the start of its JVM until the table has all records.
 
         Raises:
@@ -105,7 +105,7 @@ class Contest:
         began = time.time()
         try:
             worker.start()
-            with Watch(worker.pid, self._broker_pid) as watch:
+            with UsageSampler(worker.pid, self._broker_pid) as watch:
                 self._wait(home, side, number, lambda seen: worker.lives() and seen < self._load.records)
             worker.check()
         finally:
@@ -114,7 +114,7 @@ class Contest:
         facts = {"tasks": self._sink.tasks, "commit_rounds": log.count("completed commit ")}
         return self._run(side, number, home, began, watch, connect_commit_seconds(log), facts)
 
-    def _wait(self, home: Home, side: Side, number: int, goes_on: Callable[[int], bool]) -> None:
+    def _wait(self, home: BenchDeployment, side: Side, number: int, goes_on: Callable[[int], bool]) -> None:
         """Look at the table once a second, for both sides, for as long as it goes on with so many records committed."""
         catalog, seen, since, began = home.catalog(), 0, time.monotonic(), time.monotonic()
         while goes_on(seen):
@@ -129,9 +129,9 @@ class Contest:
         self,
         side: Side,
         number: int,
-        home: Home,
+        home: BenchDeployment,
         began: float,
-        watch: Watch,
+        watch: UsageSampler,
         commit_seconds: float | None,
         facts: dict[str, Any],
     ) -> Run:

@@ -7,8 +7,8 @@ from pathlib import Path
 from pyiceberg.catalog.sql import SqlCatalog
 
 from bench.latency_reader import Reader
-from bench.payments import Payments
-from bench.tables import TimedTarget, payments_spec
+from bench.payment_batches import Payments
+from bench.timed_target import TimedTarget, payments_spec
 from jobs.stream.opening import ensure_tables
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)

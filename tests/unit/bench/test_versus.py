@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bench.versus.compare import flat
-from bench.versus.measure import (
+from bench.versus.measurement import (
     Commit,
     Reading,
     Run,
@@ -18,6 +17,7 @@ from bench.versus.measure import (
     steady_stretch,
 )
 from bench.versus.report import as_json, fastest, markdown, trials_text
+from bench.versus.row_check import flat
 from bench.versus.sides import connect_commit_seconds
 
 

@@ -1,4 +1,4 @@
-"""Batches of payments as a driver lands them: Parquet by frazil's own writer, each batch a stamped commit."""
+"""Payment batches as a driver lands them: Parquet by frazil's own writer, each batch a stamped commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.checksum import Checksum, checksum
-from bench.tables import KAFKA_PARTITIONS, TimedTarget
+from bench.timed_target import KAFKA_PARTITIONS, TimedTarget
 from jobs.commit.proposals import Outcome
 from jobs.write.target_writer import TargetWriter
 

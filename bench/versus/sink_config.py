@@ -1,11 +1,11 @@
-"""How the Apache Iceberg sink and its Connect worker are set up: as fast as they get, see docs/benchmarks.md."""
+"""Configuration of the Apache Iceberg sink and its Connect worker: as fast as they get, see docs/benchmarks.md."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bench.versus.home import TABLE
+from bench.versus.deployment import TABLE
 from jobs.spark.catalog_conf import catalog_conf
 from jobs.spec.settings import CatalogSettings
 
@@ -22,7 +22,7 @@ _KAFKA = ("topic", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class SinkConfig:
     """How the sink is set up.
 
     Args:
@@ -46,7 +46,7 @@ class Sink:
     jvm: tuple[str, ...] = ()
 
 
-def worker_properties(sink: Sink, address: str, rest: str) -> dict[str, str]:
+def worker_properties(sink: SinkConfig, address: str, rest: str) -> dict[str, str]:
     """Of a standalone worker.
 
     Args:
@@ -70,7 +70,7 @@ def worker_properties(sink: Sink, address: str, rest: str) -> dict[str, str]:
     }
 
 
-def sink_properties(sink: Sink, name: str, control_topic: str, catalog: CatalogSettings) -> dict[str, str]:
+def sink_properties(sink: SinkConfig, name: str, control_topic: str, catalog: CatalogSettings) -> dict[str, str]:
     """Of the connector itself.
 
     Args:

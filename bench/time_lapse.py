@@ -32,7 +32,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Record
 
-from bench.tables import TimedTarget, payments_spec
+from bench.timed_target import TimedTarget, payments_spec
 from jobs.commit.producer import head_alone
 from jobs.commit.proposals import Outcome
 from jobs.stream.opening import ensure_tables
@@ -83,7 +83,7 @@ def _unless_unchanged(metadata: TableMetadata, updates: tuple[TableUpdate, ...])
     return update_table_metadata(metadata, updates) if updates else metadata
 
 
-class Lapse:
+class TimeLapse:
     """The demo's table and its stream, on a clock of their own.
 
     Args:

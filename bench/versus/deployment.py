@@ -1,4 +1,4 @@
-"""A deployment for each run: the catalog, the stream and the tables, made for both sides by the same code."""
+"""Deployment for each run: the catalog, the stream and the tables, made for both sides by the same code."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import yaml
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from bench.versus.load import Load
 from bench.versus.records import Size, schema_text
+from bench.versus.topic_load import Load
 from jobs.catalog import connect_catalog
 from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables
@@ -21,7 +21,7 @@ TABLE = "orders.payments"
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class BenchDeployment:
     """A fresh deployment: an embedded catalog (SQLite, files in a local folder) and one stream.
 
     Args:
@@ -33,7 +33,7 @@ class Home:
     @staticmethod
     def make(
         path: Path, address: str, topic: str, size: Size, *, batch: int = 1_000_000, kafka_columns: bool = True
-    ) -> Home:
+    ) -> BenchDeployment:
         """Write its files.
 
         Args:
@@ -55,12 +55,14 @@ class Home:
         (path / "streams").mkdir(parents=True)
         (path / "frazil.yaml").write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": address}}))
         (path / "streams" / f"{STREAM}.yaml").write_text(yaml.safe_dump(spec))
-        return Home(path)
+        return BenchDeployment(path)
 
     @staticmethod
-    def of(path: Path, load: Load, address: str, *, batch: int = 1_000_000, kafka_columns: bool = True) -> Home:
+    def of(
+        path: Path, load: Load, address: str, *, batch: int = 1_000_000, kafka_columns: bool = True
+    ) -> BenchDeployment:
         """As `make`, for a topic that was loaded."""
-        return Home.make(path, address, load.topic, load.size, batch=batch, kafka_columns=kafka_columns)
+        return BenchDeployment.make(path, address, load.topic, load.size, batch=batch, kafka_columns=kafka_columns)
 
     @property
     def deployment(self) -> Deployment:

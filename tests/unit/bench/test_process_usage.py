@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.versus.watch import Watch
+from bench.versus.process_usage import UsageSampler
 from tests.helpers.waiting import wait_for
 
 # A child that works and is ended; as Spark of its Python workers, its parent never asks what it used.
@@ -35,7 +35,7 @@ def test_what_an_ended_worker_used_stays_used() -> None:
     ) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
-        with Watch(parent.pid, os.getpid()) as watch:
+        with UsageSampler(parent.pid, os.getpid()) as watch:
             assert parent.stdout.readline() == "worked\n"
             wait_for(lambda: watch.readings[-1].cpu >= 0.45, "the worker's time")
             parent.stdin.write("\n")

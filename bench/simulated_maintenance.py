@@ -1,4 +1,4 @@
-"""What Spark does to a table, done to its metadata alone: each step of a plan leaves what Iceberg's procedure leaves.
+"""Simulated maintenance: each step of a plan leaves in a table's metadata what Iceberg's procedure leaves.
 
 - compact: the files that the step names are replaced by as many as Iceberg would write, without anybody reading a row.
 - manifests: PyIceberg's own merging of manifests, told to merge however few they are.
@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetPropertiesUpdate, TableUpdate
 
-from bench.lapse import Lapse
+from bench.time_lapse import TimeLapse
 from jobs.commit.operations import Append, ReplaceFiles
 from jobs.commit.producer import commit_once
 from jobs.maintain.health_measurement import measure
@@ -45,10 +45,10 @@ class Maintenance:
         rewritten: Bytes of data files that Spark would have rewritten.
     """
 
-    def __init__(self, lapse: Lapse, policy: Policy) -> None:
+    def __init__(self, lapse: TimeLapse, policy: Policy) -> None:
         self.history: MaintenanceHistory = MaintenanceHistory()
         self.rewritten: int = 0
-        self._lapse: Lapse = lapse
+        self._lapse: TimeLapse = lapse
         self._policy: Policy = policy
         self._expired: set[str] = set()
 

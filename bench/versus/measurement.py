@@ -1,4 +1,4 @@
-"""What is measured of a run, and what follows from it: the same rules for both sides, from the table and from /proc."""
+"""Measurement of a run, and its figures: the same rules for both sides, from the table and from /proc."""
 
 from __future__ import annotations
 

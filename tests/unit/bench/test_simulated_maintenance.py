@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.lapse import Lapse
-from bench.stand_ins import Maintenance
+from bench.simulated_maintenance import Maintenance
+from bench.time_lapse import TimeLapse
 from jobs.spec.policy import Policy
 
 BEGIN = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -17,8 +17,8 @@ POLICY = Policy.model_validate({"expire": {"max_snapshots": 12}})
 
 
 @pytest.fixture
-def lapse(tmp_path: Path) -> Iterator[Lapse]:
-    made = Lapse(tmp_path, BEGIN, timedelta(minutes=1), tasks=2, bytes_per_minute=4 * 1024**2)
+def lapse(tmp_path: Path) -> Iterator[TimeLapse]:
+    made = TimeLapse(tmp_path, BEGIN, timedelta(minutes=1), tasks=2, bytes_per_minute=4 * 1024**2)
     with made.collecting():
         for _ in range(30):
             made.commit()
@@ -27,7 +27,7 @@ def lapse(tmp_path: Path) -> Iterator[Lapse]:
     made.close()
 
 
-def test_collected_commits_are_those_of_the_stream(lapse: Lapse) -> None:
+def test_collected_commits_are_those_of_the_stream(lapse: TimeLapse) -> None:
     snapshots = lapse.table.metadata.snapshots
     times = [datetime.fromtimestamp(each.timestamp_ms / 1000, UTC) for each in snapshots[1:]]
     assert times == [BEGIN + timedelta(minutes=n) for n in range(1, 32)]
@@ -37,7 +37,7 @@ def test_collected_commits_are_those_of_the_stream(lapse: Lapse) -> None:
     assert newest.totals.landed == sum(task.file.record_count for task in lapse.table.scan().plan_files())
 
 
-def test_a_run_merges_files_and_manifests_and_deletes_what_nothing_reaches(lapse: Lapse, tmp_path: Path) -> None:
+def test_a_run_merges_files_and_manifests_and_deletes_what_nothing_reaches(lapse: TimeLapse, tmp_path: Path) -> None:
     rows = sum(file.record_count for files in lapse.files.values() for file in files.values())
     maintenance = Maintenance(lapse, POLICY)
     assert [step.action for step in maintenance.run().steps] == ["compact", "manifests", "expire"]

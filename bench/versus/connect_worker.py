@@ -1,4 +1,4 @@
-"""A Kafka Connect worker with the Apache Iceberg sink, on this machine, from the resolved jars, on loopback only."""
+"""Kafka Connect worker with the Apache Iceberg sink, on this machine, from the resolved jars, on loopback only."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any, Self
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.versus.home import Home
-from bench.versus.sink import Sink, sink_properties, worker_properties
+from bench.versus.deployment import BenchDeployment
+from bench.versus.sink_config import SinkConfig, sink_properties, worker_properties
 from jobs.errors import FrazilError
 from jobs.install.artifacts import OnProgress, resolve_jars
 from jobs.install.preflight import check_java
@@ -61,12 +61,14 @@ class ConnectWorker:
         on_progress: Told when jars are fetched.
     """
 
-    def __init__(self, home: Home, address: str, sink: Sink, on_progress: OnProgress | None = None) -> None:
+    def __init__(
+        self, home: BenchDeployment, address: str, sink: SinkConfig, on_progress: OnProgress | None = None
+    ) -> None:
         self.folder: Path = home.path / "connect"
         self.log: Path = self.folder / "connect.log"
-        self._home: Home = home
+        self._home: BenchDeployment = home
         self._address: str = address
-        self._sink: Sink = sink
+        self._sink: SinkConfig = sink
         self._name: str = f"iceberg-{home.path.name}-{os.getpid()}-{time.time_ns() % 10**9}"
         self._rest: str = f"http://{HOST}:{free_ports(secure=False).plain}"
         self._say: OnProgress = on_progress or (lambda _: None)

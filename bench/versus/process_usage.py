@@ -1,4 +1,4 @@
-"""Reads /proc while a run goes on: what the pipeline and the broker use, the same way for both sides."""
+"""Process usage, read from /proc while a run goes on: CPU and memory of the pipeline and the broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.versus.measure import Reading
+from bench.versus.measurement import Reading
 from jobs.system.cpu import process_tree, tree_cpu_seconds
 
 _EVERY_SECONDS = 0.2
@@ -19,7 +19,7 @@ _MEMORY_EVERY = 10
 _PSS = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
 
 
-class Watch:
+class UsageSampler:
     """Takes a reading five times a second for the length of a block.
 
     What was used stays used: when Spark ends its Python workers, nobody waits for them, and their time is in no process

@@ -1,4 +1,4 @@
-"""What failed records cost a stream: `python -m bench.letters`.
+"""Dead letters benchmark, what failed records cost a stream: `python -m bench.dead_letters`.
 
 Starts a broker of its own in a temporary folder and produces payments to a topic for each share of bad records, the
 same bad kinds in turn in each. Then the command that users run drains each topic into tables of its own, in rounds, so

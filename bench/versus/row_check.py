@@ -1,4 +1,4 @@
-"""Whether both tables have the same rows, and those that were produced."""
+"""Row check: whether both tables have the same rows, and those that were produced."""
 
 # PyIceberg's expressions take a column's name and a value; their types do not say so.
 # pyright: reportCallIssue=false
@@ -15,7 +15,7 @@ from pyiceberg.expressions import LessThan, Reference
 from pyiceberg.table import Table
 
 from bench.checksum import Checksum, checksum
-from bench.versus.load import Load
+from bench.versus.topic_load import Load
 from jobs.errors import FrazilError
 
 # Of each Kafka partition; hashing all rows would take longer than landing them.

@@ -1,4 +1,4 @@
-"""Fills the topic that both sides read: once for all rounds, and for all commands that keep its broker's folder."""
+"""Load of the topic that both sides read: once for all rounds, and for all commands that keep its broker's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the demo's stream and one driver's commits to it, without Kafka and without a driver process."""
+"""Timed target: the demo's table and one driver's commits to it, without Kafka and a driver process."""
 
 from __future__ import annotations
 
