@@ -13,7 +13,7 @@ from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
 from assets.metadata import cell
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource

@@ -14,7 +14,7 @@ from assets.metadata import cell, row_count
 from assets.stream_checks import Verdict, check_result, evaluation, totals_of
 from jobs.deadletter.table import STATES
 from jobs.deadletter.tally import WAITING, KnownFiles, Tally, tally
-from jobs.spec.errors import DEFAULT_STOP
+from jobs.spec.error_handling import DEFAULT_STOP
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from resources.deployment import Deployment

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import dagster as dg
 
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 
 PROBLEMS_KEY = dg.AssetKey(["frazil", "problems"])
 

@@ -12,8 +12,8 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from assets import names
-from jobs.commit.history import history
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import history
 from jobs.spec.models import StreamSpec
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment

@@ -16,9 +16,9 @@ from jobs.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import WEIGHTS, Score, score
 from jobs.maintain.maintenance_history import read_history, table_store
-from jobs.spec.maintenance import maintained_table
+from jobs.spec.maintained_tables import maintained_table
+from jobs.spec.maintenance_policy import Policy
 from jobs.spec.models import StreamSpec
-from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
@@ -149,7 +149,7 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
-        from jobs.translate import told_as_sentences
+        from jobs.translate import translate_errors
 
         selected = {check.asset_key for check in context.selected_asset_check_keys}
         if only_sees_to_the_driver(context, spec, target_keys[0]):
@@ -161,7 +161,7 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
         settings = deployment.settings()
         specs, _ = deployment.deployment().streams()
         try:
-            with told_as_sentences(settings, spec.stream), catalog.catalog() as connected:
+            with translate_errors(settings, spec.stream), catalog.catalog() as connected:
                 for name, key in keys.items():
                     if key in selected:
                         policy = maintained_table(settings, specs, name).require()

@@ -27,10 +27,11 @@ from bench.dead_letters import bad
 from bench.versus.records import Size, payments, schema_text
 from jobs.formats.decoder import ValueDecoder
 from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.record_types import struct_class
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.struct import struct_class
 from jobs.schema.arrow_schema import arrow_schema
-from jobs.schema.declared import StructType, parse_schema
+from jobs.schema.declared import StructType
+from jobs.schema.parser import parse_schema
 
 SHARES = (0.0, 0.001, 0.01, 0.1)
 _SIZES: tuple[Size, Size] = ("small", "1k")

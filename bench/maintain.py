@@ -27,7 +27,7 @@ from jobs.maintain.results import Progress, TableResult
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
-from jobs.spec.maintenance import maintained_table
+from jobs.spec.maintained_tables import maintained_table
 from jobs.spec.settings import Settings
 from jobs.stream.opening import ensure_tables
 from jobs.system.signals import deferred_signals

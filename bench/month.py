@@ -31,7 +31,7 @@ from bench.simulated_maintenance import Maintenance
 from bench.time_lapse import TimeLapse
 from jobs.maintain.health_measurement import measure
 from jobs.maintain.health_score import score
-from jobs.spec.policy import Policy
+from jobs.spec.maintenance_policy import Policy
 
 PLOT = Path(__file__).resolve().parents[1] / "docs" / "images" / "maintenance-month.png"
 TASKS, BYTES_PER_MINUTE = 2, 4 * 1024**2

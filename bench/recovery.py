@@ -27,7 +27,7 @@ import yaml
 
 from bench.drain import SPEC
 from jobs.catalog import connect_catalog
-from jobs.commit.history import stamped_snapshots
+from jobs.commit.stamp_history import stamped_snapshots
 from jobs.local_broker.broker import LocalBroker
 from jobs.spec.settings import Settings, load_settings
 from jobs.state.stream_folder import stream_folder

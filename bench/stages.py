@@ -38,18 +38,18 @@ from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import loaded
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.formats.known_formats import FORMATS
-from jobs.kafka.client import reader_options
+from jobs.kafka.consumer import reader_options
 from jobs.kafka.metadata import KafkaLog
-from jobs.kafka.range_reader import MOST_RECORDS, read_slice
+from jobs.kafka.range_reader import MOST_RECORDS, read_split
 from jobs.kafka.records import FetchedBlock
 from jobs.local_broker.broker import LocalBroker
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings
 from jobs.stream.opening import ensure_tables
-from jobs.task.plan import SlicePlan, TargetPlan, task_metadata
-from jobs.task.run import run_slice
-from jobs.write.projection import Projection
+from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
+from jobs.task.run import run_split
+from jobs.write.table_fit import TableFit
 
 _PATIENCE = 30.0
 
@@ -126,8 +126,8 @@ class Task:
         catalog = SqlCatalog("stages", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
         ensure_tables(spec, catalog)
         tables = {name: catalog.load_table(name).metadata for name in spec.target_names}
-        self._projection = Projection(tables[spec.table.name].schema())
-        self._plan = SlicePlan(
+        self._projection = TableFit(tables[spec.table.name].schema())
+        self._plan = TaskPlan(
             stream="stages",
             config=spec.config_hash,
             batch=0,
@@ -148,7 +148,7 @@ class Task:
             "… with Python's cycle collector on": self._timed(lambda: _drop(self._blocks()), collector=True),
             "decode": self._timed(self._decode),
             "fit to the table": self._timed(self._fit),
-            "write (all that a task does)": self._timed(lambda: run_slice(self._plan, self._blocks())),
+            "write (all that a task does)": self._timed(lambda: run_split(self._plan, self._blocks())),
         }
 
     def hardware(self) -> dict[str, Callable[[], float]]:
@@ -173,7 +173,7 @@ class Task:
         return {"native: pyarrow's JSON parser": self._timed(parse), "native: Arrow to Parquet": self._timed(write)}
 
     def _blocks(self) -> Iterator[FetchedBlock]:
-        return read_slice(self._options, [self._range], _PATIENCE)
+        return read_split(self._options, [self._range], _PATIENCE)
 
     def _fetch(self) -> None:
         consumer, left = Consumer(self._options), self.count

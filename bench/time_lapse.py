@@ -33,8 +33,8 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from bench.timed_target import TimedTarget, payments_spec
-from jobs.commit.producer import head_alone
 from jobs.commit.proposals import Outcome
+from jobs.commit.pyiceberg_commit import head_alone
 from jobs.stream.opening import ensure_tables
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

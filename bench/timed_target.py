@@ -9,14 +9,14 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 
-from jobs.commit.decide import Ranges
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Operation
 from jobs.commit.proposals import Outcome, Seen
-from jobs.commit.stamp_parts import Counts, Part
+from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import NO_SUMMARY, Target
+from jobs.commit.target_positions import Ranges
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 
@@ -88,7 +88,7 @@ class TimedTarget(Target):
             rows={self.name: rows},
             counts=Counts(read=rows, landed=rows),
             targets={self.name: self.uuid},
-            parts={p: Part(start[p], counts[p]) for p in counts if counts[p].read},
+            parts={p: PartitionCounts(start[p], counts[p]) for p in counts if counts[p].read},
         )
         began = time.monotonic()
         outcome = self.land(stamp, files, seen=seen, batch=batch, position=start)

@@ -1,4 +1,4 @@
-"""The catalog that the settings name: connected to, or only asked for what it can say within seconds."""
+"""Catalog that the settings name: connected to, or only asked for what it can say within seconds."""
 
 from __future__ import annotations
 

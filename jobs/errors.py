@@ -1,4 +1,4 @@
-"""What frazil says to a person when something is wrong."""
+"""Errors as frazil shows them to a person: what is wrong, and what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking secrets out of what others say: errors of catalogs, drivers and clients may quote their own settings."""
+"""Redaction of secrets in errors and logs: catalogs, drivers and clients may quote their own settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named points of a stream's life at which `frazil certify`, or a test, kills or stops the process.
+"""Steps, the named points of a stream's life at which `frazil certify`, or a test, kills or stops the process.
 
 They cost a look at an empty dictionary when `FRAZIL_STEPS` is not set. `FRAZIL_STEPS='after_anchor_commit=kill'` sends
 SIGKILL to the process the first time it comes there, `=stop` sends SIGSTOP, and `@3` after the action waits for the

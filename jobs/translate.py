@@ -1,4 +1,4 @@
-"""What disks, catalogs and their clients raise, told to a person in a sentence."""
+"""Translation of what disks, catalogs and their clients raise to one sentence for a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextlib.contextmanager
-def told_as_sentences(settings: Settings, stream: str) -> Iterator[None]:
+def translate_errors(settings: Settings, stream: str) -> Iterator[None]:
     """Turn what a disk or a catalog raises within the block into an error without a stack trace.
 
     What is nobody's fault but frazil's stays as it is. The stack trace goes to the log (DEBUG).

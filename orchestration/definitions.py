@@ -20,8 +20,8 @@ from assets.streams import stream_assets, topic_specs
 from assets.supervisor import supervisor_asset
 from assets.table_health import health_checks
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
 from orchestration.jobs.actions import action_jobs, opened_with
 from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
 from orchestration.jobs.control import control_job

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import FrazilError
-from jobs.spec.loading import find_stream_file, load_streams_tolerant
+from jobs.spec.loading import find_stream_file, load_streams
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, load_settings
+from jobs.spec.validation import SpecError
 from jobs.system.private_files import keep_private, private_folder
 
 STREAMS_FOLDER = "streams"
@@ -74,7 +74,7 @@ class Deployment:
         if not self.streams_folder.is_dir():
             problem = f"There are no streams in {self.home}: it has no folder `{STREAMS_FOLDER}`."
             return [], [SpecError([problem], fix="go to the folder of the deployment, or name it with --home")]
-        return load_streams_tolerant(self.streams_folder)
+        return load_streams(self.streams_folder)
 
     def stream(self, name: str) -> StreamSpec:
         """One stream by its id.

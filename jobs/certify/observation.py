@@ -16,10 +16,10 @@ from pyiceberg.table import Table
 from jobs.certify.comparison import Comparison, compare, stamp_problems
 from jobs.certify.load import Fates
 from jobs.certify.workspace import STREAM, Workspace
-from jobs.commit.decide import target_positions
-from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
+from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
+from jobs.commit.target_positions import target_positions
 from jobs.errors import FrazilError
 from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import StreamFolder, stream_folder

@@ -11,10 +11,10 @@ import yaml
 
 from jobs.certify.load import SCHEMA
 from jobs.errors import FrazilError
-from jobs.spec.durations import format_duration
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, SettingsFile, SparkSettings, load_settings
+from jobs.spec.units import format_duration
 from jobs.state.durable_files import write_durably
 
 STREAM = "certify"

@@ -1,4 +1,4 @@
-"""An operator's answers to the stops of a stream, each recorded as a stamp with who said it and why.
+"""Acceptance of a stop by an operator: the stamps that record his answer, with who gave it and why.
 
 They are the only thing that moves a position past records that were not read, or back over records that were.
 Each function gives the new stamps, the anchor's last; nothing is committed here.
@@ -11,14 +11,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
 
-from jobs.commit.decide import NewestStamps, restart_positions, target_positions
 from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.log_state import NOWHERE, another_topic, has_id
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
-from jobs.commit.retired import returned
-from jobs.commit.stamp_parts import Counts, Decision
+from jobs.commit.retired_topics import returned
+from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import NOWHERE, unread
-from jobs.commit.topic_ids import another_topic, has_id
+from jobs.commit.starting_point import unread
+from jobs.commit.target_positions import NewestStamps, restart_positions, target_positions
 
 NewStamps = dict[str, Stamp]
 NO_TOPICS: Mapping[str, str] = MappingProxyType({})
@@ -172,7 +172,7 @@ def _cut_topic(
             start=lowered(stamp.start),
             position=lowered(stamp.position),
             valid_through_ms=None,
-            marks={partition: mark for partition, mark in stamp.marks.items() if partition not in cut},
+            last_reads={partition: read for partition, read in stamp.last_reads.items() if partition not in cut},
         )
     return _anchor_last(new, anchor)
 

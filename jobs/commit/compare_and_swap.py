@@ -1,4 +1,4 @@
-"""The compare-and-swap loop of every commit: read, decide, commit on exactly what was read; or read again."""
+"""Compare-and-swap loop of every commit: read, decide, commit on exactly what was read; or read again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_SECONDS = 2.0
 T = TypeVar("T")
 
 
-class Pauses:
+class Backoff:
     """The pauses between the attempts at one commit, which grow, and differ by chance among those who meet.
 
     Args:
@@ -71,7 +71,7 @@ def compare_and_swap(
     table: str,
     attempt: Callable[[], T],
     given_up: Callable[[str], FrazilError],
-    pauses: Callable[[], Pauses] = Pauses,
+    backoff: Callable[[], Backoff] = Backoff,
 ) -> T:
     """Attempt a commit until it lands, or until there is nothing to commit any more.
 
@@ -80,12 +80,12 @@ def compare_and_swap(
         attempt: Reads the table, decides, and commits on exactly what was read; called again from the reading on.
             Raises HeadMovedError if it was refused.
         given_up: Makes the error after too many refusals, of what the catalog said.
-        pauses: Between the attempts.
+        backoff: Between the attempts.
 
     Returns:
         What the attempt that was not refused gave.
     """
-    between = pauses()
+    between = backoff()
     while True:
         try:
             return attempt()
@@ -98,7 +98,7 @@ def compare_and_swap(
 
 
 @contextlib.contextmanager
-def conflicts_told() -> Iterator[None]:
+def conflicts_as_moved_head() -> Iterator[None]:
     """Tell the conflict of a change that PyIceberg commits by itself, such as of properties, as a moved head."""
     try:
         yield

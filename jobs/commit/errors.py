@@ -1,13 +1,14 @@
-"""The ways in which a commit is refused, and the stops of a stream."""
+"""Errors of commits, and the errors that stop a stream."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from jobs.errors import FrazilError, StreamStopped
 
 if TYPE_CHECKING:
-    from jobs.commit.decide import HalfCommitted
+    from jobs.commit.recovery import HalfCommitted
 
 
 class HeadMovedError(Exception):
@@ -116,3 +117,36 @@ class ToleranceError(StreamStopped):
 
 class NothingToAcceptError(FrazilError):
     """The stream is not stopped for the reason that was given."""
+
+
+def table_gone(stream: str, table: str) -> TargetRecreatedError:
+    """The stop for a table that the stream wrote before and that is no more."""
+    return TargetRecreatedError(
+        f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
+        fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew",
+    )
+
+
+def table_recreated(stream: str, table: str, before: str, now: str) -> TargetRecreatedError:
+    """The stop for a table that is not the one the stream wrote before."""
+    return TargetRecreatedError(
+        f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}); "
+        "what the stream had landed in it is gone.",
+        fix=f"`frazil accept {stream} --recreated {table}` to begin it anew from the stream's `start`",
+    )
+
+
+def refuse_recreated(stream: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Check that tables are the ones that the stream wrote before.
+
+    Args:
+        stream: The stream's id.
+        before: Uuids by name, of the tables that the stream knows.
+        now: The same, of the tables as they are.
+
+    Raises:
+        TargetRecreatedError: One is not.
+    """
+    for name, uuid in now.items():
+        if before.get(name, uuid) != uuid:
+            raise table_recreated(stream, name, before[name], uuid)

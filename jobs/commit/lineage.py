@@ -1,4 +1,4 @@
-"""Which snapshots the head of main came from, also where some of them have expired.
+"""Lineage of snapshots: which ones the head of main came from, also where some of them have expired.
 
 An expired snapshot takes along what tells a rollback from an expiry: whose child the oldest snapshot is that is left.
 Two things still tell. `frazil.line`, a table property that every stamped commit of any stream sets, says from where on
@@ -74,7 +74,7 @@ def stands_on(metadata: TableMetadata, snapshot_id: int) -> bool:
     return any(snapshot_id in (each.snapshot_id, each.parent_snapshot_id) for each in ancestors(metadata))
 
 
-def extended(metadata: TableMetadata, snapshot_id: int) -> Line | None:
+def extended_line(metadata: TableMetadata, snapshot_id: int) -> Line | None:
     """The line with the next commit on the head of main; None on a table whose format has no sequence numbers."""
     sequence = metadata.next_sequence_number()
     before = line_of(metadata.properties)
@@ -84,7 +84,7 @@ def extended(metadata: TableMetadata, snapshot_id: int) -> Line | None:
     return Line(since, sequence, snapshot_id)
 
 
-def moved_up(metadata: TableMetadata) -> Line | None:
+def line_at_head(metadata: TableMetadata) -> Line | None:
     """The line as known of the present head, which others may have committed; None if that says nothing new.
 
     To be set before snapshots expire by which it is known.

@@ -1,4 +1,4 @@
-"""Table properties longer than a catalog can hold: cut into numbered parts, and put together again.
+"""Long table properties: cut into numbered parts where a catalog cannot hold them, and put together again.
 
 Hive's metastore keeps every property of an Iceberg table in a column that holds 4,000 characters in schemas made before
 Hive 2.3; a stamp of 150 partitions passes that. Such a property is set as `~<number of parts>~<first part>`, and the

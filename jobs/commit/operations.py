@@ -1,4 +1,4 @@
-"""The operations of a commit as data: what becomes of a table's files."""
+"""Operations of a commit as data: what becomes of a table's files."""
 
 from __future__ import annotations
 

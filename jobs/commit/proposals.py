@@ -1,4 +1,4 @@
-"""Proposals of what a target is to take, given what its table says now: pure functions, asked again when it moved."""
+"""Proposals of what to commit to a target, given what its table says now: pure functions, asked again when it moved."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.decide import Ranges, need
+from jobs.commit.errors import table_recreated
 from jobs.commit.offsets import Positions, pointwise_max
 from jobs.commit.operations import Append, Operation
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
-from jobs.commit.table_identity import recreated
+from jobs.commit.target_positions import Ranges, need
 from jobs.schema.compatibility import still_fits
 from jobs.write.partition_limits import in_manifests
 
@@ -103,7 +103,7 @@ def batch(
         if not wanted.same_part(again):
             return Proposal(Outcome.RUN_AGAIN)
         if str(metadata.table_uuid) != seen.uuid:
-            raise recreated(stamp.stream, table, seen.uuid, str(metadata.table_uuid))
+            raise table_recreated(stamp.stream, table, seen.uuid, str(metadata.table_uuid))
         if not _fits(seen, files, metadata):
             return Proposal(Outcome.RUN_AGAIN)
         carried = newest.totals if newest else Counts()

@@ -1,13 +1,14 @@
-"""Which targets a pending record still has to be committed to: a pure decision on the record and the stamps."""
+"""Recovery of a batch that only some targets have: pure decisions on the stamps and on the pending record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from jobs.commit.decide import NewestStamps, Ranges, need, target_positions
-from jobs.commit.offsets import Positions, pointwise_max
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
 from jobs.commit.stamps import Stamp
+from jobs.commit.target_positions import NewestStamps, Ranges, need, target_positions
 
 
 class Planned(Protocol):
@@ -70,3 +71,60 @@ def _is_newest(batch: Ranges, planned: Planned, newest: Stamp | None) -> bool:
         and all(newest.rows.get(name) == rows for name, rows in stamp.rows.items())
         and all(newest.position.get(each) == reached[each] for each in batch)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class HalfCommitted:
+    """A batch that some targets have and others lack.
+
+    Attributes:
+        have: Targets that committed it.
+        lack: Targets that had to and did not.
+        config: The configuration it was decided under.
+        ranges: Per partition, the records in question.
+    """
+
+    have: tuple[str, ...]
+    lack: tuple[str, ...]
+    config: str
+    ranges: Ranges
+
+
+def half_committed(stamps: NewestStamps, anchor: str) -> HalfCommitted | None:
+    """The batch that a crash left on some targets only, or None when all agree.
+
+    The anchor is stamped in every batch and lists the rows of each target, so a target that is ahead of the anchor, or
+    one that the anchor's newest batch names and that stands behind it, tells.
+    """
+    anchored = stamps.get(anchor)
+    for target, stamp in stamps.items():
+        if target == anchor or stamp is None:
+            continue
+        ahead = _beyond(stamp.position, anchored.position if anchored else {}, stamp.start)
+        if ahead:
+            return HalfCommitted((target,), (anchor,), stamp.config, ahead)
+    if anchored is None:
+        return None
+    proven = pointwise_max(stamp.start for stamp in stamps.values() if stamp)
+    lack: list[str] = []
+    missing: dict[TopicPartition, OffsetRange] = {}
+    for target, rows in anchored.rows.items():
+        stamp = stamps.get(target)
+        own = pointwise_max([stamp.position, proven] if stamp else [proven])
+        behind = _beyond(anchored.position, own, anchored.start)
+        if target != anchor and rows and behind:
+            lack.append(target)
+            missing |= behind
+    if not lack:
+        return None
+    have = tuple(target for target, rows in anchored.rows.items() if rows and target not in lack) or (anchor,)
+    return HalfCommitted(have, tuple(lack), anchored.config, missing)
+
+
+def _beyond(position: Positions, other: Positions, start: Positions) -> dict[TopicPartition, OffsetRange]:
+    """Per partition, the records up to `position` that `other` has not reached."""
+    return {
+        partition: OffsetRange(max(other.get(partition, 0), start.get(partition, 0)), offset)
+        for partition, offset in position.items()
+        if offset > max(other.get(partition, -1), start.get(partition, -1))
+    }

@@ -1,4 +1,4 @@
-"""Moving a stream's position by an operator's will: pure decisions on stamps; nothing is committed here.
+"""Reset of a stream's positions by an operator: pure decisions on stamps; nothing is committed here.
 
 A position stands in the stamps of every target, and each of them alone can hold it up: a target stands at the greatest
 of its own position, of the newest `start` on any target, and of the anchor's position where the anchor's newest batch
@@ -21,11 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from jobs.commit.accept import signed
-from jobs.commit.decide import NewestStamps, half_committed, target_positions
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe
-from jobs.commit.stamp_parts import Decision
+from jobs.commit.recovery import half_committed
+from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
+from jobs.commit.target_positions import NewestStamps, target_positions
 from jobs.errors import FrazilError
 
 # A stamp is carried by every later snapshot's metadata, so its note stays short.

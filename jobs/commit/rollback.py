@@ -1,4 +1,4 @@
-"""A table that was rolled back: what is said of it, and the stamps of an operator's answer; nothing is committed."""
+"""Rollback of a table: the error that stops the stream, and the stamps of an operator's answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Literal
 
 from jobs.commit.errors import NothingToAcceptError, RolledBackError
-from jobs.commit.history import History
 from jobs.commit.offsets import OffsetRange, Positions, describe
-from jobs.commit.retired import Retired
-from jobs.commit.stamp_parts import Decision
+from jobs.commit.retired_topics import Retired
+from jobs.commit.stamp_fields import Decision
+from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
 
 

@@ -1,4 +1,4 @@
-"""A session that commits to tables under one id: it holds the lease, and what it commits has its epoch."""
+"""Commit session: it holds the lease of one id, and what it commits to its tables has its epoch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from jobs.commit.accept import signed
-from jobs.commit.decide import Ranges
 from jobs.commit.errors import FencedError
+from jobs.commit.log_state import NOWHERE
 from jobs.commit.offsets import Positions
-from jobs.commit.pending import PendingTarget
+from jobs.commit.pending_record import PendingTarget
 from jobs.commit.proposals import Outcome
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import NOWHERE
 from jobs.commit.target import Target
+from jobs.commit.target_positions import Ranges
 
 
 class Hold(Protocol):

@@ -9,23 +9,27 @@ before is committed, so `start` on any target proves that every target is comple
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import msgspec
 
-from jobs.commit.log_marks import Mark, pack_marks, standing, unpack_marks
-from jobs.commit.offsets import Positions, TopicPartition, by_topic
-from jobs.commit.retired import Retired, pack_retired, unpack_retired
-from jobs.commit.stamp_parts import (
-    Counts,
-    Decision,
-    Part,
+from jobs.commit.offsets import Positions, TopicPartition, by_topic, from_topics
+from jobs.commit.retired_topics import Retired
+from jobs.commit.stamp_fields import Counts, Decision, LastRead, PartitionCounts, at_positions
+from jobs.commit.stamp_json import (
+    pack_counts,
     pack_decision,
+    pack_last_reads,
     pack_parts,
+    pack_positions,
+    pack_retired,
     unpack_decision,
+    unpack_last_reads,
     unpack_parts,
+    unpack_positions,
+    unpack_retired,
 )
 
 SUMMARY_KEY = "frazil.stamp"
@@ -64,8 +68,8 @@ class Stamp:
         decision: With `accept`: what was decided about this table's records. Stamps of earlier versions have none.
         moved: The sequence number of the stream's last stamp on this table that is no claim, itself included, 0 if
             there is none: claims may be lost, that one not. Set by the commit; None in stamps of earlier versions.
-        marks: On the anchor: the last record read of each partition, where the leader epochs of its log are known. A
-            mark of another position than the stamp's does not count. Stamps of earlier versions have none.
+        last_reads: On the anchor: the last record read of each partition, where the leader epochs of its log are known.
+            One of another position than the stamp's does not count. Stamps of earlier versions have none.
         retired: On the anchor: topics that are gone, in case they come back. Stamps of earlier versions have none.
     """
 
@@ -86,9 +90,11 @@ class Stamp:
     note: str | None = None
     generation: str = ""
     sequence: int = 0
-    parts: Mapping[TopicPartition, Part] = field(default_factory=dict)
+    parts: Mapping[TopicPartition, PartitionCounts] = field(default_factory=dict)
     decision: Decision | None = None
     moved: int | None = None
+    last_reads: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
+    retired: Mapping[str, Retired] = field(default_factory=dict)
 
     @property
     def last_move(self) -> int | None:
@@ -99,9 +105,6 @@ class Stamp:
         """This stamp as it is committed with a snapshot of this sequence number, after the stream's stamp `before`."""
         moved = sequence if self.kind != "claim" else before.last_move if before else 0
         return replace(self, sequence=sequence, moved=moved)
-
-    marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
-    retired: Mapping[str, Retired] = field(default_factory=dict)
 
     def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
@@ -118,27 +121,22 @@ class Stamp:
     def _bare(self) -> Self:
         return replace(self, counts=Counts(), parts={}, decision=None)
 
-    def of_topics(self, topics: Container[str]) -> Self:
-        """Without what it says of other topics.
+    def known_to(self, anchored: Stamp | None) -> Self:
+        """Without what it says of topics that the anchor's newest stamp does not know (any more).
 
         The anchor forgets a retired topic with its next batch; a target that rarely receives rows would take a later
-        topic of the same name for the one it knew.
+        topic of the same name for the one it knew. The anchor is committed first in every batch, so another target
+        never knows a topic before it does. It knows those whose ids it carries, and those that it has a position of:
+        stamps of earlier versions carry no ids.
         """
+        if anchored is None:
+            return self
+        topics = {*anchored.topics, *(p.topic for at in (anchored.start, anchored.position) for p in at)}
 
         def kept(positions: Positions) -> dict[TopicPartition, int]:
             return {partition: at for partition, at in positions.items() if partition.topic in topics}
 
         return replace(self, start=kept(self.start), position=kept(self.position), ends=kept(self.ends))
-
-    def known_to(self, anchored: Stamp | None) -> Self:
-        """Without what it says of topics that the anchor's newest stamp does not know (any more).
-
-        The anchor is committed first in every batch, so another target never knows a topic before it does. It knows
-        those whose ids it carries, and those that it has a position of: stamps of earlier versions carry no ids.
-        """
-        if anchored is None:
-            return self
-        return self.of_topics({*anchored.topics, *(p.topic for at in (anchored.start, anchored.position) for p in at)})
 
     def under(self, epoch: int) -> Self:
         """The same batch, committed by a later driver from the pending record."""
@@ -157,14 +155,14 @@ class Stamp:
             "batch": self.batch,
             "epoch": self.epoch,
             "config": self.config,
-            "at": _pack(self.start, self.position),
+            "at": pack_positions(self.start, self.position),
         }
         optional = {
-            "ends": {str(k): v for k, v in by_topic(self.ends).items()},
+            "ends": by_topic(self.ends),
             "through": self.valid_through_ms,
             "rows": dict(self.rows),
-            "counts": _counts_list(self.counts),
-            "totals": _counts_list(self.totals),
+            "counts": pack_counts(self.counts),
+            "totals": pack_counts(self.totals),
             "targets": dict(self.targets),
             "topics": dict(self.topics),
             "note": self.note,
@@ -172,7 +170,7 @@ class Stamp:
             "seq": self.sequence,
             "parts": pack_parts(self.parts, self.start),
             "decided": pack_decision(self.decision) if self.decision else None,
-            "marks": pack_marks(standing(self.marks, self.position)),
+            "marks": pack_last_reads(at_positions(self.last_reads, self.position)),
             "retired": pack_retired(self.retired),
         }
         document |= {key: value for key, value in optional.items() if value}
@@ -190,7 +188,7 @@ class Stamp:
         document: dict[str, Any] = msgspec.json.decode(text)
         if document.get("v") != FORMAT:
             raise ValueError(f"stamp format {document.get('v')!r} is not {FORMAT}: it was written by another version")
-        start, position = _unpack(document["at"])
+        start, position = unpack_positions(document["at"])
         return Stamp(
             stream=document["stream"],
             kind=document["kind"],
@@ -199,11 +197,7 @@ class Stamp:
             config=document["config"],
             start=start,
             position=position,
-            ends={
-                TopicPartition(topic, int(partition)): end
-                for topic, ends in document.get("ends", {}).items()
-                for partition, end in ends.items()
-            },
+            ends=from_topics(document.get("ends", {})),
             valid_through_ms=document.get("through"),
             rows=document.get("rows", {}),
             counts=Counts(*document.get("counts", ())),
@@ -216,35 +210,6 @@ class Stamp:
             parts=unpack_parts(document.get("parts", {}), start),
             decision=unpack_decision(document["decided"]) if "decided" in document else None,
             moved=document.get("moved"),
-            marks=unpack_marks(document.get("marks", {}), position),
+            last_reads=unpack_last_reads(document.get("marks", {}), position),
             retired=unpack_retired(document.get("retired", {})),
         )
-
-
-def _counts_list(counts: Counts) -> list[int]:
-    values = [counts.read, counts.landed, counts.dead, counts.tombstones, counts.filtered]
-    return values if any(values) else []
-
-
-def _pack(start: Positions, position: Positions) -> dict[str, list[list[int] | None]]:
-    """`{topic: [[start, position], …]}` with the partition as index, -1 for an offset that is not known."""
-    packed: dict[str, list[list[int] | None]] = {}
-    for partition in sorted(set(start) | set(position)):
-        entries = packed.setdefault(partition.topic, [])
-        entries.extend([None] * (partition.partition - len(entries)))
-        entries.append([start.get(partition, -1), position.get(partition, -1)])
-    return packed
-
-
-def _unpack(packed: dict[str, list[list[int] | None]]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    start: dict[TopicPartition, int] = {}
-    position: dict[TopicPartition, int] = {}
-    for topic, entries in packed.items():
-        for partition, entry in enumerate(entries):
-            if entry is None:
-                continue
-            if entry[0] >= 0:
-                start[TopicPartition(topic, partition)] = entry[0]
-            if entry[1] >= 0:
-                position[TopicPartition(topic, partition)] = entry[1]
-    return start, position

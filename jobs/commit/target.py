@@ -1,4 +1,4 @@
-"""A target of a stream, the sink table or its dead letters: read its stamps, claim it, commit on it."""
+"""Target of a stream, a table of rows or of dead letters: its stamps are read, it is claimed and committed on."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit import history, proposals
-from jobs.commit.compare_and_swap import Pauses, compare_and_swap
-from jobs.commit.decide import Ranges
-from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError
+from jobs.commit import proposals, stamp_history
+from jobs.commit.compare_and_swap import Backoff, compare_and_swap
+from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, table_gone, table_recreated
 from jobs.commit.offsets import Positions
 from jobs.commit.operations import Append, Operation, ReplaceFiles
-from jobs.commit.producer import commit_once
 from jobs.commit.proposals import Outcome, Propose, Seen
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rolled_back
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
-from jobs.commit.table_identity import gone, recreated
+from jobs.commit.target_positions import Ranges
 from jobs.errors import FrazilError
 from jobs.steps import step
 
 log = logging.getLogger(__name__)
 
 NO_SUMMARY: Mapping[str, str] = MappingProxyType({})
-_ACCESS_SECONDS = 600.0
 
 T = TypeVar("T")
 
@@ -42,10 +40,18 @@ class Target:
         catalog: Where the table is; loaded anew only when somebody else has committed.
         name: Its full name, such as `orders.payments`.
         stream: The stream's id.
-        pauses: Between the attempts at a commit.
+        backoff: Between the attempts at a commit.
+        commit_once: Commits an operation on exactly the table that was read.
     """
 
-    def __init__(self, catalog: Catalog, name: str, stream: str, pauses: Callable[[], Pauses] = Pauses) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        name: str,
+        stream: str,
+        backoff: Callable[[], Backoff] = Backoff,
+        commit_once: Callable[..., int] = commit_once,
+    ) -> None:
         self.name: str = name
         self.stream: str = stream
         self.refusals: int = 0
@@ -54,9 +60,10 @@ class Target:
         # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
         self._first_uuid: str = self.uuid
         self.newest: Stamp | None = None
-        # The catalog has refused a commit since the table was read.
-        self._moved: bool = False
-        self._pauses: Callable[[], Pauses] = pauses
+        # The catalog has refused a commit, or the table was loaded, since its stamps were read.
+        self._stale: bool = False
+        self._backoff: Callable[[], Backoff] = backoff
+        self._commit_once: Callable[..., int] = commit_once
         self._accessed: float = time.monotonic()
 
     @property
@@ -70,17 +77,17 @@ class Target:
         snapshot = self.table.metadata.current_snapshot()
         return snapshot.snapshot_id if snapshot else None
 
-    def renew_access(self) -> None:
-        """Take new credentials for the table's files from the catalog, if the last ones have some age.
+    def renew_access(self, after_seconds: float = 600.0) -> None:
+        """Take new credentials for the table's files from the catalog, if the last ones have this age.
 
         A catalog may hand out credentials that live for an hour or less, and a driver lives for months.
         """
-        if time.monotonic() - self._accessed < _ACCESS_SECONDS:
+        if time.monotonic() - self._accessed < after_seconds:
             return
         try:
             fresh = self._catalog.load_table(self.name)
         except NoSuchTableError:
-            raise gone(self.stream, self.name) from None
+            raise table_gone(self.stream, self.name) from None
         if str(fresh.metadata.table_uuid) == self.uuid:
             self.table.io = fresh.io
         self._accessed = time.monotonic()
@@ -98,23 +105,22 @@ class Target:
             TargetRecreatedError: The table is gone, or another one has its name.
         """
         self._load()
-        past = history.history_of(self.table, self.stream)
+        past = stamp_history.history_of(self.table, self.stream)
         if past.rolled_back:
             raise rolled_back(self.stream, self.name, past)
-        self.newest = past.newest
+        self.newest, self._stale = past.newest, False
         return self.newest
 
-    def past(self) -> history.History:
+    def past(self) -> stamp_history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
-        self.table = self._catalog.load_table(self.name)
-        self._moved = False
-        past = history.history_of(self.table, self.stream)
-        self.newest = past.newest
+        self.table, self._stale = self._catalog.load_table(self.name), True
+        past = stamp_history.history_of(self.table, self.stream)
+        self.newest, self._stale = past.newest, False
         return past
 
     def greatest_epoch(self) -> int:
         """The greatest epoch that any stamp of the stream on this table carries."""
-        return history.greatest_epoch(self.table.metadata, self.stream)
+        return stamp_history.greatest_epoch(self.table.metadata, self.stream)
 
     def refuse_later_claim(self, epoch: int) -> None:
         """Ask the catalog whether a later driver has been here.
@@ -123,9 +129,9 @@ class Target:
             FencedError: One has.
         """
         try:
-            theirs = history.greatest_epoch(self._catalog.load_table(self.name).metadata, self.stream)
+            theirs = stamp_history.greatest_epoch(self._catalog.load_table(self.name).metadata, self.stream)
         except NoSuchTableError:
-            raise gone(self.stream, self.name) from None
+            raise table_gone(self.stream, self.name) from None
         if theirs > epoch:
             raise FencedError(self.stream, epoch, theirs, self.name)
 
@@ -181,7 +187,7 @@ class Target:
         head = self.snapshot_id
 
         def attempt() -> None:
-            if self._moved:
+            if self._stale:
                 self._load()
             if self.snapshot_id != head:
                 raise FrazilError(
@@ -193,7 +199,7 @@ class Target:
         def given_up(said: str) -> FrazilError:
             return CommitRefusedError(f"stream {self.stream}: {said}", fix="run the command again")
 
-        compare_and_swap(self.name, attempt, given_up, self._pauses)
+        compare_and_swap(self.name, attempt, given_up, self._backoff)
 
     def swap(
         self,
@@ -225,7 +231,7 @@ class Target:
 
         def attempt() -> T:
             check()
-            newest = self.newest if known and not self._moved else self.read()
+            newest = self.newest if known and not self._stale else self.read()
             if newest and newest.epoch >= (epoch + 1 if below is None else below):
                 raise FencedError(self.stream, epoch, newest.epoch, self.name)
             proposal = propose(newest, self.table.metadata)
@@ -233,7 +239,7 @@ class Target:
                 self.commit(proposal.operation, proposal.stamp, proposal.summary)
             return proposal.answer
 
-        return compare_and_swap(self.name, attempt, given_up or self._given_up, self._pauses)
+        return compare_and_swap(self.name, attempt, given_up or self._given_up, self._backoff)
 
     def commit(self, operation: Operation, stamp: Stamp | None, summary: Mapping[str, str] = NO_SUMMARY) -> int:
         """Commit an operation on exactly the table that was read, once.
@@ -255,7 +261,7 @@ class Target:
             stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest)
             said[SUMMARY_KEY] = properties[property_key(self.stream)] = stamp.to_json()
         try:
-            snapshot_id = commit_once(
+            snapshot_id = self._commit_once(
                 self.table,
                 operation,
                 summary=said,
@@ -264,20 +270,19 @@ class Target:
             )
         except HeadMovedError as moved:
             log.info("commit on %s refused: %s", self.name, moved)
-            self._moved = True
+            self._stale = True
             self.refusals += 1
             raise
-        self.newest = stamp or self.newest
+        self.newest, self._stale = stamp or self.newest, False
         return snapshot_id
 
     def _load(self) -> None:
         try:
-            self.table = self._catalog.load_table(self.name)
+            self.table, self._stale = self._catalog.load_table(self.name), True
         except NoSuchTableError:
-            raise gone(self.stream, self.name) from None
+            raise table_gone(self.stream, self.name) from None
         if self.uuid != self._first_uuid:
-            raise recreated(self.stream, self.name, self._first_uuid, self.uuid)
-        self._moved = False
+            raise table_recreated(self.stream, self.name, self._first_uuid, self.uuid)
 
     def _given_up(self, said: str) -> FrazilError:
         fix = "if others write to the table, let them finish; then start the stream again"

@@ -13,10 +13,10 @@ from pyiceberg import conversions
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.compare_and_swap import Pauses, compare_and_swap
+from jobs.commit.compare_and_swap import Backoff, compare_and_swap
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import ReplaceFiles
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 
 # Table property: all letters first seen before this instant may be gone. Never goes back.
 EXPIRED_BEFORE = "frazil.letters-expired-before"
@@ -69,7 +69,7 @@ def expire_dead_letters(
     *,
     now: datetime | None = None,
     dry_run: bool = False,
-    pauses: Callable[[], Pauses] = Pauses,
+    backoff: Callable[[], Backoff] = Backoff,
 ) -> Expired:
     """Delete the letters that were first seen before the day on which `keep` ago lies (UTC), whatever their state.
 
@@ -81,7 +81,7 @@ def expire_dead_letters(
         keep: How old letters become, at least.
         now: For tests.
         dry_run: Only tell.
-        pauses: Between the attempts.
+        backoff: Between the attempts.
 
     Raises:
         CommitRefusedError: The table changed again and again meanwhile; nothing was deleted.
@@ -113,7 +113,7 @@ def expire_dead_letters(
             fix="try again when the stream and its replays commit less often",
         )
 
-    return compare_and_swap(".".join(table.name()), attempt, given_up, pauses)
+    return compare_and_swap(".".join(table.name()), attempt, given_up, backoff)
 
 
 def _old_files(table: Table, before: datetime) -> tuple[list[DataFile], int]:

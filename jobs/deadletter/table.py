@@ -24,7 +24,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import HeadMovedError
 from jobs.errors import FrazilError
 from jobs.schema.compatibility import holds
@@ -111,7 +111,7 @@ def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:
         if not missing:
             return table
         # A refusal means that somebody changed the table, perhaps by adding the same columns.
-        with conflicts_told():
+        with conflicts_as_moved_head():
             try:
                 with table.update_schema() as update:
                     for field in missing:

@@ -1,13 +1,16 @@
-"""A decoder: what it is asked, and what it gives: good rows, failed rows with their reason, tombstones."""
+"""Decoder and format interfaces: what is asked of a format's decoders, and what they give."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from jobs.formats.decoder_spec import DecoderSpec
 
 DECODE_VALUE = "decode_value"
 """The stage that refuses a value, as dead letters call it."""
@@ -97,3 +100,27 @@ def shortened(path: str) -> str:
         return path
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in path[:LONGEST_PATH])
     return shown if len(path) <= LONGEST_PATH else f"{shown}…"
+
+
+MakeDecoder: TypeAlias = Callable[[DecoderSpec], ValueDecoder]
+FindUnknown: TypeAlias = Callable[[DecoderSpec, pa.BinaryArray, Iterable[int], Iterable[str]], dict[str, UnknownField]]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way in which values can be written.
+
+    Attributes:
+        name: What `decode.value` says.
+        reference: Makes the decoder that says what a value means.
+        block: Makes the decoder for blocks of many records; it gives what the reference gives.
+        probe: A value that the decoders take, if only to refuse it: one that raises for it can decode nothing.
+        unknown_fields: Finds, in values, fields that the schema does not name: in these rows, by their paths as
+            `Decoded.unknown_fields` has them. Of a path none may be found.
+    """
+
+    name: str
+    reference: MakeDecoder
+    block: MakeDecoder
+    probe: bytes
+    unknown_fields: FindUnknown

@@ -1,4 +1,4 @@
-"""What a decoder is made from, and the schema of the rows that it gives."""
+"""Decoder specs: what a decoder is made from, and the resolved schema of the rows that it gives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import iceberg_schema
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
 
 
 @dataclass(frozen=True, slots=True)

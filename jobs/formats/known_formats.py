@@ -1,10 +1,10 @@
-"""The formats that values may have, by the name that a stream's file gives them."""
+"""Known formats of values, by the name that a stream's file gives them; a new format is entered here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jobs.formats.format import Format
+from jobs.formats.decoder import Format
 from jobs.formats.json.format import JSON
 
 FORMATS: Mapping[str, Format] = {each.name: each for each in (JSON,)}

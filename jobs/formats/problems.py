@@ -1,4 +1,4 @@
-"""The reasons a value is refused."""
+"""Problems of values: the classes and messages of what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JVM artifacts on this machine: resolved once by the Ivy inside PySpark, checked against committed checksums.
+"""JVM artifacts on this machine: resolved once by the Ivy inside PySpark, checked against committed checksums.
 
 They live in `${FRAZIL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/frazil}/jars/<set>-<digest of the set's checksum lines>/`, so
 two checkouts with different lists never disturb each other. A folder gets its name only after all its files were

@@ -1,4 +1,4 @@
-"""`python -m jobs.install.artifacts`: have the JVM artifacts that frazil runs on, and say so."""
+"""Command `python -m jobs.install.artifacts`: fetches the JVM artifacts that frazil runs on, and checks them."""
 
 from __future__ import annotations
 

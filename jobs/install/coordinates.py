@@ -1,4 +1,4 @@
-"""Every JVM artifact that frazil uses, its version, and why this one; nothing else in the repository names a version.
+"""Coordinates of every JVM artifact, its version, and why this one; nothing else in the repository names a version.
 
 The bytes behind the names are fixed by `artifacts.sha256`. After a change here run
 `python -m jobs.install.artifacts --write-checksums`, and say in the commit what made the change necessary.

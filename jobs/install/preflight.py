@@ -1,4 +1,4 @@
-"""What must be on the machine before anything is started: told in one sentence each, within a few seconds."""
+"""Preflight checks: what must be on the machine before anything is started, each told in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream's positions as a consumer group's offsets, for those who watch lag that way. Nothing reads them back."""
+"""Consumer group offsets: a stream's positions for those who watch lag that way. Nothing reads them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kafka itself says of topics: identities, partitions, first and last offsets. Every call has a time-out."""
+"""Metadata of topics, as the brokers give it: ids, partitions, first and last offsets. Every call has a time-out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from jobs.commit.log_marks import Marks
+from jobs.commit.log_state import LogState, undecided
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.start import LogState, undecided
+from jobs.commit.stamp_fields import LastReads
 from jobs.errors import FrazilError
-from jobs.kafka.log_check import departures
+from jobs.kafka.truncation import departures
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source, StartTimestamp
@@ -137,14 +137,14 @@ class KafkaLog:
             {p: e for p, found in decided.items() if (e := found.leader_epoch) is not None and e >= 0},
         )
 
-    def departures(self, marks: Marks) -> dict[TopicPartition, int]:
-        """Where logs depart from the last records that were read of them; see `jobs.kafka.log_check`."""
+    def departures(self, last_reads: LastReads) -> dict[TopicPartition, int]:
+        """Where logs depart from the last records that were read of them; see `jobs.kafka.truncation`."""
 
         def unavailable(said: str, refused: bool) -> KafkaUnavailableError:
             hint = "check that the brokers run and that the user may read the stream's topics"
             return KafkaUnavailableError(f"Kafka at {self._bootstrap}: {said}", fix=hint, refused=refused)
 
-        return departures(self._settings, marks, unavailable)
+        return departures(self._settings, last_reads, unavailable)
 
     def at_time(self, partitions: Iterable[TopicPartition], millis: int) -> dict[TopicPartition, int]:
         """The first offset with a timestamp of at least `millis` (since 1970, UTC), or the end where there is none."""

@@ -1,4 +1,4 @@
-"""Records of transactions that nobody ends: a reader of what is decided waits behind them while they are open."""
+"""Open transactions: how long their records have waited, behind which a reader of committed records waits as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of Kafka on their way through a task: what every stage needs of them, and the whole of those that fail."""
+"""Records of Kafka as Arrow: blocks with what every stage needs of them, and whole records of those that fail."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FetchedBlock:
     appended_ms: int | None = None
 
 
-def block_of(source: TopicPartition, messages: Sequence[Message], offsets: npt.NDArray[np.int64]) -> FetchedBlock:
+def fetched_block(source: TopicPartition, messages: Sequence[Message], offsets: npt.NDArray[np.int64]) -> FetchedBlock:
     """The block of some messages.
 
     Args:

@@ -1,4 +1,4 @@
-"""Reading ranges of a topic without a consumer group's positions."""
+"""Topic reader: records of a topic by their offsets, without a consumer group's positions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
-# A lot waits that long for being full; behind aborted records it never will be.
+# A batch waits that long for being full; behind aborted records it never will be.
 _POLL_SECONDS = 0.2
-_LOT = 2000
+_BATCH = 2000
 
 
 class TopicReader:
@@ -56,7 +56,7 @@ class TopicReader:
         self._consumer.close()
 
     def read(self, partition: TopicPartition, range_: OffsetRange) -> Iterator[list[Message]]:
-        """The records of a range that the log still has, in lots.
+        """The records of a range that the log still has, in batches.
 
         Raises:
             KafkaUnavailableError: Nothing came within the time-out for requests.
@@ -65,21 +65,21 @@ class TopicReader:
         self._consumer.assign([ClientPartition(partition.topic, partition.partition, at)])
         try:
             while at < range_.end:
-                lot: list[Message] = []
-                for message in self._consumer.consume(min(_LOT, range_.end - at), _POLL_SECONDS):
+                batch: list[Message] = []
+                for message in self._consumer.consume(min(_BATCH, range_.end - at), _POLL_SECONDS):
                     error, offset = message.error(), message.offset() or 0
                     if error is None:
                         at = offset + 1
                         if offset < range_.end:
-                            lot.append(message)
+                            batch.append(message)
                     elif error.code() == KafkaError._PARTITION_EOF:
                         # Behind the last record there may be marks of transactions only.
                         at = max(at, offset)
                     elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
                         raise self._failed(partition, at, error.str())
                     last = time.monotonic() if error is None or at >= range_.end else last
-                if lot:
-                    yield lot
+                if batch:
+                    yield batch
                     last = time.monotonic()
                 elif time.monotonic() - last > self._timeout:
                     raise self._failed(partition, at, f"nothing came for {self._timeout:.0f} s")

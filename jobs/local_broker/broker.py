@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine: one KRaft node from the resolved jars, on loopback only.
+"""Local broker: a real Kafka broker on this machine, one KRaft node from the resolved jars, on loopback only.
 
 Its folder holds `server.properties` (ports), `address` (while it is up), `pid.json`, `broker.log`, `broker.out` (what
 the JVM itself said) and `data/`.
@@ -7,16 +7,12 @@ the JVM itself said) and `data/`.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from jobs.install.artifacts import OnProgress, resolve_jars
 from jobs.install.preflight import check_java
@@ -30,21 +26,15 @@ from jobs.local_broker.config import (
     read_ports,
     server_properties,
 )
-from jobs.local_broker.storage import BrokerError, cluster_id, format_storage, last_lines
+from jobs.local_broker.process import BrokerProcess, PortTakenError
+from jobs.local_broker.storage import BrokerError, cluster_id, format_storage
 from jobs.state.durable_files import write_durably
 from jobs.system.locks import exclusive
 from jobs.system.private_files import keep_private, private_folder, private_opener
-from jobs.system.processes import is_alive, start_time, stop_process
+from jobs.system.processes import is_alive
 
-_READY_DEADLINE_SECONDS = 60.0
 _LOCK_DEADLINE_SECONDS = 120.0
-_STOP_GRACE_SECONDS = 20.0
-_POLL_SECONDS = 0.05
 _ATTEMPTS = 3
-
-
-class _PortTaken(Exception):
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +83,7 @@ class LocalBroker:
         on_progress: OnProgress | None = None,
     ) -> None:
         self.folder: Path = folder.absolute()
-        self.log: Path = self.folder / "broker.log"
+        self._process: BrokerProcess = BrokerProcess(self.folder)
         self._detached: bool = detached
         self._properties: dict[str, str] = dict(properties or {})
         self._secure: SecureListener | None = secure
@@ -123,7 +113,7 @@ class LocalBroker:
         private_folder(self.folder)
         keep_private(self.folder)
         with self._locked():
-            running = self._running_pid()
+            running = self._process.running()
             ports = self._kept_ports()
             if running is None or ports is None or not self._adopt(ports, *running):
                 ports = self._start_new()
@@ -136,17 +126,12 @@ class LocalBroker:
         if not self.folder.is_dir():
             return False
         with self._locked():
-            running = self._running_pid()
             (self.folder / "address").unlink(missing_ok=True)
-            if running is not None:
-                stop_process(*running, _STOP_GRACE_SECONDS)
-                _reap(running[0])
-            (self.folder / "pid.json").unlink(missing_ok=True)
-            return running is not None
+            return self._process.stop()
 
     def status(self) -> BrokerStatus:
         """Return what is known about the broker; touches no network."""
-        running = self._running_pid()
+        running = self._process.running()
         ports = self._kept_ports()
         up = running is not None and ports is not None and (self.folder / "address").exists()
         return BrokerStatus(
@@ -155,13 +140,13 @@ class LocalBroker:
             secure_address=f"{HOST}:{ports.secure}" if up and ports and ports.secure else None,
             pid=running[0] if running else None,
             cluster_id=cluster_id(self.folder),
-            log=self.log,
+            log=self._process.log,
         )
 
     def _adopt(self, ports: Ports, pid: int, started: str) -> bool:
         try:
-            self._wait_until_ready(ports, pid, started)
-        except (BrokerError, _PortTaken):
+            self._process.wait_until_ready(ports, pid, started)
+        except (BrokerError, PortTakenError):
             # It was about to end when we looked, killed or stopped by somebody; that is no reason not to start it.
             if is_alive(pid, started):
                 raise
@@ -171,6 +156,8 @@ class LocalBroker:
     def _start_new(self) -> Ports:
         java = str(check_java().executable)
         classpath = os.pathsep.join(str(jar) for jar in resolve_jars("broker", on_progress=self._say))
+        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+        options += ["-Dlog4j2.configurationFile=log4j2.properties", "-Dlog4j2.disableJmx=true"]
         (self.folder / "address").unlink(missing_ok=True)
         with open(self.folder / "log4j2.properties", "w", opener=private_opener) as file:
             file.write(LOG4J2)
@@ -185,88 +172,21 @@ class LocalBroker:
             if cluster_id(self.folder) is None:
                 self._say("formatting the local broker's storage")
                 format_storage(self.folder, java, classpath, self._secure)
-            with contextlib.suppress(FileNotFoundError):
-                self.log.replace(self.log.with_name("broker.log.previous"))
+            self._say(f"starting the local broker on {HOST}:{ports.plain}")
             try:
-                self._launch(java, classpath, ports)
-            except _PortTaken:
+                self._process.start([java, *options, "-cp", classpath], ports, detached=self._detached)
+            except PortTakenError:
                 if attempt == _ATTEMPTS:
-                    raise self._error(f"The local broker found its ports taken {_ATTEMPTS} times") from None
+                    raise self._process.error(f"The local broker found its ports taken {_ATTEMPTS} times") from None
                 continue
             return ports
         raise AssertionError("every attempt returns, raises or is followed by another")
-
-    def _launch(self, java: str, classpath: str, ports: Ports) -> None:
-        self._say(f"starting the local broker on {HOST}:{ports.plain}")
-        options = [f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
-        options += ["-Dlog4j2.configurationFile=log4j2.properties", "-Dlog4j2.disableJmx=true"]
-        with open(self.folder / "broker.out", "wb", opener=private_opener) as output:
-            # Always a group of its own: Ctrl-C in the terminal reaches frazil, which then ends the broker in order.
-            process = subprocess.Popen(
-                [java, *options, "-cp", classpath, "kafka.Kafka", "server.properties"],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=self._detached,
-                process_group=None if self._detached else 0,
-                # What it stores is the records themselves.
-                umask=0o077,
-            )
-        pid = process.pid
-        started = start_time(pid)
-        write_durably(self.folder / "pid.json", json.dumps({"pid": pid, "started": started}).encode())
-        # From here on it is known by pid and start time, to this process as to any other. A status that is set keeps
-        # Python from warning that a child is forgotten while it runs.
-        process.returncode = 0
-        try:
-            self._wait_until_ready(ports, pid, started)
-        except BaseException:
-            stop_process(pid, started, 2.0)
-            _reap(pid)
-            (self.folder / "pid.json").unlink(missing_ok=True)
-            raise
-
-    def _wait_until_ready(self, ports: Ports, pid: int, started: str | None) -> None:
-        """Wait until our own cluster answers on the port."""
-        deadline = time.monotonic() + _READY_DEADLINE_SECONDS
-        answered: str | None = None
-        while answered is None:
-            if not is_alive(pid, started):
-                if "Address already in use" in self._log_text():
-                    raise _PortTaken
-                raise self._error("The local broker ended before it was ready")
-            if time.monotonic() > deadline:
-                raise self._error(f"The local broker did not answer within {_READY_DEADLINE_SECONDS:.0f} s")
-            answered = _cluster_behind(ports.plain)
-            if answered is None:
-                time.sleep(_POLL_SECONDS)
-        if answered != cluster_id(self.folder):
-            raise self._error(
-                f"Another Kafka cluster ({answered}) answers on {HOST}:{ports.plain}, not the one in {self.folder}"
-            )
-
-    def _running_pid(self) -> tuple[int, str] | None:
-        try:
-            noted = json.loads((self.folder / "pid.json").read_bytes())
-            pid, started = noted["pid"], noted["started"]
-        except (FileNotFoundError, ValueError, KeyError):
-            return None
-        return (pid, started) if is_alive(pid, started) else None
 
     def _kept_ports(self) -> Ports | None:
         try:
             return read_ports((self.folder / "server.properties").read_text(), secure=self._secure is not None)
         except FileNotFoundError:
             return None
-
-    def _log_text(self) -> str:
-        parts = (path.read_text(errors="replace") for path in (self.log, self.folder / "broker.out") if path.exists())
-        return "".join(parts)
-
-    def _error(self, message: str) -> BrokerError:
-        tail = last_lines(self._log_text())
-        return BrokerError(f"{message}; the end of {self.log}:\n{tail}", fix=f"read {self.log}; then frazil up")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -280,28 +200,3 @@ class LocalBroker:
                 f" {_LOCK_DEADLINE_SECONDS:.0f} s",
                 fix="wait for it, or end it",
             ) from None
-
-
-def _reap(pid: int) -> None:
-    # Only a child of this process can be waited for.
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-
-
-def _cluster_behind(port: int) -> str | None:
-    """Return the id of the cluster that answers on the port, or None if nobody does."""
-    # A plain connection first: librdkafka would write every refusal to the terminal.
-    try:
-        socket.create_connection((HOST, port), timeout=1.0).close()
-    except OSError:
-        return None
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    conf: dict[str, Any] = {"bootstrap.servers": f"{HOST}:{port}", "log_level": 0, "error_cb": lambda _: None}
-    client = AdminClient(conf)
-    try:
-        metadata = client.list_topics(timeout=5.0)
-    except KafkaException:
-        return None
-    return metadata.cluster_id if metadata.brokers else None

@@ -1,4 +1,4 @@
-"""What the local broker is told: one node, loopback only, small."""
+"""Configuration of the local broker: one node, loopback only, small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local broker's storage: formatted once, and never over what somebody produced."""
+"""Storage of the local broker: formatted once, and never over what somebody produced."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from jobs.maintain.partition_measurement import partitions_of
 from jobs.maintain.table_growth import growth
 
 if TYPE_CHECKING:
-    from jobs.spec.policy import Policy
+    from jobs.spec.maintenance_policy import Policy
 
 # Where the average file has this share of the target, compaction has nothing to win (Amoro's rule).
 GOOD_SHARE = 0.75

@@ -17,7 +17,7 @@ from jobs.maintain.text import size_text
 
 if TYPE_CHECKING:
     from jobs.maintain.maintenance_history import MaintenanceHistory
-    from jobs.spec.policy import Policy
+    from jobs.spec.maintenance_policy import Policy
 
 WEIGHTS = {"small_files": 40, "deletes": 30, "snapshots": 20, "manifests": 10}
 # Commits slow down with the metadata that each of them writes anew: 57 ms at one snapshot, 560 ms at 600.

@@ -16,7 +16,7 @@ from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.results import OnProgress, TableResult, no_progress
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.redaction import redacted
-from jobs.spec.maintenance import MaintainedTable
+from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 

@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from jobs.write.exact_doubles import exact
+from jobs.write.manifest_doubles import exact_reader
 
 _SCHEMA_KEY = "avro.schema"
 # Where to put which field, by the specification's ids. Manifests of format version 1 list data files only, and have no
@@ -79,7 +79,7 @@ def _reader(avro_schema: str) -> Reader:
         (_OF_ENTRY.get(field.field_id), _narrowed(reader, _OF_FILE) if field.field_id == _DATA_FILE_ID else reader)
         for field, reader in _fields(construct_reader(schema))
     ]
-    return exact(StructReader(tuple(fields), Record, schema.as_struct()))
+    return exact_reader(StructReader(tuple(fields), Record, schema.as_struct()))
 
 
 def _narrowed(reader: Reader, positions: dict[int, int]) -> Reader:

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from jobs.errors import FrazilError
 from jobs.maintain.table_files import ListedFile, store_of, without_store
-from jobs.spec.policy import Orphans
+from jobs.spec.maintenance_policy import Orphans
 
 FLOOR = timedelta(days=3)
 # Of a few files a share says nothing: a crash or two leave as many in a small table.

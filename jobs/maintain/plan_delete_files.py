@@ -12,7 +12,7 @@ from jobs.maintain.plan_compaction import is_cold
 from jobs.maintain.text import duration_text, size_text
 
 if TYPE_CHECKING:
-    from jobs.spec.policy import Policy
+    from jobs.spec.maintenance_policy import Policy
 
 # Many small delete files make a reader open one for each data file.
 _MANY_DELETE_FILES = 100

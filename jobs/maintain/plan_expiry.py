@@ -10,10 +10,10 @@ from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import PlanInput, Skip, Step
 from jobs.maintain.snapshot_retention import ExpiryCutoff
 from jobs.maintain.text import duration_text
-from jobs.spec.durations import format_duration
+from jobs.spec.units import format_duration
 
 if TYPE_CHECKING:
-    from jobs.spec.policy import Expire
+    from jobs.spec.maintenance_policy import Expire
 
 # Below, it does not pay to start Spark for it; but what is old goes within a day even if it is one.
 _WORTHWHILE = 20

@@ -10,7 +10,7 @@ from jobs.maintain.plan import PlanInput, Skip, Step, ours
 from jobs.maintain.text import size_text
 
 if TYPE_CHECKING:
-    from jobs.spec.policy import Manifests, Metadata
+    from jobs.spec.maintenance_policy import Manifests, Metadata
 
 _SMALL_MANIFEST = 2 * 1024**2
 _MANY_MANIFESTS = 20

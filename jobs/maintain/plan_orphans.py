@@ -10,10 +10,10 @@ from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import PlanInput, Skip, Step
 from jobs.maintain.plan_expiry import garbage_collection
 from jobs.maintain.text import duration_text
-from jobs.spec.durations import format_duration
+from jobs.spec.units import format_duration
 
 if TYPE_CHECKING:
-    from jobs.spec.policy import Orphans
+    from jobs.spec.maintenance_policy import Orphans
 
 
 def plan_orphans(at: PlanInput, policy: Orphans) -> Step | Skip:

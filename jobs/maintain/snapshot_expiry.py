@@ -9,10 +9,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs import steps
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
-from jobs.commit.history import history
-from jobs.commit.lineage import LINE_PROPERTY, moved_up
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
+from jobs.commit.lineage import LINE_PROPERTY, line_at_head
 from jobs.commit.long_properties import whole
+from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
 from jobs.maintain.plan import Step
@@ -94,8 +94,8 @@ def _keep_the_line(context: TableContext) -> None:
 
     def attempt() -> None:
         table = context.load()
-        if line := moved_up(table.metadata):
-            with conflicts_told(), table.transaction() as change:
+        if line := line_at_head(table.metadata):
+            with conflicts_as_moved_head(), table.transaction() as change:
                 change.set_properties({LINE_PROPERTY: line.text()})
 
     def given_up(said: str) -> FrazilError:

@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.history import stamps_along_main
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.pending_files import read_pending_files

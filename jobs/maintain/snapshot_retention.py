@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors
 from jobs.errors import FrazilError
-from jobs.spec.policy import Expire
+from jobs.spec.maintenance_policy import Expire
 
 # Of a write that is audited before it is published (Iceberg's write-audit-publish), and of its publication.
 _STAGED, _PUBLISHED = "wap.id", "published-wap-id"

@@ -15,8 +15,8 @@ from jobs.errors import FrazilError, first_line
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.redaction import redacted
 from jobs.spark.end import jvm_is_gone
+from jobs.spec.maintenance_policy import Policy
 from jobs.spec.models import StreamSpec
-from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings
 from jobs.system.deadline import DeadlineError, within
 

@@ -26,7 +26,7 @@ from jobs.maintain.results import OnProgress, TableResult, no_progress
 from jobs.maintain.snapshot_expiry import expected_cutoff
 from jobs.maintain.table_context import TableContext, utc_now
 from jobs.maintain.table_lock import TableBusyError, table_lock
-from jobs.spec.maintenance import MaintainedTable
+from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 

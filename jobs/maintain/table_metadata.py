@@ -6,7 +6,7 @@ import logging
 import random
 import time
 
-from jobs.commit.compare_and_swap import compare_and_swap, conflicts_told
+from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.errors import FrazilError
 from jobs.maintain.iceberg_procedures import LostToOthersError
 from jobs.maintain.plan import Step
@@ -82,7 +82,7 @@ def set_metadata_properties(context: TableContext, step: Step) -> StepResult:
     properties = {key: str(value) for key, value in step.detail.items()}
 
     def attempt() -> None:
-        with conflicts_told(), context.load().transaction() as change:
+        with conflicts_as_moved_head(), context.load().transaction() as change:
             change.set_properties(properties)
 
     def given_up(said: str) -> FrazilError:

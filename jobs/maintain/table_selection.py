@@ -12,7 +12,7 @@ from jobs.catalog import CATALOG_SECONDS
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.plan import ACTIONS
 from jobs.redaction import redacted
-from jobs.spec.maintenance import MaintainedTable, maintained_table, maintained_tables, namespaces_to_list
+from jobs.spec.maintained_tables import MaintainedTable, maintained_table, maintained_tables, namespaces_to_list
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.system.deadline import within

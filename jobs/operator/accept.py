@@ -9,13 +9,13 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
 from jobs.commit import accept
-from jobs.commit.decide import of_known_topics
 from jobs.commit.errors import NothingToAcceptError
-from jobs.commit.history import History
 from jobs.commit.rollback import rollback
 from jobs.commit.session import CommitSession
-from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamp_fields import Decision
+from jobs.commit.stamp_history import History
 from jobs.commit.target import Target
+from jobs.commit.target_positions import of_known_topics
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.schema.compatibility import disagreements

@@ -8,8 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
 from jobs.commit import proposals
-from jobs.commit.decide import of_known_topics
-from jobs.commit.history import stamps_along_main
+from jobs.commit.log_state import check_identity
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.reset import (
     Move,
@@ -20,9 +19,10 @@ from jobs.commit.reset import (
     reset_stamps,
     valid_through_after,
 )
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import check_identity
 from jobs.commit.target import Target
+from jobs.commit.target_positions import of_known_topics
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.reset_guard import controlled, existing_targets, refusal
 from jobs.operator.reset_plan import Counting, ResetPlan, described

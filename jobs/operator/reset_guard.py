@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.errors import table_gone
 from jobs.commit.reset import ResetRefusedError, complete_positions
-from jobs.commit.table_identity import gone
 from jobs.commit.target import Target
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -83,5 +83,5 @@ def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str
     if missing and not remembered:
         complete_positions(spec.stream, {}, spec.coordinator)
     for name in missing:
-        raise gone(spec.stream, name)
+        raise table_gone(spec.stream, name)
     return known_targets(spec, catalog, remembered)

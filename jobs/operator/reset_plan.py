@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.commit.history import stamps_along_main
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reset import Move, valid_through_after
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError

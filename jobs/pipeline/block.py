@@ -1,4 +1,4 @@
-"""A block of records on its way through a pipeline: what was read, the rows made of it so far, and what gave none."""
+"""Block of records on its way through a pipeline: what was read, the rows made of it so far, and what gave none."""
 
 from __future__ import annotations
 

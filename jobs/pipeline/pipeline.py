@@ -1,4 +1,4 @@
-"""The pipeline of a stream: the stages that its records pass, from bytes to rows that its table holds."""
+"""Pipeline of a stream: the stages that its records pass, from bytes to rows that its table holds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
+from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
-from jobs.pipeline.decode import DecodeValue
-from jobs.pipeline.fit import Fit, FitToTable
-from jobs.pipeline.stage import Stage, applied
+from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
 
 
 class Pipeline:
@@ -40,7 +39,7 @@ class Pipeline:
         for stage in self._stages:
             if not block.rows.num_rows:
                 break
-            block = applied(stage, block)
+            block = apply_stage(stage, block)
         return block
 
 

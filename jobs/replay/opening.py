@@ -9,7 +9,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.commit.errors import RolledBackError
-from jobs.commit.history import history
+from jobs.commit.stamp_history import history
 from jobs.commit.target import Target
 from jobs.deadletter.table import ensure_replay_state_columns
 from jobs.errors import FrazilError

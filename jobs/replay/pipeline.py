@@ -18,7 +18,7 @@ from jobs.deadletter.masking import can_return
 from jobs.formats.decoder import Failure
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
-from jobs.pipeline.stage import Stage
+from jobs.pipeline.stages import Stage
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of, has_coordinates
 from jobs.replay.outcome import Outcome
 from jobs.spec.models import StreamSpec

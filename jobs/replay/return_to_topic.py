@@ -31,7 +31,7 @@ from jobs.replay.replay_state import attempts_after, replay_state_changes, updat
 from jobs.replay.request import ReplayRequest, batches_of, tables_for
 from jobs.replay.result import Progress, ReturnResult, Sums
 from jobs.replay.session import ReplaySession
-from jobs.spec.errors import LetterTopic
+from jobs.spec.error_handling import LetterTopic
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source

@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
 from jobs.replay.outcome import Attempt, changes_after

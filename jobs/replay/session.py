@@ -13,12 +13,12 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.history import history, stamps_along_main
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.pending import Pending, PendingTarget
+from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import Outcome, Seen
 from jobs.commit.session import CommitSession
-from jobs.commit.stamp_parts import Counts, Part
+from jobs.commit.stamp_fields import Counts, PartitionCounts
+from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
@@ -150,7 +150,7 @@ class ReplaySession(CommitSession):
             rows={self.sink.name: counts.landed},
             counts=counts,
             targets={self.sink.name: self.sink.uuid, self.letters.name: self.letters.uuid},
-            parts={BATCHES: Part(number, counts)},
+            parts={BATCHES: PartitionCounts(number, counts)},
         )
 
     def _metadata(self) -> TableMetadata:

@@ -1,4 +1,4 @@
-"""What a declared record is as an Arrow schema."""
+"""Arrow schema of a declared record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a table of one schema takes rows or files of another: the rules of widening, and what follows from them.
+"""Schema compatibility: whether a table of one schema takes rows or files of another, by the rules of widening.
 
 There are two rules, and one is the other with an exception. A column keeps every value of rows that are still to be
 written if it `holds` their type. Files that are written already are read by Iceberg's type promotion (`promotes`),
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, index_by_id
 
-from jobs.schema.table_schema import KAFKA_COLUMNS, schema_text
+from jobs.schema.iceberg_schema import KAFKA_COLUMNS, schema_text
 
 
 def holds(value: ice.IcebergType, column: ice.IcebergType) -> bool:

@@ -1,4 +1,4 @@
-"""What every model of a YAML file shares: frozen, closed, with errors that name the field they are about."""
+"""Base model of every YAML file: frozen, closed, with errors that name the field they are about."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class LineInText:
 
 Location = tuple[int | str | LineInText, ...]
 
+MAX_INT64 = 2**63 - 1
 AnyInt = Annotated[int, Strict()]
 Flag = Annotated[bool, Strict()]
 

@@ -1,4 +1,4 @@
-"""What of a stream's file changes its rows: the fields that say so of themselves, and the hash of their values."""
+"""Configuration hash of a stream: the fields that say they change its rows, and the hash of their values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A correction: YAML that is laid over a stream's file for a replay, and changes nothing else."""
+"""Correction: YAML that is laid over a stream's file for a replay, and changes nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from jobs.spec.base import Location, field_path
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError, found_in, shown_path
+from jobs.spec.validation import SpecError, found_in, shown_path
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, parse_yaml, read_yaml
 
 # What makes rows of records; where they come from and where they go stays.
@@ -48,13 +48,8 @@ def load_correction(stream_file: Path, correction: Path) -> Correction:
     Raises:
         SpecError: One of them cannot be read, or the two together are no stream; by file, line and field.
     """
-    try:
-        text = correction.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise _error([f"{shown_path(correction)}: cannot be read: {error.strerror or error}"], correction) from None
-    except UnicodeDecodeError as error:
-        raise _error([f"{shown_path(correction)}: is not UTF-8 text (at byte {error.start})"], correction) from None
-    return parse_correction(stream_file, text, shown=shown_path(correction))
+    shown = shown_path(correction)
+    return _corrected(stream_file, _read(lambda: read_yaml(correction, shown=shown), shown))
 
 
 def parse_correction(stream_file: Path, text: str, *, shown: str = "correction") -> Correction:
@@ -63,7 +58,12 @@ def parse_correction(stream_file: Path, text: str, *, shown: str = "correction")
     Args:
         shown: What messages call it.
     """
-    patch, base = _read(lambda: parse_yaml(text, shown=shown), shown), _read_file(stream_file)
+    return _corrected(stream_file, _read(lambda: parse_yaml(text, shown=shown), shown))
+
+
+def _corrected(stream_file: Path, patch: YamlDocument) -> Correction:
+    shown, of_stream = patch.shown, shown_path(stream_file)
+    base = _read(lambda: read_yaml(stream_file, shown=of_stream), of_stream)
     if not isinstance(patch.data, dict):
         raise _error([f"{shown}:1: must be a mapping of keys to values, such as `decode: {{schema: …}}`"])
     known = ", ".join(".".join(map(str, place)) for place in MAY_CHANGE)
@@ -77,7 +77,7 @@ def parse_correction(stream_file: Path, text: str, *, shown: str = "correction")
     try:
         spec = StreamSpec.model_validate(merged, context={"base": stream_file.absolute().parent})
     except ValidationError as error:
-        found = found_in(error, StreamSpec, show_values=True)
+        found = list(found_in(error, StreamSpec, show_values=True))
     else:
         return Correction(spec, yaml.safe_dump(_plain(patch.data), sort_keys=False, allow_unicode=True))
     raise _error([_located(patch, base, place, said) for place, said in found])
@@ -131,18 +131,13 @@ def _plain(data: Any) -> Any:
     return str(data) if isinstance(data, str) else data
 
 
-def _read_file(path: Path) -> YamlDocument:
-    shown = shown_path(path)
-    return _read(lambda: read_yaml(path, shown=shown), shown)
-
-
-def _read(read: Any, shown: str) -> YamlDocument:
+def _read(read: Callable[[], YamlDocument], shown: str) -> YamlDocument:
     try:
         return read()
     except YamlUnreadable as unreadable:
-        said = [f"{shown}:{p.line}: {p.message}" if p.line else f"{shown}: {p.message}" for p in unreadable.problems]
-    raise _error(said)
+        problems = unreadable.located(shown)
+    raise _error(problems)
 
 
-def _error(problems: list[str], path: Path | None = None) -> SpecError:
-    return SpecError(problems, fix="correct the correction, then run this again", path=path)
+def _error(problems: list[str]) -> SpecError:
+    return SpecError(problems, fix="correct the correction, then run this again")

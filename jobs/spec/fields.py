@@ -1,4 +1,4 @@
-"""The single values of a stream's YAML file: what they may be, and the sentences about those that are not."""
+"""Field types of YAML files: single values, what they may be, and the sentences about those that are not."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 from jobs.errors import FrazilError
-from jobs.schema.declared import parse_schema
-from jobs.schema.words import SchemaTextError
-from jobs.spec.base import AnyInt, LineInText, Location, problems_at
+from jobs.schema.parser import parse_schema
+from jobs.schema.tokens import SchemaTextError
+from jobs.spec.base import MAX_INT64, AnyInt, LineInText, Location, problems_at
 from jobs.spec.partitioning import PartitionExpr, parse_partition_expr
 from jobs.spec.secrets import scalar_text
-
-MAX_INT64 = 2**63 - 1
 
 
 def _stream_id(value: str) -> str:
@@ -97,6 +95,24 @@ def _table_properties(value: object) -> Any:
     return properties
 
 
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]):([0-9]{1,5})")
+
+
+def _servers(value: object) -> Any:
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    if not isinstance(value, str):
+        raise ValueError("must be host:port, or several of them")
+    servers = [server.strip() for server in value.split(",") if server.strip()]
+    for server in servers:
+        match = _HOST_PORT.fullmatch(server)
+        if match is None or not 0 < int(match[1]) < 65536:
+            raise ValueError("must be host:port, or several separated by commas, without a scheme")
+    if not servers:
+        raise ValueError("must name at least one host:port")
+    return ",".join(servers)
+
+
 StreamId = Annotated[str, AfterValidator(_stream_id)]
 TableName = Annotated[str, AfterValidator(_table_name)]
 SchemaText = Annotated[str, BeforeValidator(_schema_text)]
@@ -104,3 +120,4 @@ Partition = Annotated[PartitionExpr, PlainValidator(_partition_expr), PlainSeria
 TableProperties = Annotated[dict[str, str], BeforeValidator(_table_properties)]
 NonNegativeInt = Annotated[AnyInt, Field(ge=0, le=MAX_INT64)]
 PositiveInt = Annotated[AnyInt, Field(gt=0, le=MAX_INT64)]
+BootstrapServers = Annotated[str, BeforeValidator(_servers)]

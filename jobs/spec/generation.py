@@ -1,4 +1,4 @@
-"""Which configuration a driver runs under."""
+"""Generation of a configuration: a hash that changes with whatever a driver has to be started anew for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from jobs.spec.errors import generation_part
+from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
+from jobs.spec.mask import NO_MASK
 from jobs.spec.models import Restart, StreamSpec
 from jobs.spec.settings import UI_ADDRESS, Settings
 
@@ -37,3 +38,29 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     }
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def generation_part(errors: Errors) -> dict[str, Any]:
+    """What of the block a driver has to be started anew for, as JSON; keys of later versions only where they are used.
+
+    So a deployment whose files do not use a new key has the generation that it had before.
+    """
+    dumped: dict[str, Any] = errors.model_dump(mode="json", exclude={"replay"})
+    if errors.retry == Retry():
+        del dumped["retry"]
+    if errors.stop_above == DEFAULT_STOP:
+        # As it was dumped before there was a default.
+        dumped["stop_above"] = None
+    elif (stop := dumped["stop_above"]) is None:
+        dumped["stop_above"] = "off"
+    else:
+        dumped["stop_above"] = {k: v for k, v in stop.items() if v is not None}
+    if (letters := dumped["dead_letters"]) is not None:
+        del letters["keep"]
+        if errors.mask == NO_MASK:
+            del letters["mask"]
+        if letters["topic"] is None:
+            del letters["topic"]
+        elif not letters["topic"]["stops"]:
+            del letters["topic"]["stops"]
+    return dumped

@@ -1,4 +1,4 @@
-"""From the files under ``streams/`` to specs, with every problem told by file, line and field."""
+"""Loading of stream files: from ``streams/`` to specs, with every problem told by file, line and field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from jobs.spec.base import Location, SpecModel
-from jobs.spec.errors import Errors
+from jobs.spec.error_handling import Errors
+from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.models import (
     Decode,
     StreamSpec,
@@ -22,10 +23,9 @@ from jobs.spec.models import (
     sort_problems_of,
     topic_problems_of,
 )
-from jobs.spec.policy import StreamMaintenance
-from jobs.spec.problems import SpecError, load_model, located, shown_path
 from jobs.spec.source import Source
 from jobs.spec.targets import Role
+from jobs.spec.validation import SpecError, load_model, located, shown_path
 from jobs.spec.yaml_document import YamlDocument
 
 # Where a stream's file names its target of a role.
@@ -41,19 +41,7 @@ def load_stream(path: Path) -> StreamSpec:
     return _load(path)[0]
 
 
-def load_streams(folder: Path) -> list[StreamSpec]:
-    """Reads all streams of a folder (``*.yaml``, ``*.yml``), in the order of their files' names.
-
-    Raises:
-        SpecError: With every problem of all files, streams and tables that stand in two files included.
-    """
-    specs, errors = load_streams_tolerant(folder)
-    if errors:
-        raise SpecError(problem for error in errors for problem in error.problems)
-    return specs
-
-
-def load_streams_tolerant(folder: Path) -> tuple[list[StreamSpec], list[SpecError]]:
+def load_streams(folder: Path) -> tuple[list[StreamSpec], list[SpecError]]:
     """Reads what can be read: one bad file does not stop the other streams.
 
     Of files that claim the same stream or table all are refused, for nothing says which one is meant.

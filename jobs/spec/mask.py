@@ -1,4 +1,4 @@
-"""What of a failed record its letter does not keep."""
+"""Mask of dead letters: what of a failed record its dead letter does not keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream as data: the models of one YAML file under ``streams/``."""
+"""Models of a stream's YAML file under ``streams/``: the stream as data."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pydantic import AfterValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import with_kafka_columns
+from jobs.schema.iceberg_schema import with_kafka_columns
+from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
-from jobs.spec.durations import Duration
-from jobs.spec.errors import Errors
+from jobs.spec.error_handling import Errors
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
+from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
 from jobs.spec.mask import case_problem
 from jobs.spec.partitioning import PartitionExpr, partition_problems
-from jobs.spec.policy import OrNone, StreamMaintenance
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
+from jobs.spec.units import Duration
 
 
 class Decode(SpecModel):

@@ -13,8 +13,8 @@ from pyiceberg.types import DecimalType, IcebergType, StructType
 
 from jobs.errors import FrazilError
 from jobs.schema.declared import quoted
-from jobs.schema.table_schema import KAFKA_COLUMNS
-from jobs.spec.problems import suggestion
+from jobs.schema.iceberg_schema import KAFKA_COLUMNS
+from jobs.spec.validation import suggestion
 
 TransformName = Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"]
 KNOWN = "a bare column name, year(col), month(col), day(col), hour(col), bucket(N, col), truncate(N, col)"

@@ -1,16 +1,17 @@
-"""Secrets as references: a settings file names environment variables, which are read only where they are used."""
+"""Secrets as references to environment variables, which are read only where they are used, and properties with them."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler
+from pydantic import BeforeValidator, GetCoreSchemaHandler, PlainSerializer
 from pydantic_core import core_schema
 
 from jobs.errors import FrazilError
+from jobs.spec.base import Location, problems_at
 from jobs.spec.yaml_document import LocatedText
 
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -157,3 +158,40 @@ def literal_secret_problem(key: str, value: str | Secret) -> str | None:
         if looks_secret(match["key"]) and match["secret"].strip("\0"):
             return f"a secret must not stand in the file; write {match['key']}=${{env:NAME}}"
     return None
+
+
+def _properties(value: object) -> Any:
+    """Checks properties one by one; numbers and truth values become text, texts with a reference become secrets."""
+    if not isinstance(value, dict):
+        return value
+    checked: dict[str, str | Secret] = {}
+    problems: list[tuple[Location, str]] = []
+    for key, item in value.items():
+        try:
+            if not isinstance(key, str):
+                raise ValueError("a property's name must be text; put it in quotes")
+            checked[key] = text_or_secret(item)
+        except ValueError as error:
+            problems.append(((key if isinstance(key, int) else str(key),), str(error)))
+            continue
+        if problem := literal_secret_problem(key, checked[key]):
+            problems.append(((key,), problem))
+    if problems:
+        raise problems_at([((str(at[0]),), text) for at, text in problems])
+    return checked
+
+
+Properties = Annotated[
+    dict[str, str | Secret],
+    BeforeValidator(_properties),
+    PlainSerializer(lambda p: {key: str(value) for key, value in p.items()}, return_type=dict[str, str]),
+]
+
+
+def revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
+    """Returns properties with the secrets' present values: for a client only, never to be kept.
+
+    Raises:
+        FrazilError: If a secret's environment variable is not set.
+    """
+    return {key: reveal(value) for key, value in properties.items()}

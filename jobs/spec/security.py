@@ -1,4 +1,4 @@
-"""How a client proves itself to Kafka: one block of the settings, translated for every client."""
+"""Security of Kafka connections: one block of the settings, translated to the options of every client."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ class KafkaSecurity(SpecModel):
     key: LocalPath | None = None
     key_password: Secret | None = None
     verify_hostname: Flag = True
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Those of its values that are references."""
+        return tuple(v for v in (self.user, self.password, self.key_password) if isinstance(v, Secret))
 
     @property
     def uses_sasl(self) -> bool:

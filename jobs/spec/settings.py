@@ -1,4 +1,4 @@
-"""The settings of a deployment: where Kafka, the catalog, Spark and the state are. One file, ``frazil.yaml``."""
+"""Settings of a deployment, ``frazil.yaml``: where Kafka, the catalog, Spark and the state are."""
 
 from __future__ import annotations
 
@@ -7,57 +7,24 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobs.errors import FrazilError
-from jobs.spec.base import LocalPath, Location, SpecModel, problems_at
-from jobs.spec.durations import Duration
-from jobs.spec.fields import TableName
-from jobs.spec.policy import Maintenance
-from jobs.spec.problems import load_model, suggestion
-from jobs.spec.secrets import Secret, literal_secret_problem, reveal, text_or_secret
+from jobs.spec.base import LocalPath, SpecModel, problems_at
+from jobs.spec.fields import BootstrapServers, TableName
+from jobs.spec.maintenance_policy import Maintenance
+from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.security import KafkaSecurity
-from jobs.spec.servers import BootstrapServers
+from jobs.spec.units import Duration
+from jobs.spec.validation import load_model, suggestion
 
 SETTINGS_FILE = "frazil.yaml"
 # PyIceberg's; a test compares them.
 CATALOG_TYPES = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 EMBEDDED_FOLDER = ".frazil"
 UI_ADDRESS = "127.0.0.1"
-
-
-def _properties(value: object) -> Any:
-    """Checks properties one by one; numbers and truth values become text, texts with a reference become secrets."""
-    if not isinstance(value, dict):
-        return value
-    checked: dict[str, str | Secret] = {}
-    problems: list[tuple[Location, str]] = []
-    for key, item in value.items():
-        try:
-            if not isinstance(key, str):
-                raise ValueError("a property's name must be text; put it in quotes")
-            checked[key] = text_or_secret(item)
-        except ValueError as error:
-            problems.append(((key if isinstance(key, int) else str(key),), str(error)))
-            continue
-        if problem := literal_secret_problem(key, checked[key]):
-            problems.append(((key,), problem))
-    if problems:
-        raise problems_at([((str(at[0]),), text) for at, text in problems])
-    return checked
-
-
-Properties = Annotated[
-    dict[str, str | Secret],
-    BeforeValidator(_properties),
-    PlainSerializer(lambda p: {key: str(value) for key, value in p.items()}, return_type=dict[str, str]),
-]
-
-
-def _revealed(properties: dict[str, str | Secret]) -> dict[str, str]:
-    return {key: reveal(value) for key, value in properties.items()}
 
 
 def _matching(pattern: str, message: str) -> AfterValidator:
@@ -135,12 +102,8 @@ class CatalogSettings(SpecModel):
         return self
 
     def revealed(self) -> dict[str, str]:
-        """Returns the properties with the secrets' present values: for the catalog client only, never to be kept.
-
-        Raises:
-            FrazilError: If a secret's environment variable is not set.
-        """
-        return _revealed(self.properties)
+        """Returns the properties with the secrets' present values; see `secrets.revealed`."""
+        return revealed(self.properties)
 
 
 def _ip_address(value: object) -> str:
@@ -163,12 +126,8 @@ class SparkSettings(SpecModel):
     conf: Properties = Field(default_factory=dict)
 
     def revealed_conf(self) -> dict[str, str]:
-        """Returns ``conf`` with the secrets' present values: for the Spark session only, never to be kept.
-
-        Raises:
-            FrazilError: If a secret's environment variable is not set.
-        """
-        return _revealed(self.conf)
+        """Returns ``conf`` with the secrets' present values; see `secrets.revealed`."""
+        return revealed(self.conf)
 
 
 class LedgerSettings(SpecModel):
@@ -282,4 +241,4 @@ def secret_references(settings: Settings) -> Iterator[Secret]:
         v for v in (*settings.catalog.properties.values(), *settings.spark.conf.values()) if isinstance(v, Secret)
     )
     if security := settings.kafka.security:
-        yield from (v for v in (security.user, security.password, security.key_password) if isinstance(v, Secret))
+        yield from security.secrets

@@ -1,4 +1,4 @@
-"""What a stream reads: its topics, and where it starts."""
+"""Source of a stream: its topics, and where it starts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from jobs.spec.base import AnyInt, Location, SpecModel, problems_at
-from jobs.spec.durations import Duration
-from jobs.spec.fields import MAX_INT64, PositiveInt
+from jobs.spec.base import MAX_INT64, AnyInt, Location, SpecModel, problems_at
+from jobs.spec.fields import PositiveInt
+from jobs.spec.units import Duration
 
 _MAX_PARTITION = 2**31 - 1
 # Kafka's own, which no pattern means.

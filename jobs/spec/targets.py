@@ -1,4 +1,4 @@
-"""The tables that a stream commits to: what each is for, and which of them is stamped in every batch."""
+"""Targets of a stream: the tables that it commits to, what each is for, and which is stamped in every batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a stream's batches run."""
+"""Trigger of a stream: when its batches run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Tag
 
 from jobs.spec.base import SpecModel
-from jobs.spec.durations import Duration
+from jobs.spec.units import Duration
 
 
 class Every(SpecModel):

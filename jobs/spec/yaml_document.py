@@ -1,4 +1,4 @@
-"""Reading one YAML file so that every value can be traced to its line."""
+"""YAML documents whose every value can be traced to its line."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ class YamlUnreadable(Exception):
     def __init__(self, problems: list[YamlProblem]) -> None:
         super().__init__(problems)
         self.problems: list[YamlProblem] = problems
+
+    def located(self, shown: str) -> list[str]:
+        """One sentence for each problem, with file and line."""
+        return [f"{shown}:{p.line}: {p.message}" if p.line else f"{shown}: {p.message}" for p in self.problems]
 
 
 class _Loader(yaml.SafeLoader):

@@ -9,14 +9,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.commit.decide import Need, Ranges, need
 from jobs.commit.errors import GapError, ToleranceError
+from jobs.commit.log_state import check_identity
 from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max, spark_offsets
-from jobs.commit.pending import Pending, PendingTarget
+from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import Outcome, Seen
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import check_identity
+from jobs.commit.target_positions import Need, Ranges, need
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.state.store import NotWrittenError

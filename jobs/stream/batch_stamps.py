@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.commit.decide import Ranges
-from jobs.commit.log_marks import standing
+from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions
-from jobs.commit.retired import Retired, remembered
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.retired_topics import Retired, remembered
+from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
-from jobs.commit.topic_ids import has_id
+from jobs.commit.target_positions import Ranges
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds, valid_through
@@ -56,7 +55,7 @@ def batch_stamp(
         rows=results.rows(),
         counts=results.counts(),
         generation=stream.generation,
-        marks=results.marks(position, standing(newest.marks, newest.position) if newest else {}),
+        last_reads=results.marks(position, at_positions(newest.last_reads, newest.position) if newest else {}),
         retired=_retired(stream, newest, now.at_ms) if newest else {},
     )
 
@@ -75,7 +74,7 @@ def stamp_for(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: Rang
     parts = results.parts(ranges, stream.positions[target.name], target)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
     if not target.coordinator:
-        return replace(stamp, marks={}, retired={})
+        return replace(stamp, last_reads={}, retired={})
     uuids = {name: each.uuid for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}

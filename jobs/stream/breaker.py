@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from jobs.commit.history import stamped_snapshots
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import stamped_snapshots
 from jobs.state.store import StateStore
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults

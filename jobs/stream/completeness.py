@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.task.plan import Tally
+from jobs.task.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)

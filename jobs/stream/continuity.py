@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from jobs.commit.log_marks import standing
+from jobs.commit.log_state import LogState, another_topic, check_continuity
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_fields import at_positions
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState, check_continuity
-from jobs.commit.topic_ids import another_topic
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, LogEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
@@ -21,7 +20,7 @@ def departed(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict[Topic
         return {}
     marks = {
         partition: mark
-        for partition, mark in standing(newest.marks, newest.position).items()
+        for partition, mark in at_positions(newest.last_reads, newest.position).items()
         if partition in log.latest
         and not another_topic(newest.topics.get(partition.topic), log.topics.get(partition.topic))
         and log.leader_epochs.get(partition) != mark.epoch
@@ -60,7 +59,7 @@ class Continuity:
         moved = {p for p in ends.latest if (e := ends.leader_epochs.get(p)) is None or e != self._leaders.get(p)}
         newest = self._stream.anchor.newest
         if moved and newest:
-            before = {p: mark for p, mark in standing(newest.marks, newest.position).items() if p in moved}
+            before = {p: mark for p, mark in at_positions(newest.last_reads, newest.position).items() if p in moved}
             check_continuity(self._stream.spec.stream, newest.position, self._kafka.departures(before))
         for marks in results.piece_marks(moved):
             for partition, offset in self._kafka.departures(marks).items():

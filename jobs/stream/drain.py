@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.start import LogState
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import HANGING_SECONDS, OpenTransactions, find_hanging

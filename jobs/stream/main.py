@@ -25,7 +25,7 @@ from jobs.redaction import RedactingFormatter, redacted
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
-from jobs.spec.errors import letter_secrets
+from jobs.spec.error_handling import letter_secrets
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.errors import refuse_recreated
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState, StartingPoint
-from jobs.commit.table_identity import refuse_recreated
+from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.decide import half_committed, of_known_topics, restart_positions, target_positions
-from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError
-from jobs.commit.history import history
+from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
+from jobs.commit.log_state import LogState, refuse_untellable
 from jobs.commit.offsets import Positions, describe, pointwise_max
-from jobs.commit.retired import returned
-from jobs.commit.start import LogState, refuse_untellable, starting_point
-from jobs.commit.table_identity import gone
+from jobs.commit.recovery import half_committed
+from jobs.commit.retired_topics import returned
+from jobs.commit.stamp_history import history
+from jobs.commit.starting_point import starting_point
 from jobs.commit.target import Target
+from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
@@ -217,7 +218,7 @@ def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered:
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
     for name in spec.target_names:
         if name in remembered and not catalog.table_exists(name):
-            raise gone(spec.stream, name)
+            raise table_gone(spec.stream, name)
     ensure_tables(spec, catalog)
     targets = known_targets(spec, catalog, remembered)
     for target in targets.values():

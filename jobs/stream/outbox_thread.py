@@ -16,7 +16,7 @@ from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import OutboxError, cluster_of
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.spec.errors import LetterTopic, letter_secrets
+from jobs.spec.error_handling import LetterTopic, letter_secrets
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder

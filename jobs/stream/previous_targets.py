@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import GapError
-from jobs.commit.history import history
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, describe, pointwise_max, spark_offsets
+from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.stream.open_stream import OpenStream

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets, spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.durations import format_duration
 from jobs.spec.models import StreamSpec
 from jobs.spec.security import java_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.trigger import Every
+from jobs.spec.units import format_duration
 from jobs.steps import step
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream

@@ -10,14 +10,13 @@ from itertools import zip_longest
 
 from pyiceberg.manifest import DataFile
 
-from jobs.commit.decide import Ranges
-from jobs.commit.log_marks import Mark, Marks
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.stamp_parts import Counts, Part
+from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
 from jobs.commit.target import Target
+from jobs.commit.target_positions import Ranges
 from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
-from jobs.task.plan import MOST_CAUSES, Cause, Tally
+from jobs.task.tally import MOST_CAUSES, Cause, Tally
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class TaskResults:
             tombstones=sum(tally.tombstones for tally in self.tallies),
         )
 
-    def parts(self, ranges: Ranges, position: Positions, target: TargetSpec) -> dict[TopicPartition, Part]:
+    def parts(self, ranges: Ranges, position: Positions, target: TargetSpec) -> dict[TopicPartition, PartitionCounts]:
         """What a target receives, per partition of which it lacks a part of the batch.
 
         Args:
@@ -54,14 +53,14 @@ class TaskResults:
             else:
                 counts = Counts.of_rows(tally.rows.get(target.name, 0), target.role)
             counted[partition] = counted.get(partition, Counts()) + counts
-        parts: dict[TopicPartition, Part] = {}
+        parts: dict[TopicPartition, PartitionCounts] = {}
         for partition, (start, end) in ranges.items():
             stood = max(start, position.get(partition, start))
             if stood < end:
-                parts[partition] = Part(stood, counted.get(partition, Counts()))
+                parts[partition] = PartitionCounts(stood, counted.get(partition, Counts()))
         return parts
 
-    def marks(self, end: Positions, before: Marks) -> dict[TopicPartition, Mark]:
+    def marks(self, end: Positions, before: LastReads) -> dict[TopicPartition, LastRead]:
         """The last record read of each partition, once the stream stands at `end`.
 
         Args:
@@ -80,9 +79,9 @@ class TaskResults:
             if mark.after <= end.get(partition, -1)
         }
 
-    def piece_marks(self, partitions: Collection[TopicPartition]) -> list[dict[TopicPartition, Mark]]:
+    def piece_marks(self, partitions: Collection[TopicPartition]) -> list[dict[TopicPartition, LastRead]]:
         """The last record of every piece of some partitions, so that none is twice in one map."""
-        of: dict[TopicPartition, list[tuple[TopicPartition, Mark]]] = {}
+        of: dict[TopicPartition, list[tuple[TopicPartition, LastRead]]] = {}
         for tally in self.tallies:
             partition, mark = TopicPartition(tally.topic, tally.partition), _mark(tally)
             if mark and partition in partitions:
@@ -173,7 +172,7 @@ def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: Abs
                 log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
 
 
-def _mark(tally: Tally) -> Mark | None:
+def _mark(tally: Tally) -> LastRead | None:
     if tally.after is None or tally.leader_epoch is None or tally.leader_epoch < 0:
         return None
-    return Mark(tally.after, tally.after, tally.leader_epoch)
+    return LastRead(tally.after, tally.after, tally.leader_epoch)

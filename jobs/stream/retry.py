@@ -22,7 +22,7 @@ from jobs.catalog import CatalogUnavailableError
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.spec.errors import Retry
+from jobs.spec.error_handling import Retry
 from jobs.spec.settings import LocalBrokerDown
 from jobs.state.lease import LeaseHeldError
 from jobs.stream.opening import TopicsAwaitedError

@@ -18,12 +18,12 @@ from jobs.deadletter.outbox.topic import OutboxError, TopicCluster, cluster_of
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.spec.errors import letter_secrets
+from jobs.spec.error_handling import letter_secrets
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.tolerance import first_failed
-from jobs.task.plan import Example
+from jobs.task.tally import Example
 
 log = logging.getLogger(__name__)
 

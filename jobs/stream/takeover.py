@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.log_state import another_topic
 from jobs.commit.offsets import Positions
-from jobs.commit.pending import Pending
+from jobs.commit.pending_record import Pending
 from jobs.commit.proposals import Outcome
 from jobs.commit.recovery import lacking
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.commit.topic_ids import another_topic
 from jobs.kafka.metadata import KafkaLog
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyiceberg.manifest import DataFile
 
-from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import PartitionRange
 from jobs.commit.proposals import Seen
-from jobs.kafka.client import reader_options
+from jobs.commit.target_positions import Need, Ranges
+from jobs.kafka.consumer import reader_options
 from jobs.kafka.metadata import LogEnds
-from jobs.kafka.range_reader import read_slice
+from jobs.kafka.range_reader import read_split
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
-from jobs.task.plan import SlicePlan, Tally, TargetPlan, task_metadata
-from jobs.task.run import Result, run_slice
-from jobs.task.split import cut
+from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
+from jobs.task.run import TaskResult, run_split
+from jobs.task.splits import split_ranges
+from jobs.task.tally import Tally
 from jobs.write.datafile_json import from_json
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Prepared:
         return ObservedEnds(self.seen_ms, self.ends.watermarks)
 
 
-def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: SparkContext) -> TaskResults:
+def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: SparkContext) -> TaskResults:
     """Run the tasks of a batch; nothing of what they write is noted or committed.
 
     Args:
@@ -70,13 +71,15 @@ def run_tasks(stream: OpenStream, plan: SlicePlan, ranges: Ranges, context: Spar
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
 
-    slices = cut(ranges, context.defaultParallelism, frozenset.intersection(*(target.skip for target in plan.targets)))
+    slices = split_ranges(
+        ranges, context.defaultParallelism, frozenset.intersection(*(target.skip for target in plan.targets))
+    )
     if not slices:
         return TaskResults({name: [] for name in stream.targets}, [])
 
-    def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[Result]:
+    def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
         return [
-            result for slice_ in pieces for result in run_slice(plan, read_slice(plan.reader, slice_, plan.patience))
+            result for slice_ in pieces for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout))
         ]
 
     try:
@@ -96,7 +99,7 @@ def python_traceback(text: str) -> str:
     return f"{said[found[-1].start() :].rstrip()}\n\n{said}" if found else said
 
 
-def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, Need]) -> SlicePlan:
+def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskPlan:
     """What each task of a batch is told.
 
     Args:
@@ -111,7 +114,7 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         wanted, table = needs[target.name], stream.targets[target.name].table
         return TargetPlan(target, task_metadata(table.metadata), wanted.skip, wanted.floors, dict(table.io.properties))
 
-    return SlicePlan(
+    return TaskPlan(
         stream=spec.stream,
         config=spec.config_hash,
         batch=batch,
@@ -123,12 +126,12 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=reader_options(stream.settings.kafka, spec.stream),
         # A request that hangs is given up by the client first, which then asks another broker.
-        patience=2 * stream.settings.kafka.request_timeout.total_seconds(),
+        timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
     )
 
 
-def task_results(stream: OpenStream, rows: Iterable[Result]) -> TaskResults:
+def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
     """What the tasks of a batch have told."""
     files: dict[str, list[DataFile]] = {name: [] for name in stream.targets}
     tallies: list[Tally] = []

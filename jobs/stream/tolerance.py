@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobs.commit.errors import ToleranceError
-from jobs.commit.stamp_parts import Counts
-from jobs.spec.durations import format_duration
-from jobs.spec.errors import DEFAULT_STOP
+from jobs.commit.stamp_fields import Counts
+from jobs.spec.error_handling import DEFAULT_STOP
 from jobs.spec.models import StreamSpec
-from jobs.task.plan import Example, Tally
+from jobs.spec.units import format_duration
+from jobs.task.tally import Example, Tally
 
 
 class WindowToleranceError(ToleranceError):

@@ -11,7 +11,7 @@ from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import find_stream_file, load_stream
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 from jobs.supervise.launches import SPEC_FILE
 from jobs.supervise.observation import Observation
 

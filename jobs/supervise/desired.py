@@ -12,10 +12,10 @@ from typing import Literal
 
 from jobs.errors import FrazilError
 from jobs.spec.generation import generation
-from jobs.spec.loading import load_stream, load_streams_tolerant
+from jobs.spec.loading import load_stream, load_streams
 from jobs.spec.models import Restart, StreamSpec
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.launches import SPEC_FILE, Launch
 from jobs.supervise.stall import STALLED_SECONDS, stalled_after
@@ -103,7 +103,7 @@ def read_stream_files(folder: Path) -> StreamFiles:
     Args:
         folder: `streams/` of a deployment; need not be there.
     """
-    specs, errors = load_streams_tolerant(folder)
+    specs, errors = load_streams(folder)
     return stream_files(folder, specs, errors)
 
 

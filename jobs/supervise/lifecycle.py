@@ -17,8 +17,8 @@ from pathlib import Path
 
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings, load_settings
+from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.supervise.actual import Driver, read_certain

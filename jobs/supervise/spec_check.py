@@ -13,12 +13,12 @@ from jobs.errors import FrazilError
 from jobs.schema.compatibility import disagreements
 from jobs.spec.base import LineInText, Location
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError, located, shown_path
 from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError, located, shown_path
 from jobs.spec.yaml_document import YamlDocument, YamlUnreadable, read_yaml
+from jobs.write.dry_run import check_new_table_writable, check_writable
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import is_as_made
-from jobs.write.trial import try_new_table, try_table
 
 _COLUMN = re.compile(r"Column (\w+)")
 
@@ -70,9 +70,9 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
         if table is None or is_as_made(table.metadata, spec.stream):
             # One without rows, as frazil made it, is made anew by a start.
             partitions = partition_spec(spec.table.partition_by, spec.table_schema)
-            try_new_table(spec.table.name, spec.table_schema, partitions, spec.table.properties)
+            check_new_table_writable(spec.table.name, spec.table_schema, partitions, spec.table.properties)
             return
-        try_table(spec.table.name, table.metadata)
+        check_writable(spec.table.name, table.metadata)
     except FrazilError as problem:
         yield ("table",), problem.message
         return

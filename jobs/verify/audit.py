@@ -10,9 +10,9 @@ import numpy as np
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.history import history
 from jobs.commit.offsets import PartitionRange
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.replay.connect.opening import queue_id

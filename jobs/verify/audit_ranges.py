@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.spec.targets import TargetSpec
 
 MAX_RANGES = 1000

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.spec.targets import TargetSpec
 
 ProblemKind = Literal[

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.spec.targets import TargetSpec
 from jobs.verify.audit_ranges import BatchRange, ComparedRange, RangeGroup, compared_ranges, group_ranges, overlap
 from jobs.verify.audit_result import OperatorDecision, Problem

@@ -20,9 +20,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import HeadMovedError
-from jobs.commit.history import history, stamped_snapshots
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamp_history import history, stamped_snapshots
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify.ledger_checkpoints import FILLED_PREFIX, FillCheckpoint, fill_checkpoints_of, fill_checkpoints_text

@@ -51,7 +51,7 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 
 # In the order in which the rows of one commit take effect.
 Kind = Literal["unknown", "noted", "removed", "passed", "again", "batch"]

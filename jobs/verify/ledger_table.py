@@ -28,7 +28,7 @@ from pyiceberg.types import (
 
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.settings import Settings

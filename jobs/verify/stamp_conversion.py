@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired import returned
-from jobs.commit.stamp_parts import Counts, Decision
+from jobs.commit.retired_topics import returned
+from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.spec.targets import TargetSpec
 from jobs.verify.ledger_checkpoints import FillCheckpoint

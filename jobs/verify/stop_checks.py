@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.decide import of_known_topics, restart_positions, target_positions
 from jobs.commit.errors import TopicLostError
-from jobs.commit.history import history, history_of, stamps_along_main
 from jobs.commit.offsets import Positions, describe, pointwise_max
-from jobs.commit.start import starting_point
+from jobs.commit.stamp_history import history, history_of, stamps_along_main
+from jobs.commit.starting_point import starting_point
+from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.spec.models import StreamSpec

@@ -1,4 +1,4 @@
-"""Where tables are on disk, and what must not be in there."""
+"""Locations of tables on local disks, and the check that the state folder does not lie in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of a column have a partition value: some transforms leave their type near its ends.
+"""Partition limits: which values of a column have a partition value, as some transforms leave their type near its ends.
 
 `truncate` goes downwards, so the lowest values of an int, long or decimal have none: of decimal(9,2), -9999999.99 cut
 to 50 would be -10000000.00, which no manifest holds. Java's writers let an int wrap around there; a reader that looks

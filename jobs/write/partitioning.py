@@ -1,4 +1,4 @@
-"""Partition specs from a stream's expressions, and rows split by them."""
+"""Partition specs of tables, from a stream's expressions, and rows split by partition."""
 
 from __future__ import annotations
 
@@ -10,24 +10,15 @@ import pyarrow as pa
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec, validate_partition_name
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
+from pyiceberg.transforms import VoidTransform, parse_transform
 from pyiceberg.typedef import Record
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import StructType
 
 from jobs.errors import FrazilError
 from jobs.spec.partitioning import PartitionExpr
 
-_SUFFIX = {"year": "_year", "month": "_month", "day": "_day", "hour": "_hour"}
+# Others are named by their transform.
+_SUFFIX = {"identity": "", "truncate": "_trunc"}
 
 
 class PartitionSpecError(FrazilError):
@@ -38,89 +29,29 @@ def partition_spec(expressions: Sequence[PartitionExpr], schema: Schema) -> Part
     """The partition spec of a new table; fields are named as Spark's DDL names them.
 
     Args:
-        expressions: In the order of the spec; none makes an unpartitioned table.
+        expressions: In the order of the spec, as `jobs.spec.partitioning` lets them pass; none makes an unpartitioned
+            table.
         schema: The table's schema; columns of structs are found by dotted names.
 
     Raises:
-        PartitionSpecError: A column that does not exist, lies in a list or map, or has a type that the transform does
-            not take; two fields of one name; two times of one column.
+        PartitionSpecError: Two fields of one name, or one with the name of another column.
     """
     fields: list[PartitionField] = []
-    names: set[str] = set()
-    seen: dict[tuple[int, str], PartitionExpr] = {}
     for expression in expressions:
-        transform, name = _transform(expression), _field_name(expression)
-        source = _source(expression, schema)
-        field = PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(fields), transform, name)
-        kind = "time" if expression.transform in _SUFFIX else str(transform)
-        if (earlier := seen.get((source.field_id, kind))) is not None:
-            raise PartitionSpecError(f"partition_by: '{expression}' repeats '{earlier}': one of them is enough")
-        seen[source.field_id, kind] = expression
-        if name in names:
+        argument = "" if expression.argument is None else f"[{expression.argument}]"
+        transform = parse_transform(f"{expression.transform}{argument}")
+        name = expression.column + _SUFFIX.get(expression.transform, f"_{expression.transform}")
+        if any(field.name == name for field in fields):
             raise PartitionSpecError(f"partition_by: '{expression}' is a second partition field named '{name}'")
         try:
-            validate_partition_name(name, transform, source.field_id, schema, names)
+            source_id = schema.find_field(expression.column).field_id
+            validate_partition_name(name, transform, source_id, schema, set())
+            field = PartitionField(source_id, PARTITION_FIELD_ID_START + len(fields), transform, name)
             PartitionSpec(field).check_compatible(schema)
         except (ValidationError, ValueError) as problem:
-            raise PartitionSpecError(_reason(expression, source, problem)) from problem
-        names.add(name)
+            raise PartitionSpecError(f"partition_by: '{expression}': {problem}") from problem
         fields.append(field)
     return PartitionSpec(*fields)
-
-
-def _transform(expression: PartitionExpr) -> Transform[Any, Any]:
-    number = expression.argument or 0
-    match expression.transform:
-        case "identity":
-            return IdentityTransform()
-        case "year":
-            return YearTransform()
-        case "month":
-            return MonthTransform()
-        case "day":
-            return DayTransform()
-        case "hour":
-            return HourTransform()
-        case "bucket" | "truncate" if number < 1:
-            raise PartitionSpecError(f"partition_by: '{expression}' needs a number of 1 or more")
-        case "bucket":
-            return BucketTransform(number)
-        case "truncate":
-            return TruncateTransform(number)
-
-
-def _field_name(expression: PartitionExpr) -> str:
-    match expression.transform:
-        case "identity":
-            return expression.column
-        case "bucket":
-            return f"{expression.column}_bucket"
-        case "truncate":
-            return f"{expression.column}_trunc"
-        case _:
-            return expression.column + _SUFFIX[expression.transform]
-
-
-def _source(expression: PartitionExpr, schema: Schema) -> NestedField:
-    try:
-        return schema.find_field(expression.column)
-    except ValueError as problem:
-        alike = [name for name in schema.column_names if name.lower() == expression.column.lower()]
-        hint = f"; did you mean '{alike[0]}'?" if alike else f"; it has {', '.join(schema.column_names)}"
-        raise PartitionSpecError(
-            f"partition_by: '{expression}' names the column '{expression.column}', which the schema does not have{hint}"
-        ) from problem
-
-
-def _reason(expression: PartitionExpr, source: NestedField, problem: Exception) -> str:
-    kind = source.field_type
-    if not kind.is_primitive:
-        return f"partition_by: '{expression}': '{expression.column}' is a {kind}; only a primitive column can partition"
-    if not _transform(expression).can_transform(kind):
-        return f"partition_by: '{expression}': {expression.transform} does not take a {kind}"
-    if "parent" in str(problem):
-        return f"partition_by: '{expression}': '{expression.column}' lies in a list or a map, which cannot partition"
-    return f"partition_by: '{expression}': {problem}"
 
 
 def partition_key(values: Record | tuple[Any, ...]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Record batches in the columns and types of a table, as its data files want them.
+"""Projection of Arrow arrays to the types of a table's columns, as its data files want them.
 
 Only what keeps every value is converted: a wider integer, float or decimal, a coarser or equal unit of time that loses
 nothing, another layout of the same values. Anything else is refused, never cast.
@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -20,14 +19,12 @@ from pyiceberg.types import (
     ListType,
     LongType,
     MapType,
-    NestedField,
     StructType,
 )
 
 from jobs.errors import FrazilError
 from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.schema.compatibility import holds
-from jobs.write.pyiceberg_files import arrow_schema_in_files, schema_in_files
 
 # bool, True where the row is null because something around it is
 Mask: TypeAlias = np.ndarray
@@ -52,57 +49,27 @@ class UnfitValueError(ProjectionError):
         self.path: str = path
 
 
-class Projection:
-    """Turns batches whose columns are named as the table's into batches that its data files hold as they are.
+def projected(
+    values: pa.Array | None, kind: IcebergType, target: pa.Field, path: str, rows: int, above: Mask | None = None
+) -> pa.Array:
+    """Values in the type of a column; an array that fits already is given back as it is.
 
     Args:
-        schema: The table's schema.
+        values: None if the rows lack the column.
+        kind: The column's type.
+        target: The column as Arrow has it.
+        path: Its full name, for errors.
+        rows: How many.
+        above: Rows that are null because something around the column is.
 
-    Attributes:
-        file_schema: The schema with the names used in files.
-        target: Its Arrow schema, with Iceberg's field ids.
+    Raises:
+        ProjectionError: The column cannot hold values of this type.
+        UnfitValueError: A null in a required column, or a value beyond the column's range.
     """
-
-    def __init__(self, schema: Schema) -> None:
-        self.file_schema: Schema = schema_in_files(schema)
-        self.target: pa.Schema = arrow_schema_in_files(self.file_schema)
-        self._columns: tuple[NestedField, ...] = schema.fields
-        self._known: frozenset[str] = frozenset(column.name for column in schema.fields)
-        self._checked: pa.Schema | None = None
-
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the table's columns; optional ones that it lacks are null. Copies nothing that fits already.
-
-        Raises:
-            ProjectionError: A column that the table does not have or that it cannot hold.
-            UnfitValueError: Of some rows only: a null in a required column, or a value beyond the column's range.
-        """
-        self._check_names(batch.schema)
-        arrays: list[pa.Array] = []
-        for column, target in zip(self._columns, self.target, strict=True):
-            index = batch.schema.get_field_index(column.name)
-            values = batch.column(index) if index >= 0 else None
-            arrays.append(_project(values, column.field_type, target, column.name, batch.num_rows, None))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
-
-    def _check_names(self, schema: pa.Schema) -> None:
-        if schema is self._checked or (self._checked is not None and schema.equals(self._checked)):
-            return
-        names = schema.names
-        if unknown := sorted(set(names) - self._known):
-            raise ProjectionError(f"the table has no column {', '.join(f'`{name}`' for name in unknown)}")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ProjectionError(f"the rows have the column {', '.join(f'`{name}`' for name in twice)} twice")
-        self._checked = schema
-
-
-def _project(
-    values: pa.Array | None, kind: IcebergType, target: pa.Field, path: str, rows: int, above: Mask | None
-) -> pa.Array:
     if values is None or pa.types.is_null(values.type):
         return _missing(rows, target, path, above)
     if isinstance(values, pa.DictionaryArray):
-        return _project(values.dictionary_decode(), kind, target, path, rows, above)
+        return projected(values.dictionary_decode(), kind, target, path, rows, above)
     nulls_allowed = target.nullable or not values.null_count
     if nulls_allowed and values.type == target.type and not _has_required(target.type):
         return values
@@ -152,7 +119,7 @@ def _project_struct(values: pa.Array, kind: StructType, target: pa.Field, path: 
     mask = _null_mask(values)
     around = mask if above is None else above if mask is None else above | mask
     children = [
-        _project(
+        projected(
             values.field(names.index(child.name)) if child.name in names else None,
             child.field_type,
             target.type.field(i),
@@ -172,7 +139,7 @@ def _project_list(values: pa.Array, kind: ListType, target: pa.Field, path: str,
         raise _misfit(values.type, target.type, path)
     offsets, start, end = _offsets(values)
     items = values.values.slice(start, end - start)
-    element = _project(items, kind.element_type, target.type.value_field, f"{path}[]", len(items), None)
+    element = projected(items, kind.element_type, target.type.value_field, f"{path}[]", len(items), None)
     mask = _own_mask(values, target, path, above)
     return pa.ListArray.from_arrays(offsets, element, type=target.type, mask=mask)
 
@@ -184,8 +151,8 @@ def _project_map(values: pa.Array, kind: MapType, target: pa.Field, path: str, a
     keys, items = values.keys.slice(start, end - start), values.items.slice(start, end - start)
     return pa.MapArray.from_arrays(
         offsets,
-        _project(keys, kind.key_type, target.type.key_field, f"{path}.key", len(keys), None),
-        _project(items, kind.value_type, target.type.item_field, f"{path}.value", len(items), None),
+        projected(keys, kind.key_type, target.type.key_field, f"{path}.key", len(keys), None),
+        projected(items, kind.value_type, target.type.item_field, f"{path}.value", len(items), None),
         type=target.type,
         mask=_own_mask(values, target, path, above),
     )

@@ -1,4 +1,4 @@
-"""What frazil takes from PyIceberg to write data files: the only module of `jobs.write` that uses its internals.
+"""PyIceberg's functions for writing data files: the only module of `jobs.write` that uses its internals.
 
 Relied upon, and pinned by `tests/unit/write/test_pyiceberg_files.py`: `schema_to_pyarrow` puts `PARQUET:field_id` on
 every level; `sanitize_column_names` keeps the ids; `_get_parquet_writer_kwargs` gives keyword arguments of

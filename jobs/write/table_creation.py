@@ -1,4 +1,4 @@
-"""Creates a stream's tables, once, whoever else tries at the same time."""
+"""Creation of a stream's tables, once, whoever else tries at the same time."""
 
 from __future__ import annotations
 

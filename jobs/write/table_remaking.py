@@ -1,4 +1,4 @@
-"""An empty table that frazil made, and that nobody has altered since, follows what its stream declares.
+"""Remaking of an empty table that frazil made, and that nobody has altered since: it follows what its stream declares.
 
 So a first mistake in a schema costs nothing: a run that was refused leaves a table without rows behind. It is altered
 in place, in one commit, and keeps its identity, its stamps and with them the stream's position.

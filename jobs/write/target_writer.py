@@ -1,4 +1,4 @@
-"""Rows to data files of one table, inside a task, within a memory budget."""
+"""Writer of one table's data files, inside a task, within a memory budget."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
-from jobs.write.file_sizing import MIB, FileSizing
-from jobs.write.parquet_file import SAMPLE_ROWS, FileLayout, ParquetFile, dictionary_columns, first_rows
+from jobs.write.parquet_file import (
+    MIB,
+    SAMPLE_ROWS,
+    FileLayout,
+    FileSizing,
+    ParquetFile,
+    dictionary_columns,
+    first_rows,
+)
 from jobs.write.partitioning import partition_key, split
-from jobs.write.projection import Projection
 from jobs.write.pyiceberg_files import PartitionDirectory, locations
 from jobs.write.table_fit import TableFit
 
@@ -79,8 +85,7 @@ class TargetWriter:
         self._budget: int = memory_budget
         self._spec: PartitionSpec = metadata.spec()
         self._fit: TableFit = TableFit(metadata.schema(), self._spec)
-        self._projection: Projection = self._fit.projection
-        self._layout: FileLayout = FileLayout.of(metadata, self._projection.file_schema, self._projection.target)
+        self._layout: FileLayout = FileLayout.of(metadata, self._fit.file_schema, self._fit.target)
         self._locations = locations(metadata)
         self._sizing: FileSizing = FileSizing(metadata, memory_budget)
         self._numbers: Iterator[int] = itertools.count()
@@ -192,7 +197,7 @@ class TargetWriter:
         if not staged:
             return
         for lot in pa.Table.from_batches(staged).combine_chunks().to_batches():
-            for values, rows in split(lot, self._spec, self._projection.file_schema):
+            for values, rows in split(lot, self._spec, self._fit.file_schema):
                 self._add(values, rows)
 
     def _add(self, values: Record, rows: pa.RecordBatch) -> None:
@@ -235,7 +240,7 @@ class TargetWriter:
             self._finish(max(self._destinations.values(), key=lambda one: (one.file is not None, one.written)))
         directory = None
         if not self._spec.is_unpartitioned():
-            directory = PartitionDirectory(destination.values, self._spec, self._projection.file_schema)
+            directory = PartitionDirectory(destination.values, self._spec, self._fit.file_schema)
         name = f"{self._prefix}-{next(self._numbers):05d}-{uuid.uuid4()}.parquet"
         path = self._locations.new_data_location(name, directory)
         # Noted before it exists: whatever happens from here on, abort finds it.

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import click
 
-from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamp_fields import Decision
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
-from jobs.translate import told_as_sentences
+from jobs.translate import translate_errors
 from resources.deployment import Deployment
 
 
@@ -67,7 +67,7 @@ def accept(
     spec = deployment.stream(stream)
     note = f"{getpass.getuser()}: {reason or click.prompt('Why')}"
     settings = deployment.prepared_settings()
-    with told_as_sentences(settings, stream):
+    with translate_errors(settings, stream):
         stamped = record_answer(spec, settings, lambda: KafkaLog(settings.kafka), answer, note)
     for line in decision_lines(stamped):
         click.echo(line)

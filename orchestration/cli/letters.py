@@ -14,7 +14,7 @@ from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.operator.dead_letter_expiry import expire_stream
 from jobs.operator.dead_letter_states import Change, change_dead_letters, set_by_rows, settle
-from jobs.translate import told_as_sentences
+from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting, selection_of
 from orchestration.cli.terminal import asker, print_columns, print_json
 from resources.deployment import Deployment
@@ -65,7 +65,7 @@ def letters(
     if page is not None and (answers or expire):
         raise FrazilError("--page belongs to looking at letters, not to deciding.", fix=f"frazil letters {stream}")
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
-    with told_as_sentences(settings, stream), connect_catalog(settings) as catalog:
+    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
         if not catalog.table_exists(spec.dead_letter_table):
             missing = f"stream {stream}: table {spec.dead_letter_table} does not exist."
             raise FrazilError(missing, fix=f"frazil run {stream}")

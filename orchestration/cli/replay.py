@@ -22,7 +22,7 @@ from jobs.replay.result import Reason, ReplayResult
 from jobs.replay.return_to_topic import ReturnResult, return_letters
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
-from jobs.translate import told_as_sentences
+from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting, selection_of
 from orchestration.cli.terminal import asker, messages, print_json
 from resources.deployment import Deployment
@@ -70,7 +70,7 @@ def replay(
             "--correction.",
             fix=f"frazil replay {stream} --to-topic {to_topic}",
         )
-    with told_as_sentences(settings, stream), connect_catalog(settings) as catalog:
+    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
         if from_topic:
             if any(selected.values()):
                 raise FrazilError(

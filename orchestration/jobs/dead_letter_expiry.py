@@ -46,7 +46,7 @@ def expire_dead_letters_op(
     """Delete letters that are older than `errors.dead_letters.keep`, by whole days, while the streams run."""
     # Imported here: a code location that only loads should not wait for it.
     from jobs.operator.dead_letter_expiry import no_retention_error
-    from jobs.translate import told_as_sentences
+    from jobs.translate import translate_errors
 
     problems: list[FrazilError] = []
     rows: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ def expire_dead_letters_op(
                 if config.streams and spec.stream not in config.streams:
                     continue
                 try:
-                    with told_as_sentences(settings, spec.stream):
+                    with translate_errors(settings, spec.stream):
                         row = _expired(context, connected, spec, deployment, catalog, dry_run=config.dry_run)
                 except FrazilError as problem:
                     # One stream's trouble is none of the others'.

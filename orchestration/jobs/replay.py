@@ -106,7 +106,7 @@ def _replayed(
     from jobs.replay.request import ReplayRequest
     from jobs.replay.run import replay
     from jobs.spec.correction import parse_correction
-    from jobs.translate import told_as_sentences
+    from jobs.translate import translate_errors
 
     correction = None
     if config.correction.strip():
@@ -114,7 +114,7 @@ def _replayed(
         context.log.info(f"with the correction:\n{correction.text}")
     request = ReplayRequest(selection(config), correction, config.rate or None, config.by, context.run_id)
     progress = _Told(context)
-    with told_as_sentences(settings, spec.stream), connection.catalog() as catalog:
+    with translate_errors(settings, spec.stream), connection.catalog() as catalog:
         if config.dry_run:
             return dry_run(spec, catalog, request, on_progress=progress)
         try:

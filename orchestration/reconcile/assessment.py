@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from assets.stream_checks import Verdict
 from jobs.errors import FrazilError
 from jobs.spec.loading import find_stream_file
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 from jobs.stream.unknown_fields import UnknownFields, read_unknown_fields
 from jobs.supervise.desired import StreamFiles, desired_state
 from jobs.supervise.observation import Observation, observe

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import streams_with
 from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
 from jobs.supervise.heartbeat import KEY as HEARTBEAT

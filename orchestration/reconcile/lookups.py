@@ -12,12 +12,12 @@ from pyiceberg.table.snapshots import Operation
 
 from assets.metadata import offsets as by_topic
 from assets.stream_checks import totals_of
-from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 from orchestration.reconcile.verdicts import Lag
 
 if TYPE_CHECKING:

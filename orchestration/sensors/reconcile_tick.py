@@ -17,8 +17,8 @@ from assets import names
 from assets.stream_checks import evaluation
 from assets.supervisor import SUPERVISOR_KEY
 from jobs.errors import FrazilError
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import state_store
 from jobs.supervise.observation import Observation, observe
 from orchestration.reconcile.assessment import Assessment, assess, held_back

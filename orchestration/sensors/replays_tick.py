@@ -21,7 +21,7 @@ from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import read_control
-from jobs.translate import told_as_sentences
+from jobs.translate import translate_errors
 from orchestration.reconcile.background import Background
 from orchestration.reconcile.desired import read_files
 from orchestration.reconcile.memory import checksum, due
@@ -191,7 +191,7 @@ def look(spec: StreamSpec, settings: Settings) -> Proposal:
         opened = quick_catalog(settings)
     except NoCatalogYet:
         return nothing
-    with told_as_sentences(settings, spec.stream), opened as catalog:
+    with translate_errors(settings, spec.stream), opened as catalog:
         if not all(catalog.table_exists(name) for name in spec.target_names):
             return nothing
         letters = catalog.load_table(spec.dead_letter_table)
@@ -213,7 +213,7 @@ def judge_letters(deployment: Deployment, stream: str, checks: Sequence[str]) ->
     found: list[Verdict] = []
     if LETTERS_WAITING in checks:
         dead = sink = None
-        with contextlib.suppress(NoCatalogYet), told_as_sentences(settings, stream), quick_catalog(settings) as catalog:
+        with contextlib.suppress(NoCatalogYet), translate_errors(settings, stream), quick_catalog(settings) as catalog:
             dead, sink = (find_table(catalog, name) for name in (spec.dead_letter_table, spec.table.name))
         if dead is None:
             found.append(Verdict(LETTERS_WAITING, True, "There is no table of letters yet.", "none"))

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.replay.dry_run import dry_run

@@ -19,17 +19,17 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.decide import Ranges
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.proposals import Outcome
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
+from jobs.commit.target_positions import Ranges
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
-from jobs.spec.maintenance import MaintainedTable
+from jobs.spec.maintained_tables import MaintainedTable
+from jobs.spec.maintenance_policy import Policy
 from jobs.spec.models import StreamSpec
-from jobs.spec.policy import Policy
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.opening import ensure_tables

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings

@@ -18,7 +18,7 @@ from jobs.deadletter.outbox.outbox import Outbox
 from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import cluster_of
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
-from jobs.spec.errors import LetterTopic
+from jobs.spec.error_handling import LetterTopic
 from jobs.spec.settings import KafkaSettings
 from jobs.state.local_store import LocalStore
 from jobs.write.partitioning import partition_spec

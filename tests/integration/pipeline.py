@@ -22,7 +22,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.history import history, stamps_along_main
+from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.spec.loading import load_stream

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from jobs.commit.history import history
+from jobs.commit.stamp_history import history
 from jobs.stream import lag
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for

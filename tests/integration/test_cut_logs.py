@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from jobs.commit.errors import TopicRecreatedError
-from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
@@ -153,7 +153,7 @@ def test_a_leader_that_has_everything_alarms_nobody(fallible: Fallible, spark: S
     fallible.transaction({GOOD: 5})
     one.drain(spark)
     marked = fallible.newest()
-    (mark,) = marked.marks.values()
+    (mark,) = marked.last_reads.values()
     assert (marked.position[TopicPartition("payments", 0)], mark.after) == (16, 15)
     for abort in (False, True):
         fallible.while_down()
@@ -163,7 +163,7 @@ def test_a_leader_that_has_everything_alarms_nobody(fallible: Fallible, spark: S
     fallible.while_down()
     one.produce({GOOD: 3})
     one.drain(spark)
-    epochs = [(mark.position, mark.after, mark.epoch) for mark in fallible.newest().marks.values()]
+    epochs = [(mark.position, mark.after, mark.epoch) for mark in fallible.newest().last_reads.values()]
     assert epochs[0][:2] == (31, 31)
     assert epochs[0][2] > mark.epoch
     assert one.landed().total() == 23 == len(read_topic(one.address, "payments"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.catalog import connect_catalog
-from jobs.commit.history import history
+from jobs.commit.stamp_history import history
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from orchestration.cli.demo.sums import table_sums

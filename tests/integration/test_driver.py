@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from jobs.commit.history import history
+from jobs.commit.stamp_history import history
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.system.processes import session_members
 from tests.helpers.modes import open_to_others

@@ -19,8 +19,8 @@ from jobs.commit.errors import (
     TopicLostError,
     TopicRecreatedError,
 )
-from jobs.commit.history import history
-from jobs.commit.topic_ids import NO_ID
+from jobs.commit.log_state import NO_ID
+from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from orchestration.cli.main import main

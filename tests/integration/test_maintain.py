@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.commit.errors import RolledBackError
-from jobs.commit.history import history
+from jobs.commit.stamp_history import history
 from jobs.maintain.compaction import rewrite_position_deletes
 from jobs.maintain.health_measurement import measure
 from jobs.maintain.iceberg_procedures import Procedures
@@ -22,8 +22,8 @@ from jobs.maintain.table_maintenance import maintain_table
 from jobs.maintain.table_metadata import rewrite_manifests
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
-from jobs.spec.maintenance import MaintainedTable
-from jobs.spec.policy import Policy
+from jobs.spec.maintained_tables import MaintainedTable
+from jobs.spec.maintenance_policy import Policy
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of

@@ -23,7 +23,7 @@ from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult, TableResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_metadata import rewrite_manifests
-from jobs.spec.policy import Policy
+from jobs.spec.maintenance_policy import Policy
 from tests.helpers.lake import NAME, Lake, spec_of
 from tests.helpers.waiting import wait_for
 

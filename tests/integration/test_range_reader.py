@@ -18,9 +18,9 @@ from pyspark.errors import PythonException
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.kafka import range_reader
-from jobs.kafka.client import LostOffsetsError, ReadError, reader_options
+from jobs.kafka.consumer import LostOffsetsError, ReadError, reader_options
 from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.kafka.range_reader import read_slice
+from jobs.kafka.range_reader import read_split
 from jobs.spec.settings import KafkaSettings
 from jobs.stream.retry import is_transient
 from jobs.stream.tasks import python_traceback
@@ -67,7 +67,7 @@ class Log:
 
     def read(self, *pieces: PartitionRange) -> list[tuple[int, int, bytes | None]]:
         found: list[tuple[int, int, bytes | None]] = []
-        for block in read_slice(self.options, pieces, 10.0):
+        for block in read_split(self.options, pieces, 10.0):
             columns = block.records.to_pydict()
             assert set(columns["topic"]) == {block.source.topic}
             found += list(zip(columns["partition"], columns["offset"], columns["value"], strict=True))
@@ -132,7 +132,7 @@ def test_what_was_aborted_is_not_read_and_marks_end_a_range(log: Log) -> None:
 def test_key_headers_and_type_are_there_for_those_that_are_asked_for(log: Log) -> None:
     log.produce(b"x", key=b"k", headers=[("h", b"\x00\xff"), ("h", None)], timestamp=1_790_000_000_123)
     log.produce(b"y", partition=0)
-    (block,) = read_slice(log.options, [log.piece(0, 2)], 10.0)
+    (block,) = read_split(log.options, [log.piece(0, 2)], 10.0)
     first, second = block.whole([0, 1]).to_pylist()
     assert first["key"] == b"k"
     assert first["headers"] == [{"key": "h", "value": b"\x00\xff"}, {"key": "h", "value": None}]
@@ -146,7 +146,7 @@ def test_a_block_is_bounded_by_bytes(log: Log, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(range_reader, "MOST_BYTES", 100_000)
     log.produce(*(bytes(50_000) for _ in range(60)))
     small = {**log.options, "fetch.message.max.bytes": 100_000, "queued.max.messages.kbytes": 100}
-    sizes = [block.records.num_rows for block in read_slice(small, [log.piece(0, 60)], 10.0)]
+    sizes = [block.records.num_rows for block in read_split(small, [log.piece(0, 60)], 10.0)]
     assert sum(sizes) == 60
     assert max(sizes) < 30
 
@@ -163,7 +163,7 @@ def test_an_offset_that_the_log_lost_is_named(log: Log) -> None:
 def test_what_never_comes_ends_with_the_place(log: Log) -> None:
     log.produce(b"only")
     with pytest.raises(KafkaUnavailableError, match=f"topic {log.topic}, partition 0 cannot be read at offset 1"):
-        list(read_slice(log.options, [log.piece(0, 2)], 3.0))
+        list(read_split(log.options, [log.piece(0, 2)], 3.0))
 
 
 def test_what_a_task_raises_is_told_first_and_known_for_what_it_is(spark: SparkSession) -> None:
@@ -182,7 +182,7 @@ def test_a_timestamp_that_no_calendar_has_stops_nothing(log: Log, millis: int) -
     """A producer that gives nanoseconds, or microseconds, for milliseconds."""
     log.produce(b"x", timestamp=millis)
     log.produce(b"y")
-    (block,) = read_slice(log.options, [log.piece(0, 2)], 10.0)
+    (block,) = read_split(log.options, [log.piece(0, 2)], 10.0)
     micros = block.records.column("timestamp").cast(pa.int64()).to_pylist()
     assert micros[0] == (millis * 1000 if millis * 1000 < 2**63 else None)
     assert micros == block.whole([0, 1]).column("timestamp").cast(pa.int64()).to_pylist()
@@ -196,4 +196,4 @@ def test_a_certificate_that_is_not_there_is_told_of() -> None:
         "ssl.ca.location": "/nowhere.pem",
     }
     with pytest.raises(ReadError, match="does not take its options"):
-        list(read_slice(options, [PartitionRange(TopicPartition("t", 0), OffsetRange(0, 1))], 1.0))
+        list(read_split(options, [PartitionRange(TopicPartition("t", 0), OffsetRange(0, 1))], 1.0))

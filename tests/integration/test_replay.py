@@ -14,7 +14,7 @@ import pytest
 from jobs.commit.errors import RolledBackError
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.selection import Selection

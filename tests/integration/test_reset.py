@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from jobs.commit.history import stamps_along_main
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.cli.main import main
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError

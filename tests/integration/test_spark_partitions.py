@@ -17,9 +17,9 @@ from pyiceberg.expressions import EqualTo, IsNull
 from pyiceberg.table import Table
 
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import iceberg_schema
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table

@@ -20,7 +20,7 @@ from jobs.commit.errors import (
     TopicLostError,
     TopicRecreatedError,
 )
-from jobs.commit.history import history
+from jobs.commit.stamp_history import history
 from jobs.errors import FrazilError
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, NULL_AMOUNT, TOMBSTONE, TRUNCATED, Pipeline

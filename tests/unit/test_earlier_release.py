@@ -17,9 +17,9 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from jobs.commit.history import history
 from jobs.commit.lineage import line_of
-from jobs.commit.pending import Pending
+from jobs.commit.pending_record import Pending
+from jobs.commit.stamp_history import history
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 from jobs.deadletter.outbox import position as outbox_note
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 from jobs.commit.errors import CommitUnknownError
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings, load_settings
-from jobs.translate import told_as_sentences
+from jobs.translate import translate_errors
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def told(settings: Settings, problem: Exception) -> FrazilError:
-    with pytest.raises(FrazilError) as raised, told_as_sentences(settings, "payments"):
+    with pytest.raises(FrazilError) as raised, translate_errors(settings, "payments"):
         raise problem
     assert raised.value.__suppress_context__
     assert "hunter2" not in str(raised.value)
@@ -35,14 +35,14 @@ def told(settings: Settings, problem: Exception) -> FrazilError:
 def test_a_full_disk(settings: Settings) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    told = told_as_sentences(settings, "payments")
+    told = translate_errors(settings, "payments")
     with pytest.raises(FrazilError, match=r"stream payments: No space left on device\.") as raised, told:
         Path("/dev/full").write_bytes(b"x" * 100_000)
     assert raised.value.fix and raised.value.fix.startswith("make room")
 
 
 def test_a_file_that_cannot_be_read(settings: Settings, tmp_path: Path) -> None:
-    told = told_as_sentences(settings, "payments")
+    told = translate_errors(settings, "payments")
     with pytest.raises(FrazilError, match=r"stream payments: .*/none: No such file or directory\."), told:
         (tmp_path / "none").read_bytes()
 
@@ -50,7 +50,7 @@ def test_a_file_that_cannot_be_read(settings: Settings, tmp_path: Path) -> None:
 def test_a_database_error_without_its_statement(settings: Settings) -> None:
     engine = create_engine("sqlite://")
     try:
-        told = told_as_sentences(settings, "payments")
+        told = translate_errors(settings, "payments")
         with pytest.raises(FrazilError) as raised, told, engine.connect() as connection:
             connection.execute(text("select :pw from nowhere"), {"pw": "hunter2"})
     finally:
@@ -77,6 +77,6 @@ def test_a_catalog_service_that_fails(settings: Settings, problem: Exception) ->
     [CommitUnknownError("told already"), ZeroDivisionError("a fault of ours"), sqlite3.Error("of no catalog")],
 )
 def test_what_is_told_already_and_what_nobody_expected_stay_as_they_are(settings: Settings, problem: Exception) -> None:
-    with pytest.raises(type(problem)) as raised, told_as_sentences(settings, "payments"):
+    with pytest.raises(type(problem)) as raised, translate_errors(settings, "payments"):
         raise problem
     assert raised.value is problem

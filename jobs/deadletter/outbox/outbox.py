@@ -18,14 +18,14 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.table import Table
 
-from jobs.commit.history import greatest_epoch
+from jobs.commit.stamp_history import greatest_epoch
 from jobs.deadletter.connect_headers import connect_record
 from jobs.deadletter.kafka_record import Limits
 from jobs.deadletter.outbox.position import OutboxPosition, PositionStore
 from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window, refuse_altered
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
-from jobs.spec.errors import LetterTopic
+from jobs.spec.error_handling import LetterTopic
 from jobs.spec.settings import KafkaSettings
 from jobs.steps import step
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from jobs.deadletter.kafka_record import Limits
 from jobs.errors import FrazilError
-from jobs.spec.errors import LetterTopic
+from jobs.spec.error_handling import LetterTopic
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 

@@ -1,4 +1,4 @@
-"""The float (32 bits) nearest to a number's text.
+"""Floats: the float (32 bits) nearest to a number's text.
 
 Rounding the nearest double once more is right except where that double lies exactly halfway between two floats: then it
 no longer tells on which side of it the text was. 16777217.000000000000000000001 is 16777218, and 16777217 is 16777216.

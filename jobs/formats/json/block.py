@@ -1,10 +1,10 @@
-"""Decodes blocks of JSON records many at a time; it gives what the reference decoder gives.
+"""Block decoder of JSON: many records at a time; it gives what the reference decoder gives.
 
 Records of one stream mostly look alike: the same keys in the same order with the same punctuation. What they look like
 is learnt (jobs.formats.json.block_plan), and all records of a block are read along that plan at once, each byte of each
 record compared (jobs.formats.json.block_walk). This is the proof: a record is taken only if it is, from its first byte
 to its last, an object with the plan's keys in the plan's order and punctuation, whose texts have no escape, whose
-numbers have JSON's grammar and whose values the leaf conversions (jobs.formats.columns.leaves) accept. That
+numbers have JSON's grammar and whose values the leaf conversions (jobs.formats.columns.primitive_columns) accept. That
 record means the same to any JSON parser. All others, be they bad or only different, are decoded by the reference, so
 failures are always its own.
 """

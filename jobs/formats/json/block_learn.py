@@ -1,4 +1,4 @@
-"""Learns from a few records what the records of a stream look like."""
+"""Record plan, learnt: what the records of a stream look like, from a few of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.formats.json.block_plan import (
     ValuePlan,
 )
 from jobs.formats.json.block_text import LONGEST_STEP, Constant
-from jobs.formats.json.struct import can_be_extra
+from jobs.formats.json.record_types import can_be_extra
 from jobs.formats.problems import shown_key
 from jobs.schema.declared import DeclaredType, Field, ListType, Primitive, StructType
 

@@ -1,4 +1,4 @@
-"""What a walk has read, as Arrow arrays."""
+"""Nodes: what a walk over a block has read, as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from jobs.formats.columns.columns import spread_struct
-from jobs.formats.columns.leaves import convert_leaf
+from jobs.formats.columns.primitive_columns import convert_leaf
 from jobs.formats.json.block_plan import TextPlan
 from jobs.formats.json.block_text import Indices
+from jobs.formats.json.columns import spread_struct
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import ListType, Primitive, StructType
 

@@ -1,4 +1,4 @@
-"""Numbers of all records of a block, from their digits to what their types are made of."""
+"""Numbers of all records of a block, from their digits to values of their types."""
 
 from __future__ import annotations
 

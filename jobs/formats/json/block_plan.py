@@ -1,4 +1,4 @@
-"""What the records of a stream look like: which keys come in which order (jobs.formats.json.block_learn).
+"""Record plan: which keys the records of a stream have, and in which order (learnt by jobs.formats.json.block_learn).
 
 A plan is only a guess. The walk (jobs.formats.json.block_walk) compares each byte of a record with it; a record that
 looks different in any way is decoded by the reference.

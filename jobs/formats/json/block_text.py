@@ -1,4 +1,4 @@
-"""The bytes of a block of records, read for all records at once: eight bytes of each at a place of its own.
+"""Text of a block: the bytes of all its records, read side by side, eight of each at a place of its own.
 
 A byte position counts from the start of the block's text. Behind the text lies padding in which no JSON matches, so
 that reading on from any position inside the text stays inside the buffer: at most LONGEST_STEP bytes at once.

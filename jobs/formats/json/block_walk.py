@@ -1,4 +1,4 @@
-"""Reads all records of a block side by side along a plan, comparing each byte of each.
+"""Walk over a block: all records are read side by side along a plan, each byte of each compared.
 
 What is read of a record is contiguous, from its first byte to its last: a key with its punctuation equals the plan's
 bytes, a text ends at the first quotation mark (no record here has a backslash or a control character), a number has

@@ -1,4 +1,4 @@
-"""msgspec's error texts, told in frazil's classes and words."""
+"""Errors of msgspec's JSON decoder, as problems with frazil's classes and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON as a format: objects with the keys that a stream declares, each in the way that it says."""
+"""JSON format: objects with the keys that a stream declares, each in the way that it says."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from jobs.formats.decoder import UnknownField, ValueDecoder
+from jobs.formats.decoder import Format, UnknownField, ValueDecoder
 from jobs.formats.decoder_spec import DecoderSpec
-from jobs.formats.format import Format
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.undeclared import unknown_fields
-from jobs.schema.declared import parse_schema
+from jobs.formats.json.unknown_fields import unknown_fields
+from jobs.schema.parser import parse_schema
 
 
 def _reference(spec: DecoderSpec) -> ValueDecoder:

@@ -1,4 +1,4 @@
-"""The keys of a JSON record: those that are not declared, and those that come twice."""
+"""Keys of a JSON record: those that are not declared, and those that come twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference decoder of JSON: what a record means, one record at a time."""
+"""Reference decoder of JSON: what a record means, one record at a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.formats.columns.columns import build_columns
 from jobs.formats.decoder import DECODE_VALUE, MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure
+from jobs.formats.json.columns import build_columns
 from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import KeyWalker, UnknownKey, check_depth, last_wins
-from jobs.formats.json.struct import can_be_extra, struct_class
+from jobs.formats.json.record_types import can_be_extra, struct_class
 from jobs.formats.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, UNKNOWN_FIELD, ValueProblem, shown_key
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType

@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.replay.connect.task import QueueCounts
 from jobs.state.store import StateStore
 

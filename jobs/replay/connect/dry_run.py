@@ -8,9 +8,9 @@ from dataclasses import astuple
 
 from pyiceberg.catalog import Catalog
 
-from jobs.commit.decide import restart_positions, target_positions
-from jobs.commit.history import history
 from jobs.commit.offsets import OffsetRange
+from jobs.commit.stamp_history import history
+from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader

@@ -16,9 +16,9 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import Positions, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.target_positions import Need, Ranges
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from jobs.commit.decide import restart_positions, target_positions
-from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_history import history
+from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.errors import FrazilError
 from jobs.replay.connect.records import QueueRecords
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import HalfCommittedError, OffsetsLostError, RolledBackError
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import describe
 from jobs.commit.session import CommitSession
-from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.errors import FrazilError, StreamStopped
 from jobs.kafka.metadata import KafkaLog

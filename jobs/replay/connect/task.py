@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from jobs.commit.decide import Need, Ranges
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.target_positions import Need, Ranges
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.formats.decoder import Failure
@@ -23,7 +23,7 @@ from jobs.replay.request import MAX_BYTES
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 from jobs.stream.results import TaskResults
-from jobs.task.plan import Tally
+from jobs.task.tally import Tally
 from jobs.write.target_writer import TargetWriter
 
 

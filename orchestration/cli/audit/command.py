@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import quick_kafka
-from jobs.spec.durations import parse_duration
+from jobs.spec.units import parse_duration
 from jobs.verify.audit import audit as audit_stream
 from jobs.verify.audit_result import StreamAudit
 from orchestration.cli.audit.output import audit_facts, print_audit

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.verify.audit_result import OperatorDecision, PartitionSums, Problem, StreamAudit, TableAudit
 from jobs.verify.audit_text import SHOWN, decision_sentence, more, problem_sentence, queue_sentence, verdict_sentence
 from jobs.verify.ledger_row import WHOLE_TABLE

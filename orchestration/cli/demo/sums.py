@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import find_table
-from jobs.commit.decide import restart_positions, target_positions
-from jobs.commit.history import history
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import history
+from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 

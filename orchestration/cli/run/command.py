@@ -22,7 +22,7 @@ from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import read_control
-from jobs.translate import told_as_sentences
+from jobs.translate import translate_errors
 from orchestration.cli.run.all_streams import NotLanded, land_all
 from orchestration.cli.run.report import Meter, run_facts, why_nothing_landed
 from orchestration.cli.terminal import messages, print_json
@@ -79,7 +79,7 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter) 
         lambda: start_session(settings, f"frazil {spec.stream}", output=log), lambda: prepare_environment(settings)
     )
     try:
-        with told_as_sentences(settings, spec.stream):
+        with translate_errors(settings, spec.stream):
             stream_lease(settings, spec.stream).refuse_if_held()
             kafka = KafkaLog(settings.kafka)
             if _records_may_wait(spec, settings, kafka):
@@ -88,7 +88,7 @@ def _land(spec: StreamSpec, settings: Settings, console: Console, meter: Meter) 
         from jobs.stream.drain import drain
         from orchestration.cli.run.output import progress_on
 
-        with progress_on(console, meter) as watcher, told_as_sentences(settings, spec.stream):
+        with progress_on(console, meter) as watcher, translate_errors(settings, spec.stream):
             drained = drain(spec, settings, kafka, spark.get, on_open=watcher.opened, on_progress=watcher.progressed)
         return run_facts(drained, meter)
     finally:

@@ -11,15 +11,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.catalog import NoCatalogYet, find_table
-from jobs.commit.history import history, stamps_along_main
+from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.topic_ids import without_id
+from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
 from jobs.stream.unknown_fields import read_unknown_fields
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.observation import Observation, observe

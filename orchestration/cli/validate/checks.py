@@ -19,10 +19,10 @@ from jobs.maintain.table_selection import ExistingTables, mending, missing_names
 from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
+from jobs.write.dry_run import check_new_table_writable, check_writable
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import differs, is_as_made
-from jobs.write.trial import try_new_table, try_table
 from orchestration.cli.validate.finding import Finding
 from orchestration.cli.validate.topics import check_letter_topic, check_topics, connected_kafka
 
@@ -94,7 +94,9 @@ def _check_new_table(spec: StreamSpec) -> Iterator[Finding]:
     """Whether the table could be created as declared, and then written."""
     schema = spec.table_schema
     try:
-        try_new_table(spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties)
+        check_new_table_writable(
+            spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
+        )
     except FrazilError as problem:
         yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
 
@@ -111,7 +113,7 @@ def _check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCata
     yield from _check_places(spec, settings, there)
     for each in there:
         try:
-            try_table(".".join(each.name()), each.metadata)
+            check_writable(".".join(each.name()), each.metadata)
         except FrazilError as problem:
             yield Finding(spec.stream, "table", "wrong", problem.message, problem.fix)
     if dead is not None and not _holds_dead_letters(dead):

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import click
 
 from jobs.errors import FrazilError
-from jobs.spec.errors import letter_secrets
-from jobs.spec.maintenance import maintained_tables
+from jobs.spec.error_handling import letter_secrets
+from jobs.spec.maintained_tables import maintained_tables
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError, shown_path
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
+from jobs.spec.validation import SpecError, shown_path
 from orchestration.cli.terminal import print_json
 from orchestration.cli.validate.checks import validate as validate_live
 from orchestration.cli.validate.finding import Finding

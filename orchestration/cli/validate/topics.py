@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.topic_ids import without_id
 from jobs.deadletter.outbox.topic import cluster_of, command_to_create
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError, quick_kafka

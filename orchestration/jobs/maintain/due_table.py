@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobs.maintain.maintenance_run import Outcome
     from jobs.maintain.results import Progress
     from jobs.maintain.table_maintenance import TableMaintenance
-    from jobs.spec.maintenance import MaintainedTable
+    from jobs.spec.maintained_tables import MaintainedTable
     from jobs.spec.models import StreamSpec
     from jobs.spec.settings import Settings
 

@@ -13,7 +13,7 @@ from assets.metadata import column_schema, counts_table, dead_letter_metadata, l
 from assets.stream_checks import adds_up, totals_of
 from assets.streams import stream_assets, topic_specs
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp, property_key
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings

@@ -11,7 +11,7 @@ from bench.growth import Drain, facts_of, relative, spread, table
 from bench.growth_points import BATCHES, CURVES, Point
 from bench.growth_records import PAYMENT_SCHEMA, payments, wide, wide_schema
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.declared import parse_schema
+from jobs.schema.parser import parse_schema
 from orchestration.cli.run.report import Speed
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench.versus.records import Size, payments, schema_text
-from jobs.schema.declared import parse_schema
+from jobs.schema.parser import parse_schema
 
 SIZES: dict[Size, range] = {"small": range(150, 180), "1k": range(950, 1100)}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs.certify.comparison import Comparison, compare, stamp_problems
 from jobs.certify.load import Fate
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 
 L, D, T, P = Fate.LANDED, Fate.DEAD, Fate.TOMBSTONE, Fate.PASSED_OVER

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.certify.load import BAD_KINDS, SCHEMA, Fate, record
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.declared import parse_schema
+from jobs.schema.parser import parse_schema
 
 
 def test_a_seed_makes_the_same_records() -> None:

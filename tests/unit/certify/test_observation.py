@@ -14,7 +14,7 @@ from jobs.catalog import connect_catalog
 from jobs.certify.observation import Observer, planned_end
 from jobs.certify.workspace import STREAM, Workspace, prepare
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA

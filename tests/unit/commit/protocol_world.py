@@ -24,17 +24,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from jobs.commit.decide import Need, Ranges
 from jobs.commit.errors import HeadMovedError
-from jobs.commit.history import stamps_along_main
-from jobs.commit.log_marks import Marks
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Append, Operation
+from jobs.commit.stamp_fields import LastReads
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.commit.target import Target
+from jobs.commit.target_positions import Need, Ranges
 from jobs.kafka.metadata import LogEnds
-from jobs.spec.errors import Errors
+from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
 from jobs.state.stream_folder import StreamFolder
@@ -42,7 +42,7 @@ from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
-from jobs.task.plan import Tally
+from jobs.task.tally import Tally
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from tests.helpers.memory_store import InMemoryStore
@@ -166,7 +166,7 @@ class World:
         latest = self.latest(partitions)
         return LogEnds(latest, latest, {})
 
-    def departures(self, marks: Marks) -> dict[TopicPartition, int]:
+    def departures(self, marks: LastReads) -> dict[TopicPartition, int]:
         return {}
 
     def record(self, partition: TopicPartition, offset: int) -> tuple:
@@ -204,7 +204,7 @@ class World:
         properties: Mapping[str, str],
         on_written: Callable[[], None],
     ) -> int:
-        """As `jobs.commit.producer.commit_once` promises: on exactly the head and schema in memory, or not at all."""
+        """As `pyiceberg_commit.commit_once` promises: on exactly the head and schema in memory, or not at all."""
         pause("before an append")
         now, seen = self.tables[table.name()], table.metadata
         assert isinstance(operation, Append)
@@ -354,7 +354,7 @@ class Driver:
         """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
         world: Any = self.world
         spec = world.spec(self.config)
-        targets = {name: Target(world, name, "payments") for name in world.names}
+        targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in world.names}
         for target in targets.values():
             target.read()
         settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))

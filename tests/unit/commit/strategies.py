@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import ANSWERS, Counts, Decision, Part
+from jobs.commit.stamp_fields import ANSWERS, Counts, Decision, LastRead, PartitionCounts
 from jobs.commit.stamps import Stamp
 
 topics = st.sampled_from(["payments", "payments.20250101", "a-b_c"])
@@ -17,7 +16,7 @@ offsets = st.integers(0, 2**62)
 positions = st.dictionaries(partitions, offsets, max_size=8)
 names = st.sampled_from(["orders.payments", "orders.payments_dead", 'odd."name"'])
 counts = st.builds(Counts, *[st.integers(0, 10**12)] * 5)
-parts = st.dictionaries(partitions, st.builds(Part, offsets, counts), max_size=8)
+parts = st.dictionaries(partitions, st.builds(PartitionCounts, offsets, counts), max_size=8)
 decided_ranges = st.dictionaries(partitions, st.builds(OffsetRange, offsets, offsets), max_size=3)
 decisions = st.builds(
     Decision,
@@ -54,11 +53,11 @@ made_stamps = st.builds(
 def stamps(draw: st.DrawFn) -> Stamp:
     """Any stamp; its marks are of its positions, or of others."""
     stamp = draw(made_stamps)
-    marks: dict[TopicPartition, Mark] = {}
+    marks: dict[TopicPartition, LastRead] = {}
     for partition, at in stamp.position.items():
         if draw(st.booleans()):
-            marks[partition] = Mark(at, draw(st.integers(0, at)), draw(st.integers(0, 2**31 - 1)))
-    return replace(stamp, marks=marks)
+            marks[partition] = LastRead(at, draw(st.integers(0, at)), draw(st.integers(0, 2**31 - 1)))
+    return replace(stamp, last_reads=marks)
 
 
 @st.composite

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from jobs.commit.accept import lost_offsets, lost_topic, recreated_table, recreated_topic, signed
-from jobs.commit.decide import half_committed, restart_positions, target_positions
 from jobs.commit.errors import NothingToAcceptError
-from jobs.commit.history import History
-from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.recovery import half_committed
 from jobs.commit.rollback import rollback
-from jobs.commit.stamp_parts import Counts, Decision, Part
+from jobs.commit.stamp_fields import Counts, Decision, LastRead, PartitionCounts
+from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
+from jobs.commit.target_positions import restart_positions, target_positions
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 T, D = "a.t", "a.d"
@@ -104,12 +104,12 @@ def test_lost_offsets_are_those_of_the_target_that_stands_behind() -> None:
 
 
 def test_a_topic_that_is_the_same_is_not_landed_again() -> None:
-    anchor = replace(NEWEST, topics={"t": "id"}, marks={P0: Mark(50, 50, 2), P1: Mark(5, 5, 2)})
+    anchor = replace(NEWEST, topics={"t": "id"}, last_reads={P0: LastRead(50, 50, 2), P1: LastRead(5, 5, 2)})
     with pytest.raises(NothingToAcceptError, match="topic t is the one that the stream has read"):
         recreated_topic({T: anchor, D: NEWEST}, T, "t", "id", {P0: 50, P1: 9})
     cut = recreated_topic({T: anchor, D: NEWEST}, T, "t", "id", {P0: 30, P1: 9})
     assert {name: stamp.position for name, stamp in cut.items()} == {D: {P0: 30, P1: 5}, T: {P0: 30, P1: 5}}
-    assert cut[T].marks == {P1: Mark(5, 5, 2)}
+    assert cut[T].last_reads == {P1: LastRead(5, 5, 2)}
     anew = recreated_topic({T: anchor, D: NEWEST}, T, "t", "other", {P0: 30, P1: 9})
     assert {stamp.valid_through_ms for stamp in anew.values()} == {None}
     assert anew[T].position == {} and anew[T].topics == {"t": "other"}
@@ -135,9 +135,9 @@ def test_a_topic_that_is_the_same_is_not_landed_again() -> None:
 def test_a_log_that_was_cut_is_read_from_where_it_departs(
     latest: int, departs: int, stands: int, again: OffsetRange | None
 ) -> None:
-    marks = {P0: Mark(50, 48, 2), P1: Mark(5, 5, 2)}
+    marks = {P0: LastRead(50, 48, 2), P1: LastRead(5, 5, 2)}
     whole = replace(NEWEST, valid_through_ms=70)
-    both: dict[str, Stamp | None] = {T: replace(whole, topics={"t": "id"}, marks=marks), D: whole}
+    both: dict[str, Stamp | None] = {T: replace(whole, topics={"t": "id"}, last_reads=marks), D: whole}
     cut = recreated_topic(both, T, "t", "id", {P0: latest, P1: 9}, {P0: departs})
     assert list(cut) == [D, T], "the anchor's last"
     for name, stamp in cut.items():
@@ -147,7 +147,7 @@ def test_a_log_that_was_cut_is_read_from_where_it_departs(
         ), name
         assert stamp.valid_through_ms is None, "the log may hold records of any time"
     assert restart_positions(target_positions({**both, **cut}, T)) == {P0: stands, P1: 5}
-    assert Stamp.from_json(cut[T].to_json()).marks == {P1: Mark(5, 5, 2)}, "or it would stop for ever"
+    assert Stamp.from_json(cut[T].to_json()).last_reads == {P1: LastRead(5, 5, 2)}, "or it would stop for ever"
 
 
 def test_each_answer_says_which_ranges_it_is_about() -> None:
@@ -218,5 +218,5 @@ def test_rolled_back_over_a_reset() -> None:
 
 
 def test_an_answer_counts_nothing() -> None:
-    stamp = signed(replace(NEWEST, counts=Counts(9, 9), parts={P0: Part(40, Counts(9, 9))}), 3, "me: why")
+    stamp = signed(replace(NEWEST, counts=Counts(9, 9), parts={P0: PartitionCounts(40, Counts(9, 9))}), 3, "me: why")
     assert (stamp.counts, stamp.parts, stamp.note) == (Counts(), {}, "me: why")

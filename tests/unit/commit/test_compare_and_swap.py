@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from jobs.commit.compare_and_swap import MAX_REFUSALS, Pauses, compare_and_swap, conflicts_told
+from jobs.commit.compare_and_swap import MAX_REFUSALS, Backoff, compare_and_swap, conflicts_as_moved_head
 from jobs.commit.errors import CatalogFailedError, CommitDeniedError, CommitRefusedError, HeadMovedError
 
-AT_ONCE = partial(Pauses, lambda seconds: None, lambda: 0.0, lambda: 0.0)
+AT_ONCE = partial(Backoff, lambda seconds: None, lambda: 0.0, lambda: 0.0)
 
 
 class Attempts:
@@ -31,8 +31,8 @@ class Attempts:
         return answer
 
 
-def swap(attempts: Attempts, pauses: partial[Pauses] = AT_ONCE) -> str:
-    return compare_and_swap("orders.payments", attempts, lambda said: CommitRefusedError(f"stream s: {said}"), pauses)
+def swap(attempts: Attempts, backoff: partial[Backoff] = AT_ONCE) -> str:
+    return compare_and_swap("orders.payments", attempts, lambda said: CommitRefusedError(f"stream s: {said}"), backoff)
 
 
 def test_an_attempt_that_a_moved_head_refused_is_made_again() -> None:
@@ -58,15 +58,15 @@ def test_what_is_no_moved_head_is_not_tried_again() -> None:
 
 
 def test_a_conflict_of_a_change_by_pyiceberg_is_a_moved_head() -> None:
-    with pytest.raises(HeadMovedError, match="409"), conflicts_told():
+    with pytest.raises(HeadMovedError, match="409"), conflicts_as_moved_head():
         raise CommitFailedException("409")
 
 
-def test_pauses_grow_and_differ() -> None:
+def test_backoff_grow_and_differ() -> None:
     chance, slept = random.Random(7), []
-    pauses = Pauses(slept.append, lambda: 0.0, chance.random)
+    backoff = Backoff(slept.append, lambda: 0.0, chance.random)
     for _ in range(30):
-        assert pauses.again(HeadMovedError("moved"))
+        assert backoff.again(HeadMovedError("moved"))
     assert 0.01 <= slept[0] <= 0.02 and 1.0 <= slept[-1] <= 2.0
     assert all(before < 2 * after * 1.01 for before, after in itertools.pairwise(slept))
     assert len(set(slept)) == 30
@@ -75,11 +75,11 @@ def test_pauses_grow_and_differ() -> None:
 
 def test_true_conflicts_do_not_count_as_a_catalog_that_fails() -> None:
     now = [0.0]
-    pauses = Pauses(lambda seconds: None, lambda: now[0], lambda: 0.0)
-    assert pauses.again(CatalogFailedError("503"))
+    backoff = Backoff(lambda seconds: None, lambda: now[0], lambda: 0.0)
+    assert backoff.again(CatalogFailedError("503"))
     now[0] = 9.0
-    assert pauses.again(HeadMovedError("moved"))
+    assert backoff.again(HeadMovedError("moved"))
     now[0] = 18.0
-    assert pauses.again(CatalogFailedError("503"))
+    assert backoff.again(CatalogFailedError("503"))
     now[0] = 29.0
-    assert not pauses.again(CatalogFailedError("503"))
+    assert not backoff.again(CatalogFailedError("503"))

@@ -17,18 +17,18 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 
 from jobs.commit import accept
-from jobs.commit.decide import target_positions
 from jobs.commit.errors import RolledBackError
-from jobs.commit.history import History, history, history_of
-from jobs.commit.lineage import LINE_PROPERTY, line_of, moved_up
+from jobs.commit.lineage import LINE_PROPERTY, line_at_head, line_of
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.proposals import Outcome
 from jobs.commit.rollback import rollback
-from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamp_fields import Decision
+from jobs.commit.stamp_history import History, history, history_of
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
+from jobs.commit.target_positions import target_positions
 from tests.unit.commit.conftest import NAME, data_file
-from tests.unit.commit.test_history import expire, foreign, head, position, roll_back
+from tests.unit.commit.test_stamp_history import expire, foreign, head, position, roll_back
 from tests.unit.commit.test_target import P0, batch_stamp, first, land
 
 Expire = Callable[..., Table]
@@ -303,17 +303,17 @@ def test_the_line_is_moved_up_before_an_expiry_by_frazil(catalog: SqlCatalog, ta
     for _ in range(3):
         several_commits(catalog)
         table = catalog.load_table(NAME)
-        line = moved_up(table.metadata)
+        line = line_at_head(table.metadata)
         assert line is not None and line.snapshot_id == table.metadata.current_snapshot_id
         with table.transaction() as change:
             change.set_properties({LINE_PROPERTY: line.text()})
-        assert moved_up(catalog.load_table(NAME).metadata) is None, "and only where it says something new"
+        assert line_at_head(catalog.load_table(NAME).metadata) is None, "and only where it says something new"
         all_but_head(catalog, expire)
         forget_versions(catalog)
     past = told(catalog)
     assert (past.rolled_back, position(past.newest)) == (False, 3)
     roll_back_to_nothing = replace_table(catalog)
-    assert moved_up(roll_back_to_nothing.metadata) is None
+    assert line_at_head(roll_back_to_nothing.metadata) is None
     assert told(catalog).rolled_back
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from jobs.commit.history import greatest_epoch, history
 from jobs.commit.long_properties import HIVE_LIMIT, PART_PREFIX, in_parts, limit_of, whole
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.proposals import Outcome
-from jobs.commit.retired import Retired
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.retired_topics import Retired
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import greatest_epoch, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.commit.target import Target
 from jobs.maintain.snapshot_expiry import refuse_unless_stamps_are_kept

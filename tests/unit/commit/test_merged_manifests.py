@@ -50,7 +50,7 @@ from pyiceberg.types import (
 )
 
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.maintain.manifest_reader import live_files
 from jobs.maintain.partition_measurement import partitions_of
 from jobs.write.column_statistics import ColumnStatistics

@@ -13,7 +13,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.operations import Append, ReplaceFiles
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, files_of, rows_of
 
 

@@ -18,7 +18,7 @@ from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Append
 from jobs.commit.proposals import Outcome, Proposal, Seen
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 
 P0 = TopicPartition("t", 0)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from jobs.commit import target as target_module
 from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
 from jobs.spec.targets import TargetSpec
@@ -36,7 +35,6 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_module, "commit_once", lambda table, *a, **k: WORLD[0].commit_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     for module in (batch_module, takeover_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from jobs.commit.accept import recreated_topic, signed
 from jobs.commit.errors import HalfCommittedError, TopicRecreatedError
-from jobs.commit.log_marks import Marks
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.start import LogState
+from jobs.commit.stamp_fields import LastReads
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.stream.continuity import departed
@@ -60,7 +60,7 @@ class CutWorld(World):
         at = dict(self.log)
         return LogEnds(at, at, {partition: self.leaders.get(partition, 0) for partition in at})
 
-    def departures(self, marks: Marks) -> dict[TopicPartition, int]:
+    def departures(self, marks: LastReads) -> dict[TopicPartition, int]:
         pause("asks for epochs")
         ends = {p: sum(epoch <= mark.epoch for epoch in self.epochs(p)) for p, mark in marks.items()}
         return {p: ends[p] for p, mark in marks.items() if ends[p] < mark.after}
@@ -82,7 +82,7 @@ def answer(world: CutWorld) -> None:
     if world.store.documents:
         world.pending_was_lost = True
         world.store.documents.clear()
-    targets = {name: Target(world, name, "payments") for name in (TABLE, DEAD)}  # type: ignore[arg-type]
+    targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in (TABLE, DEAD)}  # type: ignore[arg-type]
     stamps = {name: target.past().newest for name, target in targets.items()}
     log, kafka = world.state(None), world
     where = departed(stamps[TABLE], log, kafka)  # type: ignore[arg-type]

@@ -25,15 +25,16 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 
-from jobs.commit.compare_and_swap import Pauses
+from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.errors import (
     CommitDeniedError,
     CommitRefusedError,
     HeadMovedError,
 )
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once, is_denied
 from jobs.commit.proposals import Outcome
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.refusals import is_denied
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
 from jobs.stream.retry import is_unavailable
@@ -118,7 +119,7 @@ def test_what_passes_is_tried_again_and_lands_once(
 
 @pytest.mark.parametrize("status", [401, 503])
 def test_a_catalog_that_keeps_failing_is_away(target: Target, rest: RestStandIn, status: int) -> None:
-    target = Target(rest.client(), NAME, "s", partial(Pauses, failing_seconds=0.2))
+    target = Target(rest.client(), NAME, "s", partial(Backoff, failing_seconds=0.2))
     target.read()
     rest.always = (status, False)
     with pytest.raises(CommitRefusedError, match=rf"the stand-in says {status}") as failed:
@@ -165,7 +166,7 @@ def test_on_sqlite_no_copy_can_be_under_way(catalog: SqlCatalog) -> None:
 def test_a_database_that_is_locked_is_waited_for(catalog: SqlCatalog, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/catalog.db"
     impatient = SqlCatalog("test", uri=f"{uri}?timeout=0.05", warehouse=f"file://{tmp_path}/warehouse")
-    target = Target(impatient, NAME, "s", partial(Pauses, failing_seconds=0.3))
+    target = Target(impatient, NAME, "s", partial(Backoff, failing_seconds=0.3))
     target.claim(1, first(1))
     commit = prepare(target, 1, 0, 3)
     with contextlib.closing(sqlite3.connect(tmp_path / "catalog.db")) as other:

@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobs.commit import reset as reset_module
-from jobs.commit import target as target_module
-from jobs.commit.decide import half_committed, restart_positions, target_positions
-from jobs.commit.history import history, stamps_along_main
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.recovery import half_committed
 from jobs.commit.reset import Move, ResetRefusedError, complete_positions, moves, reset_stamps, valid_through_after
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.commit.target import Target
+from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.operator import reset as operator_reset
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
@@ -151,7 +151,7 @@ class Resetter(Driver):
     def _run(self) -> None:
         world: Any = self.world
         spec: Any = world.spec("one")
-        targets = {name: Target(world, name, "payments") for name in world.names}
+        targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in world.names}
         for target in targets.values():
             target.read()
         if targets[TABLE].newest is None:
@@ -173,7 +173,6 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         return reset_module.reset_stamps(stamps, anchor, known, made, *rest, **named)
 
     monkeypatch.setattr(operator_reset, "reset_stamps", noting)
-    monkeypatch.setattr(target_module, "commit_once", lambda table, *a, **k: WORLD[0].commit_once(table, *a, **k))
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
     for module in (batch_module, takeover_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))

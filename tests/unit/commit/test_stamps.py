@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.log_marks import Mark
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts, Decision, Part
+from jobs.commit.stamp_fields import Counts, Decision, LastRead, PartitionCounts
 from jobs.commit.stamps import Stamp, property_key
 from tests.unit.commit.strategies import stamps
 
@@ -39,23 +38,23 @@ def test_a_stamp_of_48_partitions_is_small() -> None:
     )
     without = len(stamp.to_json())
     # Beside where each partition stands, the digits of what was counted there: 9 bytes where all of it landed.
-    landed = {partition: Part(at, Counts(20_000, 20_000)) for partition, at in stamp.start.items()}
+    landed = {partition: PartitionCounts(at, Counts(20_000, 20_000)) for partition, at in stamp.start.items()}
     assert len(replace(stamp, parts=landed).to_json()) < without + 48 * 6 + 30
-    mixed = {partition: Part(at, Counts(20_000, 19_800, 180, 20)) for partition, at in stamp.start.items()}
+    mixed = {partition: PartitionCounts(at, Counts(20_000, 19_800, 180, 20)) for partition, at in stamp.start.items()}
     assert len(replace(stamp, parts=mixed).to_json()) < without + 48 * 15 + 30
-    few = {TopicPartition("payments", n): Part(1, Counts(5, 5)) for n in (900, 4_000)}
+    few = {TopicPartition("payments", n): PartitionCounts(1, Counts(5, 5)) for n in (900, 4_000)}
     assert len(replace(stamp, parts=few).to_json()) < without + 100
     assert len(stamp.to_json()) < 1_500
     # The epoch of the last record read, where nothing but records stands before the position.
-    marks = {partition: Mark(at, at, 12) for partition, at in stamp.position.items()}
-    assert len(replace(stamp, marks=marks).to_json()) < without + 48 * 3 + 30
+    marks = {partition: LastRead(at, at, 12) for partition, at in stamp.position.items()}
+    assert len(replace(stamp, last_reads=marks).to_json()) < without + 48 * 3 + 30
     assert len(replace(stamp, start=at(345_678), position=at(365_678)).to_json()) < 1_200
     at_the_end = len(stamp.to_json())
     assert len(replace(stamp, ends=at(13_000_000)).to_json()) < at_the_end + 48 * 16
 
 
 def test_a_claim_keeps_what_tells_whether_the_batch_before_is_whole() -> None:
-    claim = replace(STAMP, parts={ONE: Part(10, Counts(15, 14, 1))}, decision=Decision("reset")).claimed(9)
+    claim = replace(STAMP, parts={ONE: PartitionCounts(10, Counts(15, 14, 1))}, decision=Decision("reset")).claimed(9)
     assert (claim.parts, claim.decision) == ({}, None)
     assert (claim.kind, claim.epoch, claim.counts, claim.note) == ("claim", 9, Counts(), None)
     assert (claim.start, claim.position, claim.rows, claim.config) == (
@@ -72,18 +71,20 @@ def test_a_recovered_batch_differs_by_its_epoch_only() -> None:
 
 
 def test_a_mark_counts_at_its_own_position_only() -> None:
-    marked = replace(STAMP, marks={ONE: Mark(25, 24, 3)})
-    assert Stamp.from_json(marked.to_json()).marks == {ONE: Mark(25, 24, 3)}
+    marked = replace(STAMP, last_reads={ONE: LastRead(25, 24, 3)})
+    assert Stamp.from_json(marked.to_json()).last_reads == {ONE: LastRead(25, 24, 3)}
     for kept in (marked.claimed(9), marked.under(9), marked.decided(Decision("reset"))):
-        assert Stamp.from_json(kept.to_json()).marks == marked.marks
+        assert Stamp.from_json(kept.to_json()).last_reads == marked.last_reads
     for moved in ({ONE: 20}, {ONE: 30}, {}):
-        assert Stamp.from_json(replace(marked, position=moved).to_json()).marks == {}
+        assert Stamp.from_json(replace(marked, position=moved).to_json()).last_reads == {}
 
 
-def test_of_topics_forgets_the_others() -> None:
+def test_topics_that_the_anchor_does_not_know_are_forgotten() -> None:
     old = TopicPartition("old", 0)
     stamp = replace(STAMP, start={ONE: 1, old: 2}, position={ONE: 3, old: 4}, ends={old: 9})
-    assert stamp.of_topics({"payments"}) == replace(STAMP, start={ONE: 1}, position={ONE: 3})
+    anchored = replace(STAMP, start={ONE: 1}, position={}, topics={})
+    assert stamp.known_to(anchored) == replace(STAMP, start={ONE: 1}, position={ONE: 3}, ends={})
+    assert stamp.known_to(None) == stamp
 
 
 def test_counts_add_up() -> None:
@@ -96,7 +97,7 @@ def test_a_stamp_of_an_earlier_version_says_nothing_per_partition() -> None:
     stamp = Stamp.from_json(text)
     assert (stamp.parts, stamp.decision, stamp.rows) == ({}, None, {"a.t": 4})
     assert stamp.to_json() == text
-    assert stamp.marks == {}
+    assert stamp.last_reads == {}
 
 
 @pytest.mark.parametrize("text", ['{"v": 99}', "{}", "no json"])

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table
 
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.spec.models import StreamSpec
-from tests.helpers.slices import SliceWorld, records, stream_spec
+from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 SCHEMA = (
     "s string, b binary, i int, l long, f float, d double, dec decimal(38,10), narrow decimal(4,2), day date, "
@@ -80,14 +80,14 @@ def spec_of(partition_by: list[str]) -> StreamSpec:
 
 
 @pytest.fixture(scope="module", params=PARTITIONS, ids=lambda each: ", ".join(each) or "unpartitioned")
-def world(request: pytest.FixtureRequest) -> Iterator[SliceWorld]:
+def world(request: pytest.FixtureRequest) -> Iterator[TaskWorld]:
     with tempfile.TemporaryDirectory() as folder:
-        made = SliceWorld(Path(folder), spec_of(request.param))
+        made = TaskWorld(Path(folder), spec_of(request.param))
         yield made
         made.close()
 
 
-def check(world: SliceWorld, values: list[bytes | None]) -> int:
+def check(world: TaskWorld, values: list[bytes | None]) -> int:
     """Returns how many landed."""
     made = world.run(records(values))
     table = world.anchor
@@ -112,11 +112,11 @@ def _total(table: Table) -> int:
 
 @settings(max_examples=8)
 @given(st.lists(VALUES, min_size=1, max_size=12))
-def test_any_bytes(world: SliceWorld, values: list[bytes | None]) -> None:
+def test_any_bytes(world: TaskWorld, values: list[bytes | None]) -> None:
     check(world, values)
 
 
-def test_every_extreme_in_every_column(world: SliceWorld) -> None:
+def test_every_extreme_in_every_column(world: TaskWorld) -> None:
     values: list[bytes | None] = [json.dumps({column: extreme}).encode() for column in COLUMNS for extreme in EXTREMES]
     # Truncated downwards, the second has one digit more than its type holds, and so have the lowest numbers.
     values += [b'{"dec": %s9999999999999999999999999999.9999999999}' % sign for sign in (b"", b"-")]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jobs.formats.problems import shown, without_value
-from jobs.task.plan import MOST_CAUSES
-from tests.helpers.slices import SliceWorld, records, stream_spec
+from jobs.task.tally import MOST_CAUSES
+from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 SECRET = "4711, found 'x': needs int, found null"
 
@@ -37,7 +37,7 @@ def test_what_may_be_told_of_a_message(message: str, told: str | None) -> None:
 
 
 def test_the_same_mistake_at_other_places_is_one_cause(tmp_path: Path) -> None:
-    world = SliceWorld(tmp_path, stream_spec("id string not null, items list<struct<n int>>"))
+    world = TaskWorld(tmp_path, stream_spec("id string not null, items list<struct<n int>>"))
     values = [b'{"id": "a", "items": [%s {"n": "x%d"}]}' % (b'{"n": 1},' * (i % 3), i) for i in range(30)]
     made = world.run(records([*values, b'{"items": []}', b'{"id": "a"}', b"{"]))
     (tally,) = made.tallies
@@ -50,7 +50,7 @@ def test_the_same_mistake_at_other_places_is_one_cause(tmp_path: Path) -> None:
 
 
 def test_causes_without_end_do_not_make_a_tally_without_end(tmp_path: Path) -> None:
-    world = SliceWorld(tmp_path, stream_spec("id string not null", unknown_fields="fail"))
+    world = TaskWorld(tmp_path, stream_spec("id string not null", unknown_fields="fail"))
     made = world.run(records([b'{"id": "a", "key-%d-%s": 1}' % (i, b"y" * 500) for i in range(3 * MOST_CAUSES)]))
     (tally,) = made.tallies
     assert tally.reasons == {"unknown_field": 3 * MOST_CAUSES}

@@ -6,34 +6,34 @@ A stage that is added adds its case to `CASES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import TimestampType
 
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import DecoderSpec
-from jobs.formats.format import Format
 from jobs.formats.json.format import JSON
-from jobs.formats.known_formats import FORMATS
-from jobs.write.projection import Projection
-from tests.helpers.slices import TIMESTAMP, SliceWorld, records, stream_spec
+from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.stages import DecodeValue, Fit, FitToTable
+from jobs.task.run import MakePipeline
+from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
 
 SCHEMA = "id string not null, amount decimal(6,2), at timestamptz as epoch_ms, n int"
 GOOD = b'{"id": "a", "amount": 1.25, "at": 1700000000000, "n": 1}'
 HEADERS = (("h", bytes([0, 255])), ("h", None))
 
 
-def no_change(world: SliceWorld) -> None:
+def no_change(world: TaskWorld) -> None:
     del world
 
 
-def require_amount(world: SliceWorld) -> None:
+def require_amount(world: TaskWorld) -> None:
     """What somebody else did to the table: a column may no longer be null."""
     with world.anchor.update_schema(allow_incompatible_changes=True) as update:
         update.update_column("amount", required=True)
@@ -56,7 +56,7 @@ class Case:
     unknown_fields: str = "ignore"
     schema: str = SCHEMA
     table: dict[str, Any] = dataclass_field(default_factory=dict)
-    prepare: Callable[[SliceWorld], None] = no_change
+    prepare: Callable[[TaskWorld], None] = no_change
     breaks: str | None = None
 
 
@@ -95,7 +95,7 @@ CASES = {
 class BreakingDecoder:
     """A decoder that raises for values with the text BREAK, or always."""
 
-    def __init__(self, spec: DecoderSpec, problem: Exception | None = None) -> None:
+    def __init__(self, spec: DecoderSpec, problem: Exception | None) -> None:
         self._decoder = JSON.block(spec)
         self._problem = problem
 
@@ -107,39 +107,37 @@ class BreakingDecoder:
         return self._decoder.decode(values)
 
 
-def break_decoding(monkeypatch: pytest.MonkeyPatch, problem: Exception | None = None) -> None:
-    formats = cast("dict[str, Format]", FORMATS)
-    monkeypatch.setitem(formats, "json", replace(JSON, block=lambda spec: BreakingDecoder(spec, problem)))
+def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> MakePipeline:
+    """A stream's pipeline of which one stage raises for records with the text BREAK, or always."""
 
+    def make(decoder: DecoderSpec, destination: str, fit: Fit, *, kafka_columns: bool) -> Pipeline:
+        def breaking_fit(batch: pa.RecordBatch) -> pa.RecordBatch:
+            if problem is not None:
+                raise problem
+            if "id" in batch.schema.names and "BREAK" in batch.column("id").to_pylist():
+                raise pa.ArrowInvalid("a secret that the exception quotes")
+            return fit(batch)
 
-def break_writing(monkeypatch: pytest.MonkeyPatch, problem: Exception | None = None) -> None:
-    apply = Projection.apply
+        decode = BreakingDecoder(decoder, problem) if breaks == "decode" else JSON.block(decoder)
+        fits = {destination: breaking_fit if breaks == "write" else fit}
+        stages = [DecodeValue(decode, JSON.probe), FitToTable(fits, kafka_columns=kafka_columns)]
+        return Pipeline(stages, destination)
 
-    def breaking(self: Projection, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if problem is not None:
-            raise problem
-        if "id" in batch.schema.names and "BREAK" in batch.column("id").to_pylist():
-            raise pa.ArrowInvalid("a secret that the exception quotes")
-        return apply(self, batch)
-
-    monkeypatch.setattr(Projection, "apply", breaking)
+    return make
 
 
 @pytest.fixture
-def world(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SliceWorld]:
-    made = SliceWorld(tmp_path, stream_spec(case.schema, unknown_fields=case.unknown_fields, **case.table))
+def world(case: Case, tmp_path: Path) -> Iterator[TaskWorld]:
+    spec = stream_spec(case.schema, unknown_fields=case.unknown_fields, **case.table)
+    made = TaskWorld(tmp_path, spec, breaking_pipeline(case.breaks) if case.breaks else stream_pipeline)
     case.prepare(made)
-    if case.breaks == "decode":
-        break_decoding(monkeypatch)
-    if case.breaks == "write":
-        break_writing(monkeypatch)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("at", [0, 3, 6])
-def test_one_letter_by_the_first_stage_that_refuses(world: SliceWorld, case: Case, at: int) -> None:
+def test_one_letter_by_the_first_stage_that_refuses(world: TaskWorld, case: Case, at: int) -> None:
     values: list[bytes | None] = [GOOD] * 6
     values.insert(at, case.value)
     values.append(None)
@@ -160,37 +158,31 @@ def test_one_letter_by_the_first_stage_that_refuses(world: SliceWorld, case: Cas
 
 
 @pytest.mark.parametrize("case", [CASES["write: required in the table only"]], ids=["write"])
-def test_many_that_fail_to_be_written(world: SliceWorld, case: Case) -> None:
+def test_many_that_fail_to_be_written(world: TaskWorld, case: Case) -> None:
     made = world.run(records([GOOD if i % 3 else case.value for i in range(300)]))
     assert sorted(made.letters) == [i for i in range(300) if i % 3 == 0]
     assert made.offsets == [i for i in range(300) if i % 3]
 
 
 @pytest.mark.parametrize("problem", [OSError("disk away"), MemoryError()])
-@pytest.mark.parametrize("break_", [break_decoding, break_writing])
-def test_what_is_no_fault_of_a_record_fails_the_slice(
-    break_: Callable[..., None], problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = SliceWorld(tmp_path, stream_spec(SCHEMA))
-    break_(monkeypatch, problem)
+@pytest.mark.parametrize("breaks", ["decode", "write"])
+def test_what_is_no_fault_of_a_record_fails_the_task(breaks: str, problem: Exception, tmp_path: Path) -> None:
+    world = TaskWorld(tmp_path, stream_spec(SCHEMA), breaking_pipeline(breaks, problem))
     with pytest.raises(type(problem)):
         world.run(records([GOOD, b"no"]))
     world.close()
 
 
-@pytest.mark.parametrize("break_", [break_decoding, break_writing])
-def test_a_stage_that_never_works_is_no_fault_of_a_record(
-    break_: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = SliceWorld(tmp_path, stream_spec(SCHEMA))
-    break_(monkeypatch, ImportError("a package is missing"))
+@pytest.mark.parametrize("breaks", ["decode", "write"])
+def test_a_stage_that_never_works_is_no_fault_of_a_record(breaks: str, tmp_path: Path) -> None:
+    world = TaskWorld(tmp_path, stream_spec(SCHEMA), breaking_pipeline(breaks, ImportError("a package is missing")))
     with pytest.raises(ImportError):
         world.run(records([GOOD, GOOD]))
     world.close()
 
 
 def test_a_table_that_cannot_hold_any_row_is_no_fault_of_a_record(tmp_path: Path) -> None:
-    world = SliceWorld(tmp_path, stream_spec(SCHEMA))
+    world = TaskWorld(tmp_path, stream_spec(SCHEMA))
     with world.anchor.update_schema(allow_incompatible_changes=True) as update:
         update.delete_column("at")
     with world.anchor.update_schema(allow_incompatible_changes=True) as update:

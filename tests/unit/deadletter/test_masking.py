@@ -9,10 +9,10 @@ import pytest
 
 from jobs.deadletter.masking import MARK, can_return, masked
 from jobs.formats.decoder import Failure
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import iceberg_schema
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
 from jobs.spec.mask import Mask
-from tests.helpers.slices import SliceWorld, records, stream_spec
+from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 ROWS = iceberg_schema(
     parse_schema("id string not null, card struct<number string, kind string>, items list<struct<sku string>>")
@@ -140,7 +140,7 @@ def test_whether_a_letter_can_come_back(parts: str | None, schema: str, returns:
 def test_in_the_letters(tmp_path: Path) -> None:
     mask = {"columns": ["card.number"], "headers": ["h"], "key": True}
     spec = stream_spec("id string not null, card struct<number string>", errors={"dead_letters": {"mask": mask}})
-    world = SliceWorld(tmp_path, spec)
+    world = TaskWorld(tmp_path, spec)
     made = world.run(
         records([b'{"card": {"number": "secret"}}', b'{"id": "a", "card": {"number": "kept"}}', b"secret"])
     )

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.commit.errors import ToleranceError
 from jobs.stream.tolerance import check_tolerance
-from tests.helpers.slices import SliceWorld, records, stream_spec
+from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 MARKER = "hunter2"
 SCHEMA = (
@@ -53,7 +53,7 @@ NUMBERS = [
 )
 def test_values_are_told_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture, errors: dict[str, object]) -> None:
     caplog.set_level(logging.DEBUG)
-    world = SliceWorld(tmp_path, stream_spec(SCHEMA, errors=errors))
+    world = TaskWorld(tmp_path, stream_spec(SCHEMA, errors=errors))
     made = world.run(records([*VALUES, *NUMBERS]))
     assert sorted(made.letters) == list(range(len(VALUES) + len(NUMBERS)))
     # The letters themselves may quote; that there is something to quote keeps this test honest.

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from jobs.commit.compare_and_swap import Pauses
+from jobs.commit.compare_and_swap import Backoff
 from jobs.commit.errors import CommitRefusedError, HeadMovedError
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter import retention
 from jobs.deadletter.retention import EXPIRED_BEFORE, Expired, expire_dead_letters
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.write.target_writer import TargetWriter
-from tests.helpers.slices import SliceWorld, records, stream_spec
+from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 NOW = datetime(2026, 3, 31, 15, 30, tzinfo=UTC)
 KEEP = timedelta(days=30)
@@ -27,7 +27,7 @@ KEEP = timedelta(days=30)
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[Table]:
-    world = SliceWorld(tmp_path, stream_spec("id string"))
+    world = TaskWorld(tmp_path, stream_spec("id string"))
     yield world.letters
     world.close()
 
@@ -133,7 +133,7 @@ def test_a_table_that_never_rests_is_told(table: Table, monkeypatch: pytest.Monk
     land(table, 45, 2)
     monkeypatch.setattr(retention, "commit_once", moved)
     with pytest.raises(CommitRefusedError, match="Nothing was deleted"):
-        expire_dead_letters(table, KEEP, now=NOW, pauses=partial(Pauses, sleep=lambda _: None))
+        expire_dead_letters(table, KEEP, now=NOW, backoff=partial(Backoff, sleep=lambda _: None))
     assert len(read(table)) == 2
 
 

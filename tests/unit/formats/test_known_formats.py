@@ -11,7 +11,7 @@ import pytest
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, resolved
 from jobs.formats.known_formats import FORMATS
 from jobs.spec.models import Decode
-from tests.helpers.slices import stream_spec
+from tests.helpers.tasks import stream_spec
 
 SCHEMA = "id string not null, n long, at timestamptz as epoch_ms"
 

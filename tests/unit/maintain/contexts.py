@@ -11,7 +11,7 @@ from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.plan import Step
 from jobs.maintain.snapshot_holds import holds
 from jobs.maintain.table_context import TableContext
-from jobs.spec.policy import Policy
+from jobs.spec.maintenance_policy import Policy
 from jobs.spec.settings import Settings, SparkSettings
 from tests.helpers.lake import NAME, Lake
 

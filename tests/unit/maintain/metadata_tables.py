@@ -27,7 +27,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestamptzType
 
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
-from jobs.spec.policy import Policy
+from jobs.spec.maintenance_policy import Policy
 from jobs.write.table_creation import create_table_properties
 
 MB = 1024**2

@@ -13,7 +13,7 @@ from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan, Skip, Step, files_written
 from jobs.maintain.plan_metadata import DELETE_AFTER_COMMIT, PREVIOUS_VERSIONS
 from jobs.maintain.planner import plan
-from jobs.spec.policy import Policy
+from jobs.spec.maintenance_policy import Policy
 
 MB = 1024**2
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)

@@ -23,7 +23,7 @@ from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_files import ListedFile, list_files, referenced_files, store_of, without_store
-from jobs.spec.policy import Orphans, Policy
+from jobs.spec.maintenance_policy import Orphans, Policy
 from jobs.spec.settings import CatalogSettings
 from tests.helpers.lake import NAME, Lake
 from tests.unit.maintain.contexts import Started, spark, table_context

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.plan import ACTIONS, plan_json
 from jobs.maintain.planner import plan
-from jobs.spec.policy import Policy
+from jobs.spec.maintenance_policy import Policy
 from tests.unit.maintain.plan_fixtures import (
     DAY,
     HOUR,

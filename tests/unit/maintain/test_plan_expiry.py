@@ -14,7 +14,7 @@ from jobs.maintain.plan import Plan
 from jobs.maintain.planner import plan
 from jobs.maintain.snapshot_holds import readers
 from jobs.maintain.snapshot_retention import ExpiryCutoff, Hold, expiry_cutoff, kept_snapshots, time_of
-from jobs.spec.policy import Policy
+from jobs.spec.maintenance_policy import Policy
 from tests.unit.maintain import plan_fixtures
 from tests.unit.maintain.snapshot_metadata import NAME, NOW
 from tests.unit.maintain.snapshot_metadata import table as metadata_of

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobs.commit.history import history, history_of
 from jobs.commit.lineage import line_of
 from jobs.commit.offsets import OffsetRange
+from jobs.commit.stamp_history import history, history_of
 from jobs.commit.stamps import property_key
 from jobs.errors import FrazilError
 from jobs.maintain.iceberg_procedures import Procedures

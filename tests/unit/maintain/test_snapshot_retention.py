@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.errors import FrazilError
 from jobs.maintain.snapshot_holds import readers
 from jobs.maintain.snapshot_retention import Hold, expiry_cutoff, time_of
-from jobs.spec.policy import Expire
+from jobs.spec.maintenance_policy import Expire
 from tests.unit.maintain.snapshot_metadata import HOUR, NAME, NOW, hourly, table
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired import Retired
-from jobs.commit.stamp_parts import Decision
-from jobs.commit.start import LogState
+from jobs.commit.retired_topics import Retired
+from jobs.commit.stamp_fields import Decision
 from jobs.commit.target import Target
 from jobs.operator.accept import Answer, record_answer
 from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from pyiceberg.expressions import EqualTo
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.verify.ledger_table import read_ledger

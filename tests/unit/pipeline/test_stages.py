@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.problems import ValueProblem
+from jobs.pipeline.bisection import UNEXPECTED, apply_stage
 from jobs.pipeline.block import Block
-from jobs.pipeline.decode import DecodeValue
-from jobs.pipeline.fit import FitToTable
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
-from jobs.pipeline.stage import UNEXPECTED, applied
+from jobs.pipeline.stages import DecodeValue, FitToTable
 from jobs.write.projection import ProjectionError, UnfitValueError
 from tests.unit.pipeline.blocks import AT, TABLE, TellingDecoder, records_of
 
@@ -52,7 +51,7 @@ VALUES = st.lists(st.sampled_from([b"1", b"2", b"BREAK", None]), min_size=1, max
 
 @given(VALUES)
 def test_a_decoder_that_breaks_at_some_records_decodes_the_others(values: list[bytes | None]) -> None:
-    block = applied(decode(b"2"), Block.of(records_of(values), TABLE))
+    block = apply_stage(decode(b"2"), Block.of(records_of(values), TABLE))
     assert block.positions.tolist() == [row for row, value in enumerate(values) if value == b"1"]
     assert block.dropped.tolist() == [row for row, value in enumerate(values) if value is None]
     assert [(failure.row, failure.error_class) for failure in block.failures] == [
@@ -64,7 +63,7 @@ def test_a_decoder_that_breaks_at_some_records_decodes_the_others(values: list[b
 
 def test_a_decoder_that_decodes_nothing_is_no_records_fault() -> None:
     with pytest.raises(ImportError):
-        applied(decode(problem=ImportError("a package is missing")), Block.of(records_of([b"1"]), TABLE))
+        apply_stage(decode(problem=ImportError("a package is missing")), Block.of(records_of([b"1"]), TABLE))
 
 
 @pytest.mark.parametrize("kafka_columns", [False, True])

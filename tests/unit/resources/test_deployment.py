@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from jobs.schema.arrow_schema import arrow_schema
-from jobs.schema.declared import parse_schema
+from jobs.schema.parser import parse_schema
 
 EVERYTHING = (
     "b boolean, i int not null, l long, f float, d double, m decimal(12,2), day date, t timestamp, z timestamptz,"

@@ -7,8 +7,8 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.schema.compatibility import disagreements
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import KAFKA_COLUMNS, iceberg_schema, with_kafka_columns
+from jobs.schema.iceberg_schema import KAFKA_COLUMNS, iceberg_schema, with_kafka_columns
+from jobs.schema.parser import parse_schema
 
 EVERYTHING = (
     "b boolean, i int not null, l long, f float, d double, m decimal(12,2), day date, t timestamp, z timestamptz,"

@@ -39,7 +39,7 @@ def test_it_stays_what_it_is() -> None:
     value = hash_after(lambda _: None)
     assert re.fullmatch(r"[0-9a-f]{12}", value)
     assert value == "6eba1eed5f97"
-    (example,) = load_streams(Path(__file__).parents[3] / "streams")
+    (example,), _ = load_streams(Path(__file__).parents[3] / "streams")
     assert example.config_hash == "2109efdbe835"
 
 

@@ -11,8 +11,8 @@ import yaml
 from jobs.spec.connect_keys import _ANSWERS, connect_answer
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError, _models_at
 from jobs.spec.settings import SettingsFile, load_settings
+from jobs.spec.validation import SpecError, _models_at
 
 STREAM = """\
 stream: payments

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobs.spec.errors import generation_part
-from jobs.spec.generation import generation
+from jobs.spec.generation import generation, generation_part
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.spec.problems import SpecError
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import CATALOG_TYPES, Settings, load_settings, secret_references
+from jobs.spec.validation import SpecError
 
 FULL = """\
 kafka:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
 from jobs.stream.query import source_options
-from tests.helpers.slices import stream_spec
+from tests.helpers.tasks import stream_spec
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState, StartingPoint
+from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
@@ -23,7 +24,7 @@ from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import TaskResults
-from jobs.task.plan import Tally
+from jobs.task.tally import Tally
 from jobs.write.target_writer import TargetWriter
 from tests.helpers.dead_letters import SEEN, DeadLetterWorld
 from tests.helpers.waiting import wait_for

@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 
 from jobs.commit.errors import ToleranceError
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.breaker import Breaker
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.tolerance import WindowToleranceError
-from jobs.task.plan import Example, Tally
-from tests.helpers.slices import stream_spec
+from jobs.task.tally import Example, Tally
+from tests.helpers.tasks import stream_spec
 
 MINUTE_MS = 60_000
 NOW_MS = 1_700_000_000_000

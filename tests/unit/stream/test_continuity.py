@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from jobs.commit.errors import TopicRecreatedError
-from jobs.commit.log_marks import Mark, Marks
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
+from jobs.commit.stamp_fields import LastRead, LastReads
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.stream.continuity import Continuity, departed
 from jobs.stream.results import TaskResults
-from jobs.task.plan import Tally
+from jobs.task.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NEWEST = Stamp(
@@ -27,7 +27,7 @@ NEWEST = Stamp(
     start={P0: 0, P1: 0},
     position={P0: 10, P1: 20},
     topics={"t": "id"},
-    marks={P0: Mark(10, 10, 3), P1: Mark(20, 17, 3)},
+    last_reads={P0: LastRead(10, 10, 3), P1: LastRead(20, 17, 3)},
 )
 
 
@@ -36,9 +36,9 @@ class Kafka:
 
     def __init__(self, **where: int) -> None:
         self.departs: dict[TopicPartition, int] = {TopicPartition("t", int(name[1:])): at for name, at in where.items()}
-        self.asked: list[dict[TopicPartition, Mark]] = []
+        self.asked: list[dict[TopicPartition, LastRead]] = []
 
-    def departures(self, marks: Marks) -> dict[TopicPartition, int]:
+    def departures(self, marks: LastReads) -> dict[TopicPartition, int]:
         if marks:
             self.asked.append(dict(marks))
         return {p: self.departs[p] for p, mark in marks.items() if self.departs.get(p, mark.after) < mark.after}
@@ -82,7 +82,9 @@ def test_who_is_asked_at_the_start(newest: Stamp | None, now: LogState, asked: l
 
 def test_a_mark_of_another_position_is_not_asked_about() -> None:
     kafka: Any = Kafka(p0=0)
-    moved = Stamp("s", "accept", 0, 1, "c", start={}, position={P0: 4}, topics={"t": "id"}, marks=NEWEST.marks)
+    moved = Stamp(
+        "s", "accept", 0, 1, "c", start={}, position={P0: 4}, topics={"t": "id"}, last_reads=NEWEST.last_reads
+    )
     assert departed(moved, log(), kafka) == {}
     assert kafka.asked == []
 
@@ -116,7 +118,7 @@ def test_a_leader_that_has_all_is_taken_note_of() -> None:
     kafka = Kafka()
     each = following(kafka)
     each.check(ends(p0=5, p1=3), read((0, 20, 3), (0, 30, 5), (1, 30, 3)))
-    assert kafka.asked == [{P0: Mark(10, 10, 3)}, {P0: Mark(20, 20, 3)}, {P0: Mark(30, 30, 5)}]
+    assert kafka.asked == [{P0: LastRead(10, 10, 3)}, {P0: LastRead(20, 20, 3)}, {P0: LastRead(30, 30, 5)}]
     each.check(ends(p0=5, p1=3), read((0, 40, 5)))
     assert len(kafka.asked) == 3
 
@@ -138,7 +140,7 @@ def test_a_log_that_was_cut_between_two_pieces_is_read_again() -> None:
 def test_the_first_batch_has_nothing_before_it() -> None:
     kafka = Kafka()
     following(kafka, None).check(ends(p0=5, p1=5), read((0, 30, 5)))
-    assert kafka.asked == [{P0: Mark(30, 30, 5)}]
+    assert kafka.asked == [{P0: LastRead(30, 30, 5)}]
 
 
 def test_brokers_that_say_no_epochs_are_not_asked() -> None:
@@ -148,9 +150,9 @@ def test_brokers_that_say_no_epochs_are_not_asked() -> None:
 
 
 def test_the_marks_of_a_batch() -> None:
-    before = {P0: Mark(10, 8, 3), P1: Mark(20, 17, 3)}
+    before = {P0: LastRead(10, 8, 3), P1: LastRead(20, 17, 3)}
     results = read((0, 30, 5), (0, 25, 4), (0, 28, None))
-    assert results.marks({P0: 33, P1: 24}, before) == {P0: Mark(33, 30, 5), P1: Mark(24, 17, 3)}
+    assert results.marks({P0: 33, P1: 24}, before) == {P0: LastRead(33, 30, 5), P1: LastRead(24, 17, 3)}
     # Of what is not in the stamp any more nothing is said.
-    assert results.marks({P1: 20}, before) == {P1: Mark(20, 17, 3)}
+    assert results.marks({P1: 20}, before) == {P1: LastRead(20, 17, 3)}
     assert read((0, 30, -1)).marks({P0: 30}, {}) == {}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.start import LogState
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.models import Source
 from jobs.stream.lag import LagWatch

@@ -14,7 +14,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.redaction import RedactingFormatter
 from jobs.spark.log import spark_log_option
-from jobs.spec.errors import Errors, letter_secrets
+from jobs.spec.error_handling import Errors, letter_secrets
 from jobs.spec.settings import Settings, load_settings
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 

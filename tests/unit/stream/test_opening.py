@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from jobs.catalog import connect_catalog
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.stream.progress import WorkLog
 from jobs.stream.results import BatchDone
 

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Counts, Part
+from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.spec.targets import TargetSpec
 from jobs.stream.results import TaskResults
-from jobs.task.plan import Tally
+from jobs.task.tally import Tally
 from tests.unit.commit.strategies import ranges
 
 TABLE, OTHER = TargetSpec("a.t", "rows", True), TargetSpec("a.u", "rows")
@@ -25,11 +25,11 @@ RESULTS = TaskResults(
 
 
 def test_parts_are_of_partitions_that_the_target_lacks() -> None:
-    assert RESULTS.parts(BATCH, {P0: 20, P2: 4}, TABLE) == {P0: Part(20, Counts(10, 7, 2, 1))}
-    assert RESULTS.parts(BATCH, {P0: 10, P2: 4}, DEAD) == {P0: Part(10, Counts(read=5, dead=5))}
-    assert RESULTS.parts(BATCH, {P0: 10, P2: 4}, OTHER) == {P0: Part(10, Counts(read=1, landed=1))}
+    assert RESULTS.parts(BATCH, {P0: 20, P2: 4}, TABLE) == {P0: PartitionCounts(20, Counts(10, 7, 2, 1))}
+    assert RESULTS.parts(BATCH, {P0: 10, P2: 4}, DEAD) == {P0: PartitionCounts(10, Counts(read=5, dead=5))}
+    assert RESULTS.parts(BATCH, {P0: 10, P2: 4}, OTHER) == {P0: PartitionCounts(10, Counts(read=1, landed=1))}
     # A range without a record, between transaction markers: it was read all the same.
-    assert RESULTS.parts(BATCH, {P0: 30}, TABLE) == {P2: Part(0, Counts())}
+    assert RESULTS.parts(BATCH, {P0: 30}, TABLE) == {P2: PartitionCounts(0, Counts())}
 
 
 @given(ranges(), st.dictionaries(st.builds(TopicPartition, st.just("t"), st.integers(0, 3)), st.integers(0, 12)))

@@ -14,10 +14,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from jobs.commit.errors import FencedError
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired import Retired
+from jobs.commit.retired_topics import Retired
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import Source

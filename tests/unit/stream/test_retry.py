@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from pyspark.errors import PythonException
 
-from jobs.commit.start import LogState
+from jobs.commit.log_state import LogState
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
-from jobs.spec.errors import Retry
+from jobs.spec.error_handling import Retry
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import delay, is_transient, retried
 from jobs.stream.tasks import Prepared
-from tests.helpers.slices import stream_spec
+from tests.helpers.tasks import stream_spec
 
 MINUTE = timedelta(minutes=1)
 
@@ -124,7 +124,7 @@ def test_a_stop_ends_the_waiting() -> None:
             "jobs.kafka.metadata.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",
             True,
         ),
-        ("jobs.kafka.client.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
+        ("jobs.kafka.consumer.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
     ],
 )
 def test_what_a_task_raised(last_line: str, transient: bool) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.commit.errors import CommitUnknownError, FencedError, ToleranceError
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.spec.models import StreamSpec

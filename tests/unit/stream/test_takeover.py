@@ -23,7 +23,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.pending import Pending, PendingTarget
+from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.state.stream_folder import StreamFolder

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from jobs.commit.errors import ToleranceError
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.spec.models import StreamSpec
 from jobs.stream.tolerance import WindowToleranceError, check_tolerance
-from jobs.task.plan import Example, Tally
+from jobs.task.tally import Example, Tally
 
 
 def spec(**errors: Any) -> StreamSpec:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.spec.models import Slo
 from jobs.stream.progress import MOST_UNKNOWN_FIELDS, WorkLog
 from jobs.stream.results import BatchDone, TaskResults
@@ -17,15 +17,15 @@ from jobs.stream.unknown_fields import (
     UnknownFieldsRecord,
     read_unknown_fields,
 )
-from jobs.task.plan import MOST_UNKNOWN
+from jobs.task.tally import MOST_UNKNOWN
 from tests.helpers.memory_store import InMemoryStore
-from tests.helpers.slices import SliceWorld, records, stream_spec
+from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 MET = {"$.x": UnknownField(3, "t", 1, 17, "$", "x long")}
 
 
 def test_a_slice_tells_path_count_place_and_column(tmp_path: Path) -> None:
-    world = SliceWorld(tmp_path, stream_spec("id string not null, n int, items list<struct<sku: string>>"))
+    world = TaskWorld(tmp_path, stream_spec("id string not null, n int, items list<struct<sku: string>>"))
     good = [b'{"id": "a", "n": %d, "items": [{"sku": "s", "q": 1.5}]}' % i for i in range(600)]
     renamed = [b'{"id": "a", "nn": %d}' % i for i in range(300)]
     bad = [b'{"nn": 1}'] * 5
@@ -39,7 +39,7 @@ def test_a_slice_tells_path_count_place_and_column(tmp_path: Path) -> None:
 
 
 def test_keys_without_end_do_not_make_a_tally_without_end(tmp_path: Path) -> None:
-    world = SliceWorld(tmp_path, stream_spec("id string not null"))
+    world = TaskWorld(tmp_path, stream_spec("id string not null"))
     values = [b'{"id": "a", "key-%d": 1}' % number for number in range(240)]
     blocks = [records(values[first : first + 80], first=first) for first in range(0, 240, 80)]
     blocks.append(records([b'{"id": "a", "%s": 1}' % (b"y" * 100_000)], first=1000))

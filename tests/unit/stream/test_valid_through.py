@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.stream.results import TaskResults
-from jobs.task.plan import Tally
+from jobs.task.tally import Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW, EARLIER = 10_000, 9_000

@@ -15,8 +15,8 @@ from pyiceberg.types import StringType
 from jobs.catalog import connect_catalog
 from jobs.errors import FrazilError
 from jobs.spec.loading import load_stream
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import load_settings
+from jobs.spec.validation import SpecError
 from jobs.stream.opening import ensure_tables
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import WHY, World

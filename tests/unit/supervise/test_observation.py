@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.spec.problems import SpecError
 from jobs.spec.settings import load_settings
+from jobs.spec.validation import SpecError
 from jobs.supervise.actual import UnreadableStateError, read_actual, read_certain
 from jobs.supervise.desired import read_stream_files, stream_files
 from jobs.supervise.launches import Launch

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs.spec.models import StreamSpec
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 from jobs.supervise.heartbeat import Heartbeat, State, Work
 from jobs.supervise.stall import stall_of, stalled_after
 from tests.unit.spec.test_generation import spec_with

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from jobs.errors import FrazilError
-from jobs.spec.problems import SpecError
+from jobs.spec.validation import SpecError
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.supervise import lifecycle

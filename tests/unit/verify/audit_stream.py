@@ -19,9 +19,9 @@ from jobs.catalog import connect_catalog
 from jobs.commit import accept
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Append
-from jobs.commit.retired import Retired
+from jobs.commit.retired_topics import Retired
 from jobs.commit.rollback import rollback
-from jobs.commit.stamp_parts import Counts, Decision, Part
+from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
@@ -169,7 +169,7 @@ class RealStream:
         files = []
         if rows.num_rows:
             files = list(_dataframe_to_data_files(target.table.metadata, rows, target.table.io, uuid.uuid4()))
-        parts = {at: Part(range_.start, counts)}
+        parts = {at: PartitionCounts(range_.start, counts)}
         if name == self.sink and self.identity:
             stamp = replace(stamp, topics={TOPIC: self.identity}, retired=self.retired)
         target.commit(Append(files), replace(stamp, parts=parts, counts=counts, totals=self.totals[name]))

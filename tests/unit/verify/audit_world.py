@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.spec.targets import TargetSpec
 from jobs.verify.audit_ranges import compared_ranges, windows
 from jobs.verify.audit_result import StreamAudit, TableAudit

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jobs.commit.offsets import OffsetRange
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.verify.audit_ranges import BatchRange, RangeGroup
 from jobs.verify.expected_rows import expected_rows
 from jobs.verify.found_rows import FoundRows

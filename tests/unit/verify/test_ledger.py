@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, NestedField
 from jobs.commit.accept import signed
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.rollback import rollback
-from jobs.commit.stamp_parts import Counts, Part
+from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
@@ -81,7 +81,7 @@ def land(
     def counts(records: int) -> Counts:
         return Counts(records, records) if name == TABLE else Counts(read=1, dead=1)
 
-    parts = {p: Part(at[p], counts(to[p] - at[p])) for p in at if to[p] > at[p]}
+    parts = {p: PartitionCounts(at[p], counts(to[p] - at[p])) for p in at if to[p] > at[p]}
     total = sum((part.counts for part in parts.values()), Counts())
     stamp = Stamp(stream, "batch", 1, 1, "c", at, to, parts=parts, counts=total, generation="g")
     batch = {p: OffsetRange(at[p], to[p]) for p in at}

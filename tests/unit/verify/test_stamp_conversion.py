@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.commit.accept import signed
-from jobs.commit.history import History
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired import Retired
+from jobs.commit.retired_topics import Retired
 from jobs.commit.rollback import rollback
-from jobs.commit.stamp_parts import Counts, Decision, Part
+from jobs.commit.stamp_fields import Counts, Decision, PartitionCounts
+from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
 from jobs.spec.targets import TargetSpec
 from jobs.verify.ledger_checkpoints import fill_checkpoints_of, fill_checkpoints_text
@@ -57,7 +57,7 @@ class Story:
     def batch(self, lengths: tuple[int, ...]) -> None:
         start = self.newest.position
         end = {p: start[p] + n for p, n in zip(PARTITIONS, lengths, strict=True)}
-        parts = {p: Part(start[p], Counts(n, n)) for p, n in zip(PARTITIONS, lengths, strict=True) if n}
+        parts = {p: PartitionCounts(start[p], Counts(n, n)) for p, n in zip(PARTITIONS, lengths, strict=True) if n}
         counts = sum((part.counts for part in parts.values()), Counts())
         holds = self.holds + Counter((p, offset) for p in end for offset in range(start[p], end[p]))
         stamp = replace(self.newest.decided(None), kind="batch", start=start, position=end, parts=parts, counts=counts)
@@ -183,7 +183,7 @@ def test_the_dead_letters_have_no_holes_where_none_came() -> None:
     def letters(start: int, end: int, rows: int, totals: int) -> Stamp:
         counts = Counts(read=rows, dead=rows)
         return replace(
-            OLD, start={P0: start}, position={P0: end}, parts={P0: Part(start, counts)}, counts=counts,
+            OLD, start={P0: start}, position={P0: end}, parts={P0: PartitionCounts(start, counts)}, counts=counts,
             totals=Counts(read=totals, dead=totals),
         )  # fmt: skip
 
@@ -226,7 +226,7 @@ def test_a_rollback_that_was_taken_back_voids_nothing() -> None:
 def test_a_topic_that_left_the_stamps_is_noted_once_on_the_anchor() -> None:
     known = FillCheckpoint(4, 4, {P0: 9, P1: 3}, Counts(12, 12))
     counts = Counts(2, 2)
-    left = replace(OLD, start={P1: 3}, position={P1: 5}, parts={P1: Part(3, counts)}, counts=counts)
+    left = replace(OLD, start={P1: 3}, position={P1: 5}, parts={P1: PartitionCounts(3, counts)}, counts=counts)
     left = replace(left, totals=known.totals + counts)
     rows, after = ledger_rows(stamped(left, 5), known, ANCHOR)
     assert [(row.kind, row.partition, row.range, row.answer, row.counts) for row in rows] == [
@@ -246,7 +246,9 @@ GONE = FillCheckpoint(5, 5, {P1: 5}, Counts(14, 14), {"gone": Retired("id", 0, {
 def back_at(start: int, end: int, identity: str = "id") -> Stamp:
     """The batch in which topic `gone` is there again, from `start` on."""
     counts = Counts(end - start, end - start)
-    stamp = replace(OLD, start={G0: start, P1: 5}, position={G0: end, P1: 5}, parts={G0: Part(start, counts)})
+    stamp = replace(
+        OLD, start={G0: start, P1: 5}, position={G0: end, P1: 5}, parts={G0: PartitionCounts(start, counts)}
+    )
     return replace(stamp, counts=counts, totals=GONE.totals + counts, topics={"gone": identity, "t": "other"})
 
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.state.local_store import LocalStore

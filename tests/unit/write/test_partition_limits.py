@@ -32,8 +32,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import iceberg_schema
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import PartitionExpr, partition_problems
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.partition_limits import in_manifests, partition_limits
@@ -90,7 +90,7 @@ CASES = [
 
 
 def rows_of(kind: PrimitiveType, values: list[Any], fit: TableFit) -> pa.RecordBatch:
-    (field,) = fit.projection.target
+    (field,) = fit.target
     stored = pa.int32() if isinstance(kind, DateType) else pa.int64() if pa.types.is_timestamp(field.type) else None
     array = pa.array(values, field.type) if stored is None else pa.array(values, stored).view(field.type)
     return pa.RecordBatch.from_arrays([array], names=["c"])
@@ -144,7 +144,7 @@ def test_every_row_has_a_partition_or_is_refused(
             assert taken
         if not taken:
             continue
-        ((record, rows),) = split(fit.apply(rows_of(kind, [value], fit)), spec, fit.projection.file_schema)
+        ((record, rows),) = split(fit.apply(rows_of(kind, [value], fit)), spec, fit.file_schema)
         assert rows.num_rows == 1
         assert (record[0] is None) == (value is None), "a reader looks for the row by its partition"
         manifest_holds(path, schema, spec, record)

@@ -31,8 +31,8 @@ from pyiceberg.types import (
 
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec, split
-from jobs.write.projection import Projection
 from jobs.write.pyiceberg_files import PartitionDirectory
+from jobs.write.table_fit import TableFit
 from jobs.write.target_writer import TargetWriter
 from tests.unit.write.conftest import Append, MakeTable
 
@@ -74,12 +74,12 @@ def test_partition_values_are_pyicebergs(text: str, data: st.DataObject) -> None
     spec = partition_spec([expression], schema)
     (field,) = spec.fields
     source = data.draw(st.lists(st.none() | strategy, min_size=1, max_size=20))
-    projection = Projection(schema)
+    fit = TableFit(schema)
     columns = {"n": range(len(source)), expression.column: source}
-    batch = pa.RecordBatch.from_pydict(columns, schema=projection.target)
+    batch = pa.RecordBatch.from_pydict(columns, schema=fit.target)
     row_by_row = field.transform.transform(kind)
     found: dict[int, Any] = {}
-    for record, rows in split(batch, spec, projection.file_schema):
+    for record, rows in split(batch, spec, fit.file_schema):
         assert rows.num_rows > 0
         for n in rows.column("n").to_pylist():
             found[n] = record[0]
@@ -88,7 +88,7 @@ def test_partition_values_are_pyicebergs(text: str, data: st.DataObject) -> None
     with localcontext(WIDE):
         expected = [partition_record_value(field, row_by_row(value), schema) for value in source]
     assert [found[n] for n in range(len(source))] == expected
-    assert len(split(batch, spec, projection.file_schema)) == len(set(expected))
+    assert len(split(batch, spec, fit.file_schema)) == len(set(expected))
 
 
 def test_several_fields_two_on_one_column_and_a_nested_one() -> None:
@@ -106,10 +106,10 @@ def test_several_fields_two_on_one_column_and_a_nested_one() -> None:
         {"id": None, "who": {"city": None, "n": 3}, "at": datetime.fromisoformat("1969-12-31")},
         {"id": 11, "who": {"city": None, "n": 4}, "at": None},
     ]
-    projection = Projection(schema)
-    batch = pa.RecordBatch.from_pylist(rows, schema=projection.target)
+    fit = TableFit(schema)
+    batch = pa.RecordBatch.from_pylist(rows, schema=fit.target)
     bucket = spec.fields[1].transform.transform(LongType())
-    parts = [(values_of(record), part.to_pylist()) for record, part in split(batch, spec, projection.file_schema)]
+    parts = [(values_of(record), part.to_pylist()) for record, part in split(batch, spec, fit.file_schema)]
     assert parts == [
         (("Recife", bucket(1), 0, 19723), [rows[0], rows[2]]),
         ((None, bucket(11), 10, None), [rows[1], rows[4]]),

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 
-from jobs.write.projection import Projection, ProjectionError
+from jobs.write.projection import ProjectionError
+from jobs.write.table_fit import TableFit
 
 POINT = StructType(
     NestedField(11, "x", LongType(), required=True),
@@ -90,16 +91,16 @@ def test_values_stay_and_types_are_the_tables(
     values: list[dict[str, Any]], start: int, length: int, source: pa.Schema
 ) -> None:
     batch = pa.RecordBatch.from_pylist(values, schema=source).slice(start, length)
-    out = Projection(SCHEMA).apply(batch)
+    out = TableFit(SCHEMA).apply(batch)
     out.validate(full=True)
-    assert out.schema.equals(Projection(SCHEMA).target, check_metadata=True)
+    assert out.schema.equals(TableFit(SCHEMA).target, check_metadata=True)
     assert through_parquet(out) == in_file_names(values[start : start + length])
 
 
 def test_a_batch_that_fits_is_not_copied() -> None:
     schema = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", ListType(3, StringType(), False)))
     batch = pa.record_batch({"a": pa.array([1, None]), "b": pa.array([["x"], None])})
-    out = Projection(schema).apply(batch)
+    out = TableFit(schema).apply(batch)
     assert out.column("a").buffers()[1].address == batch.column("a").buffers()[1].address
     assert out.column("b").values.buffers()[2].address == batch.column("b").values.buffers()[2].address
 
@@ -108,9 +109,9 @@ def test_a_column_that_is_not_there_twice() -> None:
     schema = Schema(NestedField(1, "a", LongType()))
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(ProjectionError, match="`a` twice"):
-        Projection(schema).apply(batch)
+        TableFit(schema).apply(batch)
 
 
 def test_missing_structs_with_required_fields_are_null() -> None:
     batch = pa.record_batch({"l": pa.nulls(3)})
-    assert through_parquet(Projection(SCHEMA).apply(batch)) == [{"s": None, "l": None, "m": None}] * 3
+    assert through_parquet(TableFit(SCHEMA).apply(batch)) == [{"s": None, "l": None, "m": None}] * 3

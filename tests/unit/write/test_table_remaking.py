@@ -13,9 +13,9 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 from jobs.commit.operations import Append
-from jobs.commit.producer import commit_once
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import iceberg_schema, with_kafka_columns
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.schema.iceberg_schema import iceberg_schema, with_kafka_columns
+from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table

@@ -31,9 +31,10 @@ from pyiceberg.types import (
 
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.compatibility import disagreements
-from jobs.schema.declared import parse_schema
-from jobs.schema.table_schema import iceberg_schema
-from jobs.write.projection import Projection, ProjectionError
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
+from jobs.write.projection import ProjectionError
+from jobs.write.table_fit import TableFit
 
 AT = datetime(9999, 12, 31, 23, 59, 59, 999_999)
 DIGITS = [(1, 0), (1, 1), (3, 2), (5, 2), (7, 2), (7, 4), (9, 2), (18, 0), (18, 9), (20, 4), (38, 0), (38, 2), (38, 38)]
@@ -76,10 +77,10 @@ def test_what_the_check_allows_is_written_and_nothing_else(declared: str) -> Non
         allowed = not disagreements(iceberg_schema(parse_schema(f"c {declared}")), schema, kafka_columns=False)
         batch = rows(f"c {declared}", values)
         if allowed:
-            assert Projection(schema).apply(batch).column("c").to_pylist() == values, column
+            assert TableFit(schema).apply(batch).column("c").to_pylist() == values, column
         else:
             with pytest.raises(ProjectionError):
-                Projection(schema).apply(batch)
+                TableFit(schema).apply(batch)
 
 
 def test_of_decimals_those_that_keep_every_digit_are_allowed() -> None:

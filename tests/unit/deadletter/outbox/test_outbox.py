@@ -16,7 +16,7 @@ from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
-from jobs.spec.errors import LetterTopic
+from jobs.spec.error_handling import LetterTopic
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from tests.helpers.memory_store import InMemoryStore

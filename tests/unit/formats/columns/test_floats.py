@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jobs.formats.columns.floats import halfway
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.declared import parse_schema
+from jobs.schema.parser import parse_schema
 from tests.helpers.floats import nearest_float
 
 SCHEMA = parse_schema("f float, n int")

@@ -15,7 +15,8 @@ from jobs.formats.decoder import Decoded
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.arrow_schema import arrow_schema
-from jobs.schema.declared import StructType, parse_schema
+from jobs.schema.declared import StructType
+from jobs.schema.parser import parse_schema
 from tests.helpers.alike_records import alike_blocks
 from tests.helpers.json_records import blocks
 

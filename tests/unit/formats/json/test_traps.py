@@ -18,7 +18,7 @@ from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import MAX_DEPTH
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.arrow_schema import arrow_schema
-from jobs.schema.declared import parse_schema
+from jobs.schema.parser import parse_schema
 
 
 def decode(schema: str, *values: bytes | None, unknown: Any = "ignore") -> Decoded:

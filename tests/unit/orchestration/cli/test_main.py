@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Decision
+from jobs.commit.stamp_fields import Decision
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, DesiredMode, read_control, write_control
 from orchestration.cli.accept import decision_lines

@@ -17,10 +17,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from jobs.catalog import connect_catalog
+from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reset import Move, ResetRefusedError
 from jobs.commit.stamps import Stamp
-from jobs.commit.start import LogState
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp, property_key
 from jobs.spec.generation import generation
 from jobs.spec.settings import Settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.system.boot import boot_clock
 from orchestration.reconcile.reports import SUPERVISOR_SECONDS, most_events_a_day
 from tests.unit.orchestration.reconcile.made import NOW

@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from jobs.catalog import quick_catalog
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.state.local_store import LocalStore
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import LastError, State

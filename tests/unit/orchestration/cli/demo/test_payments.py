@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.schema.declared import parse_schema
+from jobs.schema.parser import parse_schema
 from orchestration.cli.demo.payments import BAD_KINDS, payments
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.stream.drain import Drained, DrainProgress
 from jobs.stream.results import BatchDone
 from jobs.stream.unknown_fields import UnknownField
-from jobs.task.plan import Cause, Example
+from jobs.task.tally import Cause, Example
 from orchestration.cli.run.output import print_summary
 from orchestration.cli.run.report import Meter, landed_nothing, run_facts
 

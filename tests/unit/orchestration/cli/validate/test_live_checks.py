@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from jobs.catalog import NoCatalogYet, connect_catalog, find_table, quick_catalog
 from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.stamp_parts import Counts
+from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA

@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.maintain.maintenance_history import table_store
-from jobs.spec.maintenance import maintained_table
+from jobs.spec.maintained_tables import maintained_table
 from orchestration.jobs.maintain.due_table import DueTable, StepContext
 from orchestration.jobs.maintain.metadata import outcome_metadata
 from resources.catalog import CatalogResource

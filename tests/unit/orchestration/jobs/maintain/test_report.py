@@ -11,8 +11,8 @@ from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_run import Outcome
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult, TableResult
-from jobs.spec.maintenance import MaintainedTable
-from jobs.spec.policy import Policy
+from jobs.spec.maintained_tables import MaintainedTable
+from jobs.spec.maintenance_policy import Policy
 from orchestration.cli.maintain.output import print_done
 from orchestration.jobs.maintain.metadata import outcome_metadata
 from orchestration.jobs.maintain.report import plan_rows, table_sentences

@@ -1,0 +1,114 @@
+"""Pending record: what a batch is about to commit, durably written before its first commit.
+
+A restart that finds one commits the targets that lack the batch from it and runs no tasks, so a batch never lands half
+under one configuration and half under another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.proposals import Seen
+from jobs.commit.stamps import Stamp
+from jobs.commit.target_positions import Ranges
+from jobs.errors import FrazilError
+from jobs.write.datafile_json import from_json, to_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTarget:
+    """What one target is about to receive.
+
+    Attributes:
+        position: Where it stood when the tasks were planned, of the batch's partitions.
+        stamp: Its stamp, the totals still to be carried forward.
+        files: What the tasks wrote for it.
+        seen: The table as they saw it.
+        spec_is_gone: The table no longer has the partition spec that the files were written for, so they can be read
+            from the record no more, and fit it no more.
+    """
+
+    position: Positions
+    stamp: Stamp
+    files: tuple[DataFile, ...]
+    seen: Seen
+    spec_is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a batch is about to commit, by target, the anchor first."""
+
+    batch: Ranges
+    targets: Mapping[str, PendingTarget]
+
+    def encode(self, metadata: Mapping[str, TableMetadata]) -> bytes:
+        """As JSON; `metadata` gives each target's schemas and partition specs."""
+        document = {
+            "v": FORMAT,
+            "batch": [[p.topic, p.partition, r.start, r.end] for p, r in sorted(self.batch.items())],
+            "targets": {
+                name: {
+                    "position": [[p.topic, p.partition, at] for p, at in sorted(target.position.items())],
+                    "stamp": target.stamp.to_json(),
+                    "files": [to_json(file, metadata[name]) for file in target.files],
+                    "uuid": target.seen.uuid,
+                    "schema": target.seen.schema.model_dump_json(),
+                    "schema_id": target.seen.schema_id,
+                    "spec_id": target.seen.spec_id,
+                }
+                for name, target in self.targets.items()
+            },
+        }
+        return msgspec.json.encode(document)
+
+    @staticmethod
+    def names(content: bytes) -> list[str]:
+        """The targets that an encoded record names, so that their metadata can be loaded to decode it."""
+        return list(msgspec.json.decode(content)["targets"])
+
+    @staticmethod
+    def decode(content: bytes, metadata: Mapping[str, TableMetadata]) -> Pending:
+        """The inverse of `encode`.
+
+        Raises:
+            FrazilError: The record was written by a version with another format.
+        """
+        document = msgspec.json.decode(content)
+        if document["v"] != FORMAT:
+            raise FrazilError(
+                f"the pending record has format {document['v']}, this version of frazil reads {FORMAT}",
+                fix="start the stream once with the version that wrote it",
+            )
+        return Pending(
+            {TopicPartition(t, p): OffsetRange(start, end) for t, p, start, end in document["batch"]},
+            {name: _target(target, metadata[name]) for name, target in document["targets"].items()},
+        )
+
+
+def _target(document: Mapping[str, Any], metadata: TableMetadata) -> PendingTarget:
+    files = document["files"]
+    # Spark's `expire_snapshots` with `clean_expired_metadata` removes specs that no snapshot uses.
+    gone = not {file["spec"] for file in files} <= metadata.specs().keys()
+    return PendingTarget(
+        {TopicPartition(t, p): at for t, p, at in document["position"]},
+        Stamp.from_json(document["stamp"]),
+        () if gone else tuple(from_json(file, metadata) for file in files),
+        Seen(
+            document["uuid"],
+            Schema.model_validate_json(document["schema"]),
+            document["schema_id"],
+            document["spec_id"],
+        ),
+        spec_is_gone=gone,
+    )

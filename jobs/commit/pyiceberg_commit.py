@@ -1,0 +1,219 @@
+"""Commit of an operation through PyIceberg, once: the only module that touches its commit path's privates.
+
+PyIceberg's public append retries by itself: it rebases onto whatever head it finds, which drops the assertion that
+nobody committed in between. So the updates and requirements are taken from its snapshot producer and handed to the
+catalog once.
+
+Relied upon, and pinned by `tests/unit/commit/test_pyiceberg_commit.py`: `_MergeAppendFiles(operation, transaction, io,
+snapshot_properties=)` with `append_data_file`, `_commit() -> (updates, requirements)`, `snapshot_id` and
+`_clean_all_uncommitted()`, which merges manifests of what `fetch_manifest_entry` gives and hands all of them to
+`_process_manifests`; `_OverwriteFiles` is made the same way and has `delete_data_file` and
+`delete_by_predicate` as well; the snapshot stands in an `AddSnapshotUpdate`; `Catalog.commit_table(table, requirements,
+updates)`; `Catalog._delete_old_metadata`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation as Operations
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
+from pyiceberg.types import DoubleType, FloatType
+
+from jobs.commit.errors import CommitUnknownError
+from jobs.commit.lineage import LINE_PROPERTY, extended_line
+from jobs.commit.long_properties import in_parts, limit_of
+from jobs.commit.operations import Append, Operation, ReplaceFiles
+from jobs.commit.refusals import refusal
+from jobs.commit.stamps import SUMMARY_KEY
+from jobs.write.manifest_doubles import exact_partitions, positions_of_type, restored, widen_zeros
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_DEADLINE_SECONDS = 60.0
+# Where a data file has its partition values, which it lets be read by name only.
+_PARTITION = 3
+
+
+def commit_once(
+    table: Table,
+    operation: Operation,
+    *,
+    summary: Mapping[str, str],
+    properties: Mapping[str, str],
+    on_written: Callable[[], None] = lambda: None,
+) -> int:
+    """Commit an operation on exactly the head, schema and partition spec that `table` has in memory.
+
+    Args:
+        table: The table as loaded; its metadata is replaced by the new one on success.
+        operation: What becomes of the table's files.
+        summary: Entries of the snapshot's summary.
+        properties: Table properties set in the same commit.
+        on_written: Called when the manifests are written and before the catalog is asked.
+
+    Returns:
+        The new snapshot's id.
+
+    Raises:
+        HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
+        CatalogFailedError: Nothing of that, and the catalog failed otherwise; nothing has landed so far.
+        CommitDeniedError: Nothing of that, and the catalog refuses such a commit, or this user; nothing landed.
+        CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
+    """
+    producer = _producer_of(operation, table, summary)
+    updates, requirements = producer._commit()
+    metadata = table.metadata
+    line = extended_line(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
+    all_updates: tuple[TableUpdate, ...] = (
+        *(_not_before(_latest_ms(metadata), update) for update in updates),
+        SetPropertiesUpdate(
+            updates=in_parts(properties, limit_of(table.catalog)) | ({LINE_PROPERTY: line.text()} if line else {})
+        ),
+    )
+    all_requirements: tuple[TableRequirement, ...] = (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        *requirements,
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )
+    on_written()
+    try:
+        response = table.catalog.commit_table(table, all_requirements, all_updates)
+    except Exception as problem:
+        if _landed(table, producer.snapshot_id, problem):
+            return producer.snapshot_id
+        raise refusal(table, all_requirements, problem, producer._clean_all_uncommitted) from problem
+    with contextlib.suppress(Exception):
+        table.catalog._delete_old_metadata(table.io, metadata, response.metadata)
+    table.metadata = response.metadata
+    table.metadata_location = response.metadata_location
+    return producer.snapshot_id
+
+
+def _producer_of(operation: Operation, table: Table, summary: Mapping[str, str]) -> _ExactMergeAppend | _OverwriteFiles:
+    transaction, properties = Transaction(_with_head_alone(table)), dict(summary)
+    match operation:
+        case Append(added):
+            producer = _ExactMergeAppend(Operations.APPEND, transaction, table.io, snapshot_properties=properties)
+        case ReplaceFiles(removed, added):
+            producer = _OverwriteFiles(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
+            specs = table.metadata.specs()
+            for file in removed:
+                producer.delete_data_file(file)
+                if specs[file.spec_id].is_unpartitioned():
+                    # It looks for the manifests by the files' partitions, and finds none where there are no partitions.
+                    producer.delete_by_predicate(AlwaysTrue())
+    for file in added:
+        producer.append_data_file(file)
+    return producer
+
+
+class _ExactMergeAppend(_MergeAppendFiles):
+    """An append whose merged manifests have the partition values that their files have, doubles and zeros included."""
+
+    def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
+        entries = super().fetch_manifest_entry(manifest, discard_deleted=False)
+        spec, schema = self.spec(manifest.partition_spec_id), self._transaction.table_metadata.schema()
+        if places := positions_of_type(DoubleType, spec, schema):
+            doubles = [(place, spec.fields[place].source_id) for place in places]
+            for entry, partition in zip(entries, exact_partitions(self._io, manifest), strict=True):
+                entry.data_file[_PARTITION] = restored(entry.data_file, partition, doubles)
+        return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        merged = super()._process_manifests(manifests)
+        schema = self._transaction.table_metadata.schema()
+        for manifest in merged:
+            if manifest.added_snapshot_id == self.snapshot_id:
+                spec = self.spec(manifest.partition_spec_id)
+                widen_zeros(
+                    manifest, positions_of_type(DoubleType, spec, schema) + positions_of_type(FloatType, spec, schema)
+                )
+        return merged
+
+
+def head_alone(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with the newest snapshot and no other, which is all that an append or overwrite looks at."""
+    head = metadata.current_snapshot()
+    return metadata.model_copy(
+        update={
+            "snapshots": [head] if head else [],
+            "snapshot_log": metadata.snapshot_log[-1:] if head else [],
+            "metadata_log": [],
+        }
+    )
+
+
+def _with_head_alone(table: Table) -> Table:
+    """The table as a transaction gets it; the catalog is handed the whole one.
+
+    A transaction copies all metadata a dozen times: with 300 snapshots that was most of what a commit took.
+    """
+    return Table(table.name(), head_alone(table.metadata), table.metadata_location, table.io, table.catalog)
+
+
+def _latest_ms(metadata: TableMetadata) -> int:
+    """The time of the table's last change, milliseconds since 1970."""
+    return max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
+
+
+def _not_before(latest_ms: int, update: TableUpdate) -> TableUpdate:
+    """The update, with its snapshot after the table's last change, whatever the clock of this host says.
+
+    Iceberg in Java loads no table whose log goes back by more than a minute, and PyIceberg does not look.
+    """
+    if not isinstance(update, AddSnapshotUpdate) or update.snapshot.timestamp_ms > latest_ms:
+        return update
+    later = update.snapshot.model_copy(update={"timestamp_ms": latest_ms + 1})
+    return update.model_copy(update={"snapshot": later})
+
+
+def _landed(table: Table, snapshot_id: int, problem: Exception) -> bool:
+    """Ask the catalog whether the snapshot is there, however the commit was answered.
+
+    Also a plain refusal is looked up: a client or a proxy that repeats a request by itself reports the conflict of the
+    repetition with the commit of the first.
+    """
+    deadline = time.monotonic() + UNKNOWN_DEADLINE_SECONDS
+    pause = 0.05
+    while True:
+        try:
+            fresh = table.catalog.load_table(table.name())
+            break
+        except NoSuchTableError:
+            return False
+        except Exception as again:
+            if time.monotonic() > deadline:
+                raise CommitUnknownError(
+                    f"table {'.'.join(table.name())}: the catalog did not say whether a commit landed ({problem}), "
+                    f"and cannot be asked ({again}). Its files are kept; the next start looks for them.",
+                    fix="frazil status, once the catalog answers",
+                ) from problem
+            time.sleep(pause)
+            pause = min(pause * 2, 2.0)
+    landed = fresh.metadata.snapshot_by_id(snapshot_id) is not None
+    if landed:
+        log.warning("commit on %s was answered with %r but had landed", ".".join(table.name()), problem)
+    elif not isinstance(problem, CommitFailedException):
+        log.warning("commit on %s failed with %r and had not landed", ".".join(table.name()), problem)
+    table.metadata = fresh.metadata
+    table.metadata_location = fresh.metadata_location
+    return landed

@@ -1,0 +1,84 @@
+"""Refusals of a commit by the catalog: the error that each becomes, and whether the commit can still land."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement
+
+from jobs.commit.errors import CatalogFailedError, CommitDeniedError, HeadMovedError
+from jobs.errors import first_line
+
+# The catalog that commits within this process and one transaction of its database.
+_IN_PROCESS = "pyiceberg.catalog.sql"
+
+
+def refusal(
+    table: Table,
+    requirements: Iterable[TableRequirement],
+    problem: Exception,
+    clean_up: Callable[[], None],
+) -> Exception:
+    """The error of a commit that has not landed.
+
+    A client, a proxy or a load balancer may send a request twice, and one copy may be refused for the state of the
+    table, because the other is just changing it: so a conflict says nothing of the other copy, except where no network
+    is between. What is refused for what it asks, or for who asks, is refused in every copy.
+
+    Args:
+        table: As the catalog has it now.
+        requirements: What the commit asserted.
+        problem: What the catalog's client raised.
+        clean_up: Deletes the commit's manifests; called only if no copy of the commit can land any more.
+    """
+    conflict = isinstance(problem, (CommitFailedException, NoSuchTableError))
+    if conflict or not _as_asserted(table.metadata, requirements):
+        final = conflict and type(table.catalog).__module__ == _IN_PROCESS
+        if final:
+            clean_up()
+        return HeadMovedError(str(problem), final=final)
+    if is_denied(problem):
+        clean_up()
+        name = ".".join(table.name())
+        return CommitDeniedError(
+            f"table {name}: the catalog refuses to commit to it: {type(problem).__name__}: {first_line(problem)}. "
+            "Nothing of it landed.",
+            fix=f"let the user that frazil has in the catalog write to {name}, or change what the catalog names; then "
+            "start again",
+        )
+    return CatalogFailedError(f"{type(problem).__name__}: {problem}")
+
+
+def _as_asserted(metadata: TableMetadata, requirements: Iterable[TableRequirement]) -> bool:
+    try:
+        for requirement in requirements:
+            requirement.validate(metadata)
+    except CommitFailedException:
+        return False
+    return True
+
+
+# By name, so that nothing of a catalog that is not used has to be installed or imported. A token that has run out is
+# not among them: the stream is opened anew with another.
+_DENIED = {
+    ("pyiceberg.exceptions", "BadRequestError"),
+    ("pyiceberg.exceptions", "ForbiddenError"),
+    ("pyiceberg.exceptions", "ValidationError"),
+    ("pyiceberg.exceptions", "ValidationException"),
+    ("builtins", "NotImplementedError"),
+    ("builtins", "PermissionError"),
+}
+# Of AWS's catalogs, whose client has one class for all errors.
+_DENIED_CODES = {"AccessDenied", "AccessDeniedException", "InvalidInputException", "ValidationException"}
+
+
+def is_denied(problem: BaseException) -> bool:
+    """Whether a catalog refused a commit for what it asks, or for who asks: the same answer comes to every attempt."""
+    if any((kind.__module__, kind.__name__) in _DENIED for kind in type(problem).__mro__):
+        return True
+    response = getattr(problem, "response", None)
+    error = response.get("Error") if isinstance(response, dict) else None
+    return isinstance(error, dict) and error.get("Code") in _DENIED_CODES

@@ -1,0 +1,197 @@
+"""Stamp history of a table: a stream's newest stamp in its snapshots and properties, and whether it was rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
+from jobs.commit.long_properties import whole
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.retired_topics import returned
+from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The stamps of one stream on one table.
+
+    Attributes:
+        newest: The newest stamp that counts, or None if the stream never committed here.
+        stamped_ancestor: The newest stamp among the ancestors of the branch's head.
+        removed: Per partition, the records that a rollback took out of the table; empty if nobody rolled it back.
+        rolled_back: Somebody did, or may have.
+        doubt: Whether somebody did cannot be shown.
+    """
+
+    newest: Stamp | None
+    stamped_ancestor: Stamp | None
+    removed: dict[TopicPartition, OffsetRange]
+    rolled_back: bool
+    doubt: bool = False
+
+    @property
+    def kept(self) -> Positions:
+        """Where the table stands by what the branch still has; `newest` says where it stood."""
+        return _stands_by(self.stamped_ancestor, self.newest)
+
+
+def history_of(table: Table, stream: str) -> History:
+    """As `history`, and where the present metadata do not show it, the older versions of them are read as well.
+
+    Raises:
+        OSError: They are needed, and the storage does not answer.
+    """
+    return history(table.metadata, stream, older_versions(table))
+
+
+def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata] | None = None) -> History:
+    """Read the stamps of `stream` along the ancestors of main, and the property.
+
+    Snapshots that are no ancestors (rolled back, or on other branches) do not count. Claims may be lost; if the newest
+    ancestor with a stamp is older than the last stamp that is no claim, somebody moved the branch.
+
+    Where no ancestor that is left carries a stamp, it has to be shown that the head came after the stream's last one
+    (see `lineage`). Parents alone do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the
+    table's first. What cannot be shown counts as rolled back; not for replays and queues, which stamp so rarely that
+    it would be the rule, and whose rows tell; and not for stamps of earlier versions.
+
+    Args:
+        older: Older versions of the metadata, newest first. Without them, what cannot be shown is told as `doubt`
+            alone.
+    """
+    recorded = _property_stamp(metadata, stream)
+    along = list(ancestors(metadata))
+    found = next((stamp for each in along if (stamp := _summary_stamp(each, stream))), None)
+    if recorded is None:
+        return History(found, found, {}, rolled_back=False)
+    if found is not None or not along or _comes_before(along[-1], recorded):
+        return _compared(metadata, stream, recorded, found, along)
+    if _on_line(metadata, recorded):
+        return History(recorded, None, {}, rolled_back=False)
+    for each in expired_ancestors(along[-1], older) if older is not None else ():
+        found = _summary_stamp(each, stream) if each is not None else None
+        if each is None or found is not None or _comes_before(each, recorded):
+            past = _compared(metadata, stream, recorded, found, along)
+            # The property decides, as after any expiry.
+            return past if past.rolled_back else History(recorded, None, {}, rolled_back=False)
+    if "~" in stream or not recorded.moved:
+        return History(recorded, None, {}, rolled_back=False)
+    return History(recorded, None, {}, rolled_back=older is not None, doubt=True)
+
+
+def _comes_before(ancestor: Snapshot, recorded: Stamp) -> bool:
+    """Whether an ancestor is older than the stamp that has to be an ancestor, by a format that numbers snapshots."""
+    must = recorded.last_move or recorded.sequence
+    return bool(recorded.sequence) and (ancestor.sequence_number or 0) < must
+
+
+def _on_line(metadata: TableMetadata, recorded: Stamp) -> bool:
+    line = line_of(metadata.properties)
+    if line is None or not stands_on(metadata, line.snapshot_id):
+        return False
+    # Where the line began after the last move, as it does with the first claim over a stamp of an earlier version, that
+    # claim tells as much: it was made on a head that had been read, and found to hold the move.
+    return line.covers(recorded.last_move or recorded.sequence) or line.covers(recorded.sequence)
+
+
+def _compared(
+    metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp | None, along: list[Snapshot]
+) -> History:
+    """What became of the records between the newest stamp that is an ancestor and the one that should be."""
+    kept = _stands_by(found, recorded)
+    # Both are written by the same commit, so they differ only when the branch was moved since.
+    removed = {
+        partition: OffsetRange(kept.get(partition, 0), offset)
+        for partition, offset in recorded.position.items()
+        if offset > kept.get(partition, 0)
+    }
+    # Where an operator moved the position back in between, the difference says nothing: what was landed since is gone.
+    removed |= {
+        partition: OffsetRange(0, recorded.position[partition])
+        for partition, offset in kept.items()
+        if offset > recorded.position.get(partition, offset)
+    }
+    lost = False
+    if found is not None and found.sequence < (recorded.last_move or 0):
+        lost = True
+        stands = recorded.position
+        lowest = _lowest(metadata, stream, recorded, found, along)
+        back = {p: at for p, at in lowest.items() if at < kept.get(p, 0) <= stands.get(p, 0)}
+        if not removed and not back:
+            # The stamps that would tell how far it was moved back have expired.
+            back = dict.fromkeys((p for p, at in stands.items() if at), 0)
+        removed |= {p: OffsetRange(at, stands[p]) for p, at in back.items()}
+    return History(recorded, found, removed, rolled_back=bool(removed) or lost)
+
+
+def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartition, int]:
+    """Where `found` says that the table stands, also of topics that were retired then and that `recorded` has again."""
+    if found is None:
+        return {}
+    return {**(returned(found.retired, recorded.topics) if recorded else {}), **found.position}
+
+
+def _lowest(
+    metadata: TableMetadata, stream: str, recorded: Stamp, found: Stamp, along: list[Snapshot]
+) -> dict[TopicPartition, int]:
+    """The lowest offset at which lost stamps say that the table stood, of the partitions that they are about."""
+    ids = {each.snapshot_id for each in along}
+    others = (_summary_stamp(each, stream) for each in metadata.snapshots if each.snapshot_id not in ids)
+    lowest: dict[TopicPartition, int] = {}
+    for stamp in (recorded, *others):
+        if stamp is None or stamp.kind == "claim" or not found.sequence < stamp.sequence <= recorded.sequence:
+            continue
+        stood = {p: part.stood for p, part in stamp.parts.items()} or (stamp.start if stamp.kind == "batch" else {})
+        for each in (stood, stamp.position):
+            for partition, at in each.items():
+                lowest[partition] = min(at, lowest.get(partition, at))
+    return lowest
+
+
+def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> list[tuple[int, Stamp]]:
+    """`(snapshot id, stamp)` of the stream's snapshots that are still kept, newest first.
+
+    Args:
+        after: Only those with a greater sequence number.
+    """
+    found = [(snapshot.snapshot_id, _summary_stamp(snapshot, stream)) for snapshot in _along_main(metadata, after)]
+    return [(snapshot_id, stamp) for snapshot_id, stamp in found if stamp]
+
+
+def stamped_snapshots(metadata: TableMetadata, stream: str, after: int = -1) -> Iterator[tuple[Snapshot, Stamp]]:
+    """As `stamps_along_main`, but oldest first, with whole snapshots; a stamp is read when it is asked for."""
+    for snapshot in reversed(_along_main(metadata, after)):
+        stamp = _summary_stamp(snapshot, stream)
+        if stamp:
+            yield snapshot, stamp
+
+
+def _along_main(metadata: TableMetadata, after: int) -> list[Snapshot]:
+    return list(takewhile(lambda each: (each.sequence_number or 0) > after, ancestors(metadata)))
+
+
+def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
+    """The greatest epoch that any stamp of the stream carries here, on any branch; 0 without one."""
+    stamps = [_property_stamp(metadata, stream)]
+    stamps += [_summary_stamp(snapshot, stream) for snapshot in metadata.snapshots]
+    return max((stamp.epoch for stamp in stamps if stamp), default=0)
+
+
+def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:
+    text = whole(metadata.properties, property_key(stream))
+    return Stamp.from_json(text) if text else None
+
+
+def _summary_stamp(snapshot, stream: str) -> Stamp | None:
+    text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
+    # The stream's name stands in the text, so most foreign stamps need no parsing.
+    if not text or f'"{stream}"' not in text:
+        return None
+    stamp = Stamp.from_json(text)
+    return stamp if stamp.stream == stream else None

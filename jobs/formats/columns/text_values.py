@@ -1,0 +1,151 @@
+"""Text values: one text converted exactly to a decimal, a date, a time or bytes, or refused with the reason."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from jobs.formats.problems import (
+    BAD_BINARY,
+    BAD_DATE,
+    BAD_TIMESTAMP,
+    OUT_OF_RANGE,
+    PRECISION_LOSS,
+    WRONG_TYPE,
+    ValueProblem,
+    shown,
+)
+
+_NUMBER = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_TIMESTAMP = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+    r"(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+FIRST_MICROSECOND = -62_135_596_800_000_000
+"""0001-01-01T00:00:00, in microseconds after 1970-01-01."""
+LAST_MICROSECOND = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999, in microseconds after 1970-01-01."""
+FIRST_DAY = -719_162
+LAST_DAY = 2_932_896
+
+
+def exact_decimal(text: str, precision: int, scale: int) -> int:
+    """The number times 10 to the power of scale, as decimal(precision, scale) stores it.
+
+    Trailing zeros lose nothing, so `1.500` fits scale 2.
+
+    Raises:
+        ValueProblem: wrong_type, out_of_range or precision_loss; never a rounded number.
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueProblem(WRONG_TYPE, f"needs decimal({precision},{scale}), found the text {shown(text)}")
+    sign, whole, fraction, power = match.group(1), match.group(2), match.group(3) or "", match.group(4) or "0"
+    digits = (whole + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    if not significant:
+        return 0
+    # An exponent of that many digits cannot be made up for by any mantissa; int() of a long text is slow.
+    exponent = int(power) if len(power) <= 12 else (-(10**12) if power.startswith("-") else 10**12)
+    exponent += len(digits) - len(significant) - len(fraction)
+    if exponent < -scale:
+        message = (
+            f"needs decimal({precision},{scale}), found {shown(text)} with more than {scale} digits after the point"
+        )
+        raise ValueProblem(PRECISION_LOSS, message)
+    if len(significant) + exponent > precision - scale:
+        message = f"needs decimal({precision},{scale}), found {shown(text)} with too many digits before the point"
+        raise ValueProblem(OUT_OF_RANGE, message)
+    unscaled = int(significant) * 10 ** (exponent + scale)
+    return -unscaled if sign else unscaled
+
+
+def exact_timestamp(text: str, *, zoned: bool) -> int:
+    """The instant of an ISO 8601 text, in microseconds after 1970-01-01 (UTC if zoned, as written if not).
+
+    Raises:
+        ValueProblem: bad_timestamp, out_of_range (years 0001 to 9999) or precision_loss (below a microsecond).
+    """
+    kind = "timestamptz" if zoned else "timestamp"
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        message = f"needs {kind} such as 2026-01-31T12:00:00{'Z' if zoned else ''}, found {shown(text)}"
+        raise ValueProblem(BAD_TIMESTAMP, message)
+    year, month, day, hour, minute, second, fraction, utc, sign, zone_hour, zone_minute = match.groups()
+    if zoned and not (utc or sign):
+        raise ValueProblem(BAD_TIMESTAMP, f"needs timestamptz with Z or an offset, found {shown(text)} without one")
+    if not zoned and (utc or sign):
+        raise ValueProblem(BAD_TIMESTAMP, f"needs timestamp without a zone, found {shown(text)} with one")
+    micros, below = (fraction or "")[:6].ljust(6, "0"), (fraction or "")[6:]
+    if below.strip("0"):
+        raise ValueProblem(PRECISION_LOSS, f"needs {kind} in microseconds, found {shown(text)} with a finer fraction")
+    if year == "0000":
+        raise ValueProblem(OUT_OF_RANGE, f"needs {kind} in the years 0001 to 9999, found {shown(text)}")
+    try:
+        instant = datetime(
+            int(year), int(month), int(day), int(hour), int(minute), int(second or 0), int(micros), tzinfo=UTC
+        )
+        if int(zone_hour or 0) > 23 or int(zone_minute or 0) > 59:
+            raise ValueError(f"a zone offset of {zone_hour}:{zone_minute}")
+    except ValueError as error:
+        raise ValueProblem(BAD_TIMESTAMP, f"needs {kind}, found {shown(text)}: {error}") from None
+    offset = (int(zone_hour or 0) * 60 + int(zone_minute or 0)) * 60_000_000
+    result = (instant - _EPOCH) // _MICROSECOND + (offset if sign == "-" else -offset)
+    if not FIRST_MICROSECOND <= result <= LAST_MICROSECOND:
+        raise ValueProblem(OUT_OF_RANGE, f"needs {kind} in the years 0001 to 9999 (UTC), found {shown(text)}")
+    return result
+
+
+def exact_date(text: str) -> int:
+    """The days after 1970-01-01 of an ISO 8601 date.
+
+    Raises:
+        ValueProblem: bad_date, or out_of_range outside the years 0001 to 9999.
+    """
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueProblem(BAD_DATE, f"needs date such as 2026-01-31, found {shown(text)}")
+    if match.group(1) == "0000":
+        raise ValueProblem(OUT_OF_RANGE, f"needs date in the years 0001 to 9999, found {shown(text)}")
+    try:
+        day = date(int(match.group(1)), int(match.group(2)), int(match.group(3)))
+    except ValueError as error:
+        raise ValueProblem(BAD_DATE, f"needs date, found {shown(text)}: {error}") from None
+    return (day - _EPOCH.date()).days
+
+
+def exact_base64(text: str) -> bytes:
+    """The bytes of a base64 text in its one canonical form (standard alphabet, padded, no line breaks).
+
+    Raises:
+        ValueProblem: bad_binary.
+    """
+    try:
+        raw = text.encode("ascii")
+        data = binascii.a2b_base64(raw, strict_mode=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise ValueProblem(BAD_BINARY, f"needs binary as base64, found {shown(text)}: {_reason(error)}") from None
+    if binascii.b2a_base64(data, newline=False) != raw:
+        raise ValueProblem(BAD_BINARY, f"needs binary as base64, found {shown(text)}, which has bits left over")
+    return data
+
+
+def exact_hex(text: str) -> bytes:
+    """The bytes of a hexadecimal text, two digits for each, upper or lower case.
+
+    Raises:
+        ValueProblem: bad_binary.
+    """
+    try:
+        return binascii.unhexlify(text)
+    except (binascii.Error, ValueError) as error:
+        raise ValueProblem(BAD_BINARY, f"needs binary as hex, found {shown(text)}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return "it has other characters" if isinstance(error, UnicodeEncodeError) else str(error)

@@ -1,0 +1,82 @@
+"""Iceberg schema of a declared record, with the columns that say where a row came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+
+from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
+
+KAFKA_COLUMNS: tuple[tuple[str, ice.PrimitiveType], ...] = (
+    ("_kafka_topic", ice.StringType()),
+    ("_kafka_partition", ice.IntegerType()),
+    ("_kafka_offset", ice.LongType()),
+    ("_kafka_timestamp", ice.TimestamptzType()),
+)
+"""Where a landed row came from; optional columns, last in the table, in this order."""
+
+_ICEBERG: dict[str, ice.PrimitiveType] = {
+    "boolean": ice.BooleanType(),
+    "int": ice.IntegerType(),
+    "long": ice.LongType(),
+    "float": ice.FloatType(),
+    "double": ice.DoubleType(),
+    "date": ice.DateType(),
+    "timestamp": ice.TimestampType(),
+    "timestamptz": ice.TimestamptzType(),
+    "string": ice.StringType(),
+    "binary": ice.BinaryType(),
+}
+
+
+def iceberg_schema(declared: StructType) -> Schema:
+    """The schema of the rows that a declared record gives, with fresh field ids."""
+    # The ids given here only have to differ: assign_fresh_schema_ids numbers them as a catalog would.
+    ids = iter(range(1, 1_000_000))
+    return assign_fresh_schema_ids(Schema(*(_iceberg_field(field, ids) for field in declared.fields)))
+
+
+def with_kafka_columns(rows: Schema) -> Schema:
+    """The schema of a table whose rows say where they came from (KAFKA_COLUMNS), with fresh field ids."""
+    after = rows.highest_field_id + 1
+    columns = [ice.NestedField(after + n, name, kind, required=False) for n, (name, kind) in enumerate(KAFKA_COLUMNS)]
+    return assign_fresh_schema_ids(Schema(*rows.fields, *columns))
+
+
+def _iceberg_field(field: Field, ids: Iterator[int]) -> ice.NestedField:
+    return ice.NestedField(next(ids), field.name, _iceberg_type(field.type, ids), required=field.required)
+
+
+def _iceberg_type(declared: DeclaredType, ids: Iterator[int]) -> ice.IcebergType:
+    match declared:
+        case Primitive("decimal", int() as precision, int() as scale):
+            return ice.DecimalType(precision, scale)
+        case Primitive(name):
+            return _ICEBERG[name]
+        case StructType(fields):
+            return ice.StructType(*[_iceberg_field(field, ids) for field in fields])
+        case ListType(element, required):
+            return ice.ListType(next(ids), _iceberg_type(element, ids), element_required=required)
+        case MapType(key, value, required):
+            return ice.MapType(
+                next(ids), _iceberg_type(key, ids), next(ids), _iceberg_type(value, ids), value_required=required
+            )
+
+
+def schema_text(kind: ice.IcebergType) -> str:
+    """A type in the words of schema text."""
+    match kind:
+        case ice.StructType():
+            return f"struct<{', '.join(f'{quoted(each.name)} {_with_null(each)}' for each in kind.fields)}>"
+        case ice.ListType():
+            return f"list<{_with_null(kind.element_field)}>"
+        case ice.MapType():
+            return f"map<{schema_text(kind.key_type)}, {_with_null(kind.value_field)}>"
+        case _:
+            return str(kind).replace(", ", ",")
+
+
+def _with_null(field: ice.NestedField) -> str:
+    return f"{schema_text(field.field_type)}{' not null' if field.required else ''}"

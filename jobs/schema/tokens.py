@@ -1,0 +1,156 @@
+"""Tokens of a schema text, and the names of types and encodings that may stand in one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from jobs.errors import FrazilError
+
+_TOKEN = re.compile(r"\s+|(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[A-Za-z0-9_]+)|(?P<mark>[<>(),:])")
+
+
+class SchemaTextError(FrazilError):
+    """A schema text that cannot be understood.
+
+    Args:
+        problem: What is wrong, naming the word and what is expected.
+        text: The whole schema text.
+        position: Where in the text, in characters from its beginning.
+        word: The offending word; empty at the end of the text.
+
+    Attributes:
+        further: What else is wrong with the same text, behind this.
+    """
+
+    def __init__(self, problem: str, *, text: str, position: int, word: str, fix: str | None = None) -> None:
+        line = text.count("\n", 0, position) + 1
+        column = position - (text.rfind("\n", 0, position) + 1) + 1
+        place = f"column {column}" if line == 1 else f"line {line}, column {column}"
+        super().__init__(f"The schema text is wrong at {place}: {problem}", fix=fix)
+        self.position: int = position
+        self.word: str = word
+        self.further: tuple[SchemaTextError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word or mark; `kind` is word, quoted, mark or end."""
+
+    kind: str
+    text: str
+    position: int
+
+    def __str__(self) -> str:
+        return "the end of the text" if self.kind == "end" else f"'{self.text}'"
+
+
+def tokenize(text: str) -> list[Token]:
+    """Cuts a schema text into words; the last one is always of kind `end`.
+
+    Raises:
+        SchemaTextError: On a character that no schema text contains, or a backtick that is never closed.
+    """
+    found: list[Token] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            character = text[position]
+            problem = (
+                "the name that starts with a backtick here is never closed."
+                if character == "`"
+                else f"'{character}' does not belong here; a name with other characters than letters, digits and _"
+                " is written in backticks."
+            )
+            raise SchemaTextError(problem, text=text, position=position, word=character)
+        if match.lastgroup is not None:
+            found.append(Token(match.lastgroup, match.group(), position))
+        position = match.end()
+    found.append(Token("end", "", len(text)))
+    return found
+
+
+def end_of_field(found: Sequence[Token], begin: int, *, nested: bool) -> int:
+    """Where a field that is wrong ends: at a comma, its struct's bracket, or the end, as far as brackets tell.
+
+    Args:
+        begin: The field's first word.
+        nested: Whether it stands in a struct.
+    """
+    inside = 0
+    for at in range(begin, len(found)):
+        mark = found[at].text if found[at].kind == "mark" else ""
+        if mark in ("<", "("):
+            inside += 1
+        elif mark in (">", ")") and inside:
+            inside -= 1
+        elif (mark == "," and not inside) or (mark == ">" and nested):
+            return at
+    return len(found) - 1
+
+
+PRIMITIVE_NAMES = (
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "decimal",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "string",
+    "binary",
+)
+
+TYPE_ALIASES = {"bigint": "long", "array": "list"}
+
+OTHER_TYPE_NAMES = {
+    "bool": "boolean",
+    "integer": "int",
+    "int32": "int",
+    "smallint": "int",
+    "tinyint": "int",
+    "int64": "long",
+    "real": "float",
+    "float64": "double",
+    "number": "decimal(P,S)",
+    "numeric": "decimal(P,S)",
+    "varchar": "string",
+    "char": "string",
+    "text": "string",
+    "str": "string",
+    "uuid": "string",
+    "datetime": "timestamp",
+    "timestamp_ntz": "timestamp",
+    "timestamp_ltz": "timestamptz",
+    "bytes": "binary",
+    "row": "struct",
+    "record": "struct",
+    "object": "struct",
+}
+"""What other systems call a type, for the suggestion in an error."""
+
+_EPOCHS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
+
+ENCODINGS: dict[str, tuple[str, ...]] = {
+    "timestamp": ("iso", *_EPOCHS),
+    "timestamptz": ("iso", *_EPOCHS),
+    "date": ("iso", "epoch_days"),
+    "decimal": ("number", "text"),
+    "binary": ("base64", "hex"),
+}
+"""How JSON may carry a type; the first is the default, other types have one way only."""
+
+KNOWN_TYPES = ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)") + ", struct<…>, list<…> and map<string, …>"
+
+
+def unknown_type(word: str) -> str:
+    """Says that a word is not a type, with the nearest one that is."""
+    names = [*PRIMITIVE_NAMES, "struct", "list", "map", *TYPE_ALIASES]
+    meant = OTHER_TYPE_NAMES.get(word.lower()) or next(iter(get_close_matches(word.lower(), names, n=1)), None)
+    hint = f"did you mean '{meant}'?" if meant else f"the types are {KNOWN_TYPES}."
+    return f"'{word}' is not a type; {hint}"

@@ -1,0 +1,228 @@
+"""Maintenance policy: the block ``maintenance``, of the settings, of a stream, of one table.
+
+Every block may give any of the keys; a block lies over another one, and only what it gives counts
+(``jobs.spec.maintained_tables`` brings them together).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_serializer, model_validator
+
+from jobs.spec.base import MAX_INT64, AnyInt, Flag, Location, SpecModel, problems_at
+from jobs.spec.fields import NonNegativeInt, PositiveInt, refused_character
+from jobs.spec.maintenance_windows import WindowText
+from jobs.spec.policy_layers import SORT_BY, STRATEGY, contradictions, contradictions_given, is_given, overlaid
+from jobs.spec.sort_order import SortText
+from jobs.spec.units import Duration, Size, format_duration, parse_duration
+
+# Files of a write in flight are no garbage, and a streaming job may be at one for long (Iceberg's own default).
+_ORPHAN_FLOOR = timedelta(days=3)
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
+_TABLE_OR_NAMESPACE = re.compile(rf"{_NAME}(\.{_NAME})*\.(\*|{_NAME})")
+
+
+def _fragment(value: object) -> Any:
+    """Reads a share of the target: ``1/8`` or 0.125."""
+    share = value
+    if isinstance(value, str) and (match := re.fullmatch(r"([0-9]{1,6})\s*/\s*([1-9][0-9]{0,5})", value.strip())):
+        share = int(match[1]) / int(match[2])
+    if isinstance(share, bool) or not isinstance(share, (int, float)):
+        raise ValueError("must be a share of compact.target, such as 1/8 or 0.125")
+    if not 0 < share < 1:
+        raise ValueError(
+            "must be above 0 and below 1: files smaller than this share of compact.target are small, and those that "
+            "compaction writes must not be"
+        )
+    return float(share)
+
+
+def _none_or_duration(value: object) -> Any:
+    if value is None or value == "none":
+        return None
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or none") from None
+
+
+def _above_the_floor(value: timedelta) -> timedelta:
+    if value < _ORPHAN_FLOOR:
+        raise ValueError("must be at least 3d: files that a write in flight has not committed yet are no orphans")
+    return value
+
+
+def _table_or_namespace(value: str) -> str:
+    if not _TABLE_OR_NAMESPACE.fullmatch(value):
+        raise ValueError(
+            "must be namespace.table, with letters, digits, _ and -, or namespace.* for all tables of a namespace"
+            + refused_character(value, also="*")
+        )
+    return value
+
+
+AtLeastTwo = Annotated[AnyInt, Field(ge=2, le=MAX_INT64)]
+Share = Annotated[float, Field(gt=0, le=1)]
+OrNone = Annotated[
+    timedelta | None,
+    BeforeValidator(_none_or_duration),
+    PlainSerializer(lambda value: format_duration(value) if value else "none", return_type=str),
+]
+
+
+class Layer(SpecModel):
+    """A block of which only what is given counts; so that is all that is written out."""
+
+    @model_serializer(mode="wrap")
+    def _what_is_given(self, handler: Any) -> dict[str, Any]:
+        return {key: value for key, value in handler(self).items() if key in self.model_fields_set}
+
+
+class Compact(Layer):
+    """Which data files are brought together, and how.
+
+    Args:
+        target: The size of the files that are written.
+        fragment: Files below this share of ``target`` are small.
+        min_files: So many small files in a partition are rewritten.
+        delete_ratio: A partition with so many deleted rows for each row is rewritten.
+        max_delete_files: So is one with more delete files.
+        cold_after: A partition without a new file for so long is one that its writers have left.
+        strategy: How the rows of cold partitions are laid out, once for each; others are brought together as they are.
+        sort_by: The columns for ``sort`` and ``zorder``.
+    """
+
+    enabled: Flag = True
+    target: Size = 128 * 1024**2
+    fragment: Annotated[float, BeforeValidator(_fragment)] = 1 / 8
+    min_files: AtLeastTwo = 12
+    delete_ratio: Share = 0.1
+    max_delete_files: NonNegativeInt = 10
+    cold_after: Duration = timedelta(hours=1)
+    strategy: Literal["binpack", "sort", "zorder"] = "binpack"
+    sort_by: tuple[SortText, ...] = ()
+
+    @property
+    def small(self) -> float:
+        """Files of less bytes are small."""
+        return self.target * self.fragment
+
+
+class Manifests(Layer):
+    """When the manifests are written anew: more than ``max``, or many small ones; and how large they become."""
+
+    enabled: Flag = True
+    max: PositiveInt = 100
+    target: Size = 8 * 1024**2
+
+
+class Expire(Layer):
+    """Which snapshots go.
+
+    Args:
+        keep: Younger ones stay, as long as there are not too many.
+        min_snapshots: So many stay whatever their age.
+        max_snapshots: No more stay whatever their age, for every commit writes all of them again.
+        time_travel: How far back readers are promised to see; no younger snapshot goes, whatever their number.
+    """
+
+    enabled: Flag = True
+    keep: Duration = timedelta(hours=24)
+    min_snapshots: PositiveInt = 10
+    max_snapshots: PositiveInt = 300
+    time_travel: OrNone = None
+
+
+class Orphans(Layer):
+    """When files that nothing refers to are deleted.
+
+    Args:
+        older_than: Younger files stay.
+        every: How often they are looked for.
+        max_share: Nothing is deleted if it were more than this share of the files listed.
+        max_files: … or more files than this.
+    """
+
+    enabled: Flag = True
+    older_than: Annotated[Duration, AfterValidator(_above_the_floor)] = timedelta(days=7)
+    every: Duration = timedelta(days=7)
+    max_share: Share = 0.2
+    max_files: PositiveInt = 100_000
+
+
+class Metadata(Layer):
+    """How many former versions of the table's metadata file stay."""
+
+    enabled: Flag = True
+    previous_versions: PositiveInt = 50
+
+
+class Policy(Layer):
+    """How a table is kept healthy.
+
+    Args:
+        enabled: Whether frazil does anything to it.
+        windows: When data files, delete files, manifests and orphans may be worked on; always without any. Snapshots
+            expire at any time.
+        budget: The most bytes that one run rewrites in the table.
+    """
+
+    enabled: Flag = True
+    compact: Compact = Compact()
+    manifests: Manifests = Manifests()
+    expire: Expire = Expire()
+    orphans: Orphans = Orphans()
+    metadata: Metadata = Metadata()
+    windows: tuple[WindowText, ...] = ()
+    budget: Size = 50 * 1024**3
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Policy:
+        problems = [
+            (places[0], text) for places, text in contradictions(self) if all(is_given(self, place) for place in places)
+        ]
+        # In one block these two belong together; of layers, a strategy without columns forgets those below it.
+        compact = self.compact
+        if compact.strategy != "binpack" and not compact.sort_by:
+            problems.append((STRATEGY, f"{compact.strategy} needs the columns: sort_by"))
+        if compact.strategy == "binpack" and compact.sort_by:
+            problems.append((SORT_BY, "is for strategy: sort and strategy: zorder; add one of them"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+
+class TablePolicy(Policy):
+    """The policy of one table, or of all tables of a namespace, that the settings name."""
+
+    name: Annotated[str, AfterValidator(_table_or_namespace)]
+
+
+class StreamMaintenance(Policy):
+    """The policy of a stream's table, and of its dead letters'."""
+
+    dead_letters: Policy = Policy()
+
+
+class Maintenance(Policy):
+    """The policy of all tables, and the further tables that frazil maintains."""
+
+    tables: tuple[TablePolicy, ...] = ()
+
+    @model_validator(mode="after")
+    def _with_the_tables(self) -> Maintenance:
+        problems = contradictions_given(overlaid(Policy(), self), self)
+        seen: set[str] = set()
+        for index, table in enumerate(self.tables):
+            at: Location = ("tables", index)
+            together = overlaid(overlaid(Policy(), self), table)
+            problems.extend(((*at, *place), text) for place, text in contradictions_given(together, table))
+            if table.name in seen:
+                problems.append(((*at, "name"), f"'{table.name}' stands here twice"))
+            seen.add(table.name)
+        if problems:
+            raise problems_at(problems)
+        return self

@@ -1,0 +1,49 @@
+"""Splits of a batch: its offset ranges, cut into as many parts of equal size as there are cores to work on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
+from jobs.commit.target_positions import Ranges
+
+LEAST = 10_000
+"""Records that are worth a split of their own: it costs about as much to begin one as to land so many."""
+
+
+def split_ranges(
+    ranges: Ranges, cores: int, done: Collection[TopicPartition] = (), *, least: int = LEAST
+) -> list[list[PartitionRange]]:
+    """Cut ranges into splits; each becomes a task, which writes its own file into every table partition it meets.
+
+    A range may be cut in several, and a split may have pieces of several: how many partitions the topics have does not
+    decide how many tasks there are. Offsets without a record, such as a compacted topic has, are counted as records.
+
+    Args:
+        ranges: The batch's.
+        cores: How many tasks run at once.
+        done: Partitions of which nothing has to be read.
+        least: See `LEAST`.
+
+    Returns:
+        Splits, in the order of topics, partitions and offsets; every offset of the ranges once.
+    """
+    wanted = sorted((where, each) for where, each in ranges.items() if each.end > each.start and where not in done)
+    total = sum(each.end - each.start for _, each in wanted)
+    if not total:
+        return []
+    count = max(1, min(cores, total // least))
+    size = math.ceil(total / count)
+    splits: list[list[PartitionRange]] = [[]]
+    room = size
+    for where, (start, end) in wanted:
+        while start < end:
+            if not room:
+                splits.append([])
+                room = size
+            until = min(end, start + room)
+            splits[-1].append(PartitionRange(where, OffsetRange(start, until)))
+            room -= until - start
+            start = until
+    return splits

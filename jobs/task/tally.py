@@ -1,0 +1,176 @@
+"""Tallies: what a task counted of its split, by Kafka partition, with examples of what failed."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure, shortened
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.problems import without_value
+from jobs.pipeline.bisection import UNEXPECTED
+from jobs.pipeline.block import Block
+
+MOST_CAUSES = 50
+"""Of one partition in one split; records whose keys have no end must not make a tally without end."""
+
+MOST_UNKNOWN = 100
+"""Likewise of keys that the schema does not name."""
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A failed record, as an example of its kind: where it is and why it failed, never what stands in it.
+
+    Attributes:
+        field: Path of the field at fault, if it is one.
+        needs: What was needed, and what kind of thing was found, if it can be told without the value.
+        detail: Where frazil itself failed, if it did.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    stage: str
+    error_class: str
+    field: str | None = None
+    detail: str | None = None
+    needs: str | None = None
+
+
+class UnknownExample(msgspec.Struct, frozen=True):
+    """A record with a key that the schema does not name.
+
+    Attributes:
+        within: JSON path of the struct that has the key.
+        column: What would take it, as a guess; None if its name cannot be declared.
+    """
+
+    offset: int
+    within: str
+    column: str | None
+
+
+class Cause(msgspec.Struct):
+    """Failed records of one kind: the same class, field and need, so the same thing to correct.
+
+    Attributes:
+        example: One of them.
+    """
+
+    example: Example
+    count: int = 0
+
+
+class Tally(msgspec.Struct):
+    """What a task counted in one (topic, partition), of the records that the coordinator had not yet read.
+
+    Attributes:
+        rows: Rows written, by target; one may have lacked other records than the coordinator.
+        after: The offset behind the last record of the split, whoever lacked it; None without any.
+        leader_epoch: Of that record, the epoch of the leader that took it; None where the log does not say.
+        appended_ms: Of that record, when the broker took it, milliseconds since 1970; None where it says the producer's
+            time.
+        reasons: Failed records by class.
+        examples: One failed record of each class.
+        causes: Failed records by class, field and need; of the first `MOST_CAUSES` that were met.
+        unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
+        unknown_fields: Records by the path of a key that the schema does not name; `MOST_UNKNOWN` of them at most.
+        unknown_examples: One record for each, as far as one was found.
+    """
+
+    topic: str
+    partition: int
+    read: int = 0
+    landed: int = 0
+    dead: int = 0
+    tombstones: int = 0
+    rows: dict[str, int] = {}
+    after: int | None = None
+    leader_epoch: int | None = None
+    appended_ms: int | None = None
+    reasons: dict[str, int] = {}
+    examples: dict[str, Example] = {}
+    causes: dict[str, Cause] = {}
+    unexpected: Example | None = None
+    unknown_fields: dict[str, int] = {}
+    unknown_examples: dict[str, UnknownExample] = {}
+
+
+_INDEX = re.compile(r"\[\d+\]")
+
+
+_LONGEST_FIELD = 200
+
+
+def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decoder: DecoderSpec) -> None:
+    """Count what became of a block's records.
+
+    Args:
+        tally: Of the block's partition; counted on.
+        block: Behind the pipeline.
+        wanted: Which of its records the coordinator has not yet read.
+        decoder: Of its values.
+    """
+    if not wanted.any():
+        return
+    tally.read += int(wanted.sum())
+    tally.landed += int(wanted[block.positions].sum())
+    tally.tombstones += int(wanted[block.dropped].sum())
+    for failure in block.failures:
+        if wanted[failure.row]:
+            tally.dead += 1
+            tally.reasons[failure.error_class] = tally.reasons.get(failure.error_class, 0) + 1
+            _count_cause(tally, block, failure)
+            if failure.error_class not in tally.examples:
+                tally.examples[failure.error_class] = _example(tally, block, failure)
+            if failure.error_class == UNEXPECTED and tally.unexpected is None:
+                tally.unexpected = tally.examples[UNEXPECTED]
+    if block.unknown_fields:
+        _count_unknown(tally, block, decoder)
+
+
+def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
+    """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
+    counts = tally.unknown_fields
+    for path, count in block.unknown_fields.items():
+        name = shortened(path)
+        if name not in counts and len(counts) >= MOST_UNKNOWN:
+            name = OTHER_UNKNOWN_PATHS
+        counts[name] = counts.get(name, 0) + count
+    known = tally.unknown_examples
+    new = [path for path in block.unknown_fields if (name := shortened(path)) in counts and name not in known]
+    if not new:
+        return
+    values, offsets = block.records.column("value"), block.records.column("offset")
+    found = FORMATS[decoder.kind].unknown_fields(decoder, values, block.positions, new)
+    for path, field in found.items():
+        known.setdefault(shortened(path), UnknownExample(offsets[field.row].as_py(), field.within, field.column))
+
+
+def _count_cause(tally: Tally, block: Block, failure: Failure) -> None:
+    """A hundred records with the same mistake at `$.items[0].n` and `$.items[7].n` have one cause."""
+    field = _INDEX.sub("[]", failure.field or "")[:_LONGEST_FIELD]
+    key = f"{failure.error_class} {field} {without_value(failure.message) or ''}"
+    cause = tally.causes.get(key)
+    if cause is None:
+        if len(tally.causes) >= MOST_CAUSES:
+            return
+        cause = tally.causes[key] = Cause(_example(tally, block, failure))
+    cause.count += 1
+
+
+def _example(tally: Tally, block: Block, failure: Failure) -> Example:
+    return Example(
+        tally.topic,
+        tally.partition,
+        block.records.column("offset")[failure.row].as_py(),
+        failure.stage,
+        failure.error_class,
+        failure.field,
+        failure.message if failure.error_class == UNEXPECTED else None,
+        without_value(failure.message),
+    )

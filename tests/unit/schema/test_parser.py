@@ -1,0 +1,148 @@
+"""The schema text: what it means, and where and why a wrong one is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.schema.declared import Field, ListType, MapType, Primitive, StructType
+from jobs.schema.parser import parse_schema
+from jobs.schema.tokens import SchemaTextError
+
+STRING = Primitive("string")
+
+
+def test_names_types_and_not_null_in_order() -> None:
+    declared = parse_schema(
+        "id string not null, amount decimal(12,2),\n  Ok BOOLEAN NOT NULL, n bigint, at timestamptz"
+    )
+    assert declared == StructType(
+        (
+            Field("id", STRING, True),
+            Field("amount", Primitive("decimal", 12, 2, "number"), False),
+            Field("Ok", Primitive("boolean"), True),
+            Field("n", Primitive("long"), False),
+            Field("at", Primitive("timestamptz", encoding="iso"), False),
+        )
+    )
+
+
+def test_nested_types_and_their_aliases() -> None:
+    declared = parse_schema("o struct<a: int, b string not null>, l array<list<int not null>>, m map<string, date>")
+    assert [field.type for field in declared.fields] == [
+        StructType((Field("a", Primitive("int")), Field("b", STRING, True))),
+        ListType(ListType(Primitive("int"), True), False),
+        MapType(STRING, Primitive("date", encoding="iso"), False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("timestamp", "iso"),
+        ("timestamptz as epoch_s", "epoch_s"),
+        ("timestamp AS epoch_ms", "epoch_ms"),
+        ("timestamp as epoch_us", "epoch_us"),
+        ("timestamp as epoch_ns", "epoch_ns"),
+        ("date", "iso"),
+        ("date as epoch_days", "epoch_days"),
+        ("decimal(1,0)", "number"),
+        ("decimal(38,38) as text", "text"),
+        ("binary", "base64"),
+        ("binary as hex", "hex"),
+        ("string", None),
+    ],
+)
+def test_how_json_carries_a_type(text: str, encoding: str | None) -> None:
+    (field,) = parse_schema(f"v {text} not null").fields
+    assert isinstance(field.type, Primitive) and field.type.encoding == encoding and field.required
+
+
+def test_names_in_backticks() -> None:
+    declared = parse_schema("`order id` int, `a``b` int, `not` int, `struct` struct<`_kafka` int>, as int")
+    assert [field.name for field in declared.fields][:5] == ["order id", "a`b", "not", "struct", "as"]
+
+
+WRONG = [
+    ("", 0, "", "declares no column"),
+    ("id", 2, "", "a type is expected, but the end of the text"),
+    ("id strin", 3, "strin", "did you mean 'string'?"),
+    ("id varchar", 3, "varchar", "did you mean 'string'?"),
+    ("id blub", 3, "blub", "the types are boolean, int"),
+    ("a int,", 6, "", "a column name is expected"),
+    ("1a int", 0, "1a", "a column name is expected"),
+    ("`` int", 0, "``", "a column name is expected"),
+    ('`a"b` int', 0, '`a"b`', "quotation mark"),
+    ("`a\nb` int", 0, "`a\nb`", "control character"),
+    ("a int, a int", 7, "a", "declared twice"),
+    ("a int, A int", 7, "A", "differs from 'a' only by case"),
+    ("o struct<x int, X int>", 16, "X", "only by case"),
+    ("`o.x` int, o struct<x int>", 0, "`o.x`", "two columns have the path 'o.x'"),
+    ("a int b int", 6, "b", "a comma or the end is expected"),
+    ("a struct<>", 9, ">", "a column name is expected"),
+    ("a struct", 8, "", "'<' is expected after struct"),
+    ("a list<int", 10, "", "'>' is expected"),
+    ("a map<int, int>", 6, "int", "a map's key cannot be 'int'"),
+    ("a map<string>", 12, ">", "',' is expected"),
+    ("a decimal", 9, "", "as in decimal(12,2)"),
+    ("a decimal(39,2)", 10, "39", "from 1 to 38"),
+    ("a decimal(2,3)", 12, "3", "from 0 to 2"),
+    ("a decimal(x,3)", 10, "x", "from 1 to 38"),
+    ("_kafka_offset long", 0, "_kafka_offset", "starts with _kafka"),
+    ("a int as iso", 9, "iso", "in one way only"),
+    ("a date as epoch_s", 10, "epoch_s", "the ways are iso, epoch_days"),
+    ("a int not nul", 10, "nul", "'not' is followed by 'null'"),
+    ("a date not null as iso", 16, "as", "'as' comes before 'not null'"),
+    ("a int\n, b ;", 10, ";", "line 2, column 5"),
+    ("a int, `b", 7, "`", "never closed"),
+    ("a " + "list<" * 40 + "int" + ">" * 40, 2 + 5 * 32, "list", "nested more than 32 deep"),
+]
+
+
+@pytest.mark.parametrize(("text", "position", "word", "said"), WRONG)
+def test_a_wrong_text_is_refused_at_its_place(text: str, position: int, word: str, said: str) -> None:
+    with pytest.raises(SchemaTextError) as caught:
+        parse_schema(text)
+    assert (caught.value.position, caught.value.word) == (position, word)
+    assert said in str(caught.value)
+
+
+MANY = [
+    ("id strin, n int, at tmestamp", ["strin", "tmestamp"]),
+    ("a decimal(39,2), b int not nul, c struct<x strin, y int, z blub>, d list<", ["39", "nul", "strin", "blub", ""]),
+    ("a int b int, c strin", ["b", "strin"]),
+    ("a struct<x int, y strin>, a int, A strin", ["strin", "a", "A"]),
+    ("1a int, ok int, _kafka_x int, ok2 date as nothing", ["1a", "_kafka_x", "nothing"]),
+    ("a map<int, strin>, b list<strin>", ["int", "strin"]),
+    ("a strin>, b int, c strin", ["strin", "strin"]),
+    ("a struct<x strin, b blub", ["strin", "blub", ""]),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong"), MANY)
+def test_all_that_is_wrong_is_told_at_once(text: str, wrong: list[str]) -> None:
+    with pytest.raises(SchemaTextError) as caught:
+        parse_schema(text)
+    told = [caught.value, *caught.value.further]
+    assert [each.word for each in told] == wrong
+    assert [each.position for each in told] == sorted(each.position for each in told)
+    for each in told:
+        assert text[each.position :].startswith(each.word)
+
+
+@given(st.lists(st.sampled_from(["a", "int", "strin", "struct", "list", "<", ">", "(", ")", ",", "12", "not", "null"])))
+def test_any_text_ends_with_a_schema_or_with_problems_in_order(found: list[str]) -> None:
+    try:
+        parse_schema(" ".join(found))
+    except SchemaTextError as error:
+        places = [error.position, *(each.position for each in error.further)]
+        assert places == sorted(places)
+        assert len(places) <= len(found) + 1
+
+
+def test_a_schema_is_written_as_it_is_read() -> None:
+    text = (
+        "id string not null, `a b` list<struct<x decimal(3,1) as text, y map<string, timestamp as epoch_ns not null>>>"
+    )
+    assert parse_schema(text).text == text
