@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets import names
+from assets import dagster_names
 from assets.failures import failure
-from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
+from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
@@ -34,7 +34,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
     """
 
     @dg.multi_asset_check(
-        name=names.op_name(spec).replace("drain_", "audit_", 1),
+        name=dagster_names.op_name(spec).replace("drain_", "audit_", 1),
         can_subset=True,
         specs=[
             dg.AssetCheckSpec(
@@ -51,8 +51,8 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
         catalog: CatalogResource,
         kafka: KafkaResource,
     ) -> Iterator[dg.AssetCheckResult]:
-        if only_sees_to_the_driver(context, spec, key):
-            kept = kept_verdict(context, key, EXACTLY_ONCE, f"frazil audit {spec.stream}")
+        if is_driver_only(context, spec, key):
+            kept = last_check_result(context, key, EXACTLY_ONCE, f"frazil audit {spec.stream}")
             if kept is not None:
                 yield kept
             return

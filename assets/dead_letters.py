@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 from pyiceberg.table import Table
 
-from assets import names
-from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
+from assets import dagster_names
+from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell, row_count
-from assets.stream_checks import Verdict, check_result, evaluation, totals_of
+from assets.stream_checks import CheckOutcome, check_result, evaluation, totals_of
 from jobs.deadletter.table import STATES
 from jobs.deadletter.tally import WAITING, KnownFiles, Tally, tally
 from jobs.spec.error_handling import DEFAULT_STOP
@@ -39,7 +39,7 @@ _SHOWN_REASONS = 20
 # Of this process: it counts each data file once.
 KNOWN_FILES = KnownFiles()
 
-DeadLetterJudge = Callable[[Deployment, str, Sequence[str]], Sequence[Verdict]]
+DeadLetterJudge = Callable[[Deployment, str, Sequence[str]], Sequence[CheckOutcome]]
 
 
 def allowed_ratio(spec: StreamSpec | None) -> float:
@@ -80,7 +80,7 @@ def tally_markdown(counted: Tally) -> str:
     return "\n".join(lines)
 
 
-def letters_waiting(spec: StreamSpec, counted: Tally, read: int, at: float | None = None) -> Verdict:
+def letters_waiting(spec: StreamSpec, counted: Tally, read: int, at: float | None = None) -> CheckOutcome:
     """Whether too many letters wait.
 
     Args:
@@ -115,11 +115,11 @@ def letters_waiting(spec: StreamSpec, counted: Tally, read: int, at: float | Non
     if wrong:
         code = f"waiting:{bool(counted.unreadable)}:{ratio > allowed}:{bool(parked)}"
         sentence = f"{'; '.join(wrong)}. Next: {nexts[0]}"
-        return Verdict(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures, at=at)
+        return CheckOutcome(LETTERS_WAITING, False, sentence, code, warn=True, figures=figures, at=at)
     if not counted.waiting:
-        return Verdict(LETTERS_WAITING, True, "No letter waits.", "none", figures=figures, at=at)
+        return CheckOutcome(LETTERS_WAITING, True, "No letter waits.", "none", figures=figures, at=at)
     sentence = f"{counted.waiting:,} letters wait ({', '.join(WAITING[:2]).replace('_', ' ')}); none is parked."
-    return Verdict(LETTERS_WAITING, True, sentence, "fine", figures=figures, at=at)
+    return CheckOutcome(LETTERS_WAITING, True, sentence, "fine", figures=figures, at=at)
 
 
 def report_dead_letters(
@@ -133,7 +133,7 @@ def report_dead_letters(
         more: Further metadata.
     """
     counted = tally(dead, spec.stream, KNOWN_FILES)
-    key = names.table_key(settings, spec.dead_letter_table)
+    key = dagster_names.table_key(settings, spec.dead_letter_table)
     for event in tally_events(spec, key, counted, totals_of(sink, spec.stream).read, row_count(dead), more):
         instance.report_runless_asset_event(event)
     return counted
@@ -173,7 +173,7 @@ def dead_letter_checks(
     """
 
     @dg.multi_asset_check(
-        name=names.op_name(spec).replace("drain_", "letters_", 1),
+        name=dagster_names.op_name(spec).replace("drain_", "letters_", 1),
         specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in LETTER_DESCRIPTIONS.items()],
         can_subset=True,
     )
@@ -181,9 +181,9 @@ def dead_letter_checks(
         context: dg.AssetCheckExecutionContext, deployment: DeploymentResource
     ) -> Iterator[dg.AssetCheckResult]:
         selected = [check.name for check in context.selected_asset_check_keys]
-        if only_sees_to_the_driver(context, spec, table_key):
+        if is_driver_only(context, spec, table_key):
             for name in selected:
-                kept = kept_verdict(context, key, name, f"frazil replay {spec.stream} --dry-run")
+                kept = last_check_result(context, key, name, f"frazil replay {spec.stream} --dry-run")
                 if kept is not None:
                     yield kept
             return

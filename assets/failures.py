@@ -1,4 +1,4 @@
-"""How a problem that a person has to read ends a Dagster step."""
+"""Failure of a Dagster step: a problem that a person has to read, with the next command and without a retry."""
 
 from __future__ import annotations
 

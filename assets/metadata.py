@@ -1,4 +1,4 @@
-"""What a drain is told as in Dagster: metadata under stable names with their unit, Dagster's own where it has one."""
+"""Metadata of assets: tables, drains and drivers under stable names with their unit, Dagster's own where it has one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from jobs.commit.offsets import Positions
+from jobs.commit.offsets import by_topic
 from jobs.spec.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
 
@@ -98,7 +98,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         "tombstones": counts.tombstones,
         "consumer_lag_records": sum(drained.lag.values()),
         "undecided_records": sum(drained.undecided.values()),
-        "offsets": dg.MetadataValue.json(offsets(drained.positions)),
+        "offsets": dg.MetadataValue.json(by_topic(drained.positions)),
         "batches": len(batches),
         "data_files": sum(batch.files for batch in batches),
         "duration_s": round(drained.seconds, 3),
@@ -110,10 +110,10 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
         "config_hash": spec.config_hash,
     }
     if drained.valid_through_ms is not None:
-        metadata["complete_through"] = dg.MetadataValue.timestamp(
-            datetime.fromtimestamp(drained.valid_through_ms / 1000, UTC)
-        )
-    unknown = summed({path: met.records for path, met in batch.unknown_fields.items()} for batch in batches)
+        metadata["complete_through"] = instant(drained.valid_through_ms / 1000)
+    unknown = Counter[str]()
+    for batch in batches:
+        unknown.update({path: met.records for path, met in batch.unknown_fields.items()})
     if unknown:
         metadata["unknown_fields"] = counts_table("field", unknown)
     return metadata
@@ -122,26 +122,10 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
 def dead_letter_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[str, Any]:
     """What a drain did to the dead letters."""
     metadata = {**table_metadata(table, spec.dead_letter_table), "records_dead": drained.counts.dead}
-    reasons = summed(batch.reasons for batch in drained.batches)
+    reasons = sum((Counter(batch.reasons) for batch in drained.batches), Counter[str]())
     if reasons:
         metadata["reasons"] = counts_table("error_class", reasons)
     return metadata
-
-
-def offsets(positions: Positions) -> dict[str, dict[str, int]]:
-    """`{topic: {partition: next offset}}`."""
-    topics: dict[str, dict[str, int]] = {}
-    for at, offset in sorted(positions.items()):
-        topics.setdefault(at.topic, {})[str(at.partition)] = offset
-    return topics
-
-
-def summed(maps: Any) -> Counter[str]:
-    """Counts added up over several maps."""
-    total: Counter[str] = Counter()
-    for each in maps:
-        total.update(each)
-    return total
 
 
 def counts_table(name: str, counts: Mapping[str, int]) -> dg.TableMetadataValue:

@@ -1,17 +1,17 @@
-"""Checks of a stream on its table: whether its driver lives, gets on and keeps its promises, and its records add up."""
+"""Asset checks of a stream: whether its driver lives, gets on and keeps its promises, and its records add up."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pyiceberg.table import Table
 
-from assets import names
+from assets import dagster_names
+from assets.metadata import instant
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
 from jobs.spec.models import StreamSpec
@@ -40,13 +40,13 @@ ADDS_UP = "adds_up"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckOutcome:
     """What one check says of a stream.
 
     Attributes:
         name: One of `DESCRIPTIONS`, or `ADDS_UP`.
         sentence: Why, in words; ends with the next command where there is one.
-        code: The verdict without its figures: what has to differ to be news.
+        code: The outcome without its figures: what has to differ to be news.
         warn: A failure that needs nobody now.
         at: When its figures were so; seconds since 1970, None where they are of the moment.
     """
@@ -62,8 +62,7 @@ class Verdict:
     @property
     def metadata(self) -> dict[str, Any]:
         """Its figures, and how old they are."""
-        at = time.time() if self.at is None else self.at
-        return {**self.figures, "as_of": dg.MetadataValue.timestamp(datetime.fromtimestamp(at, UTC))}
+        return {**self.figures, "as_of": instant(time.time() if self.at is None else self.at)}
 
     @property
     def fix(self) -> str | None:
@@ -76,31 +75,28 @@ class Verdict:
         return dg.AssetCheckSeverity.WARN if self.warn else dg.AssetCheckSeverity.ERROR
 
 
-Judge = Callable[[Deployment, str, Callable[[], "Catalog"], Callable[[], "KafkaLog"]], Sequence[Verdict]]
+CheckEvaluator = Callable[[Deployment, str, Callable[[], "Catalog"], Callable[[], "KafkaLog"]], Sequence[CheckOutcome]]
 
 
-def evaluation(verdict: Verdict, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
-    """A verdict as an event that is reported without a run."""
-    return dg.AssetCheckEvaluation(
-        asset_key=key,
-        check_name=verdict.name,
-        passed=verdict.passed,
-        severity=verdict.severity,
-        description=verdict.sentence,
-        metadata=verdict.metadata,
-    )
+def evaluation(outcome: CheckOutcome, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
+    """An outcome as an event that is reported without a run."""
+    return dg.AssetCheckEvaluation(**_fields(outcome, key))
 
 
-def check_result(verdict: Verdict, key: dg.AssetKey) -> dg.AssetCheckResult:
-    """A verdict as a run yields it."""
-    return dg.AssetCheckResult(
-        passed=verdict.passed,
-        asset_key=key,
-        check_name=verdict.name,
-        severity=verdict.severity,
-        description=verdict.sentence,
-        metadata=verdict.metadata,
-    )
+def check_result(outcome: CheckOutcome, key: dg.AssetKey) -> dg.AssetCheckResult:
+    """An outcome as a run yields it."""
+    return dg.AssetCheckResult(**_fields(outcome, key))
+
+
+def _fields(outcome: CheckOutcome, key: dg.AssetKey) -> dict[str, Any]:
+    return {
+        "asset_key": key,
+        "check_name": outcome.name,
+        "passed": outcome.passed,
+        "severity": outcome.severity,
+        "description": outcome.sentence,
+        "metadata": outcome.metadata,
+    }
 
 
 def totals_of(table: Table | None, stream: str) -> Counts:
@@ -109,7 +105,7 @@ def totals_of(table: Table | None, stream: str) -> Counts:
     return newest.totals if newest else Counts()
 
 
-def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> Verdict:
+def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> CheckOutcome:
     """Whether every record that was read is a row, a dead letter or a tombstone.
 
     Args:
@@ -125,7 +121,7 @@ def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> Verdict:
     }
     since = f"since the stream's first run{' and in this one' if run is not None else ''}"
     if not any(missing):
-        return Verdict(
+        return CheckOutcome(
             ADDS_UP, True, f"Records read = landed + dead letters + tombstones, {since}.", "fine", figures=figures
         )
     sentence = (
@@ -134,7 +130,7 @@ def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> Verdict:
     )
     if run is not None:
         sentence += f"; of {run.read} in this run, {_accounted_for(run)} are"
-    return Verdict(ADDS_UP, False, f"{sentence}. Next: frazil status {stream}", f"off:{missing}", figures=figures)
+    return CheckOutcome(ADDS_UP, False, f"{sentence}. Next: frazil status {stream}", f"off:{missing}", figures=figures)
 
 
 def _totals_markdown(counted: Mapping[str, Counts]) -> str:
@@ -149,17 +145,17 @@ def _accounted_for(counts: Counts) -> int:
     return counts.landed + counts.dead + counts.tombstones + counts.filtered
 
 
-def stream_checks(spec: StreamSpec, key: dg.AssetKey, judge: Judge) -> dg.AssetChecksDefinition:
+def stream_checks(spec: StreamSpec, key: dg.AssetKey, evaluate: CheckEvaluator) -> dg.AssetChecksDefinition:
     """The checks of a stream, as they are executed from the UI; the reconcile sensor reports the same by itself.
 
     Args:
         spec: The stream.
         key: Of its table.
-        judge: Looks at the stream now, and says what each check says of it.
+        evaluate: Looks at the stream now, and says what each check says of it.
     """
 
     @dg.multi_asset_check(
-        name=names.op_name(spec).replace("drain_", "watch_", 1),
+        name=dagster_names.op_name(spec).replace("drain_", "watch_", 1),
         specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in DESCRIPTIONS.items()],
         can_subset=True,
     )
@@ -170,8 +166,8 @@ def stream_checks(spec: StreamSpec, key: dg.AssetKey, judge: Judge) -> dg.AssetC
         kafka: KafkaResource,
     ) -> Iterator[dg.AssetCheckResult]:
         selected = {check.name for check in context.selected_asset_check_keys}
-        for verdict in judge(deployment.deployment(), spec.stream, catalog.quick, kafka.quick):
-            if verdict.name in selected:
-                yield check_result(verdict, key)
+        for outcome in evaluate(deployment.deployment(), spec.stream, catalog.quick, kafka.quick):
+            if outcome.name in selected:
+                yield check_result(outcome, key)
 
     return watch_stream

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets import names
+from assets import dagster_names
 from assets.failures import failure
 from assets.health_markdown import histogram_markdown, left_markdown, partitions_markdown, plan_markdown
-from assets.kept_verdicts import kept_verdict, only_sees_to_the_driver
+from assets.last_reported import is_driver_only, last_check_result
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import WEIGHTS, Score, score
@@ -141,7 +141,7 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
     keys = dict(zip(spec.target_names, target_keys, strict=True))
 
     @dg.multi_asset_check(
-        name=names.op_name(spec).replace("drain_", "health_", 1),
+        name=dagster_names.op_name(spec).replace("drain_", "health_", 1),
         specs=[health_check_spec(key) for key in keys.values()],
         can_subset=True,
     )
@@ -152,9 +152,9 @@ def health_checks(spec: StreamSpec, target_keys: Sequence[dg.AssetKey]) -> dg.As
         from jobs.translate import translate_errors
 
         selected = {check.asset_key for check in context.selected_asset_check_keys}
-        if only_sees_to_the_driver(context, spec, target_keys[0]):
+        if is_driver_only(context, spec, target_keys[0]):
             for name, key in keys.items():
-                kept = kept_verdict(context, key, TABLE_HEALTH, f"frazil maintain {name} --plan")
+                kept = last_check_result(context, key, TABLE_HEALTH, f"frazil maintain {name} --plan")
                 if key in selected and kept is not None:
                     yield kept
             return

@@ -37,7 +37,7 @@ from jobs.spec.settings import Settings, load_settings
 from jobs.stream.drain import drain
 from jobs.system.cpu import tree_cpu_seconds
 from jobs.system.signals import deferred_signals
-from orchestration.cli.run.report import Meter, Speed
+from orchestration.cli.run.measurement import Meter, Speed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +148,7 @@ def one(home: Path, address: str, point: Point, spark: SparkSession, meter: Mete
     spec = load_stream(home / "streams" / "growth.yaml")
     meter.samples.clear()
     meter.__post_init__()
-    drained = drain(spec, settings, KafkaLog(settings.kafka), lambda: spark, on_progress=meter.take)
+    drained = drain(spec, settings, KafkaLog(settings.kafka), lambda: spark, on_progress=meter.sample)
     if drained.counts.landed != point.records:
         raise SystemExit(f"{point}: {drained.counts.landed:,} of {point.records:,} records landed")
     batches = drained.batches[1:]

@@ -1,4 +1,4 @@
-"""What Dagster loads: the assets of every stream of the deployment that FRAZIL_HOME names, or of the current folder.
+"""Definitions that Dagster loads: assets, checks, jobs, schedules and sensors of the deployment that FRAZIL_HOME names.
 
 Loading reads files and nothing else: no connection is opened and no JVM started. A broken file does not hide the other
 streams: it is logged, and stands in the metadata that `dg list defs` and the code location's page show. A stream that
@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from assets import names
+from assets import dagster_names
 from assets.audit_check import audit_check
 from assets.dead_letters import dead_letter_checks
-from assets.problems import problem_assets
+from assets.deployment_assets import problem_assets, supervisor_asset
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
-from assets.supervisor import supervisor_asset
 from assets.table_health import health_checks
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -32,8 +31,8 @@ from orchestration.jobs.replay import OP as REPLAY_OP
 from orchestration.jobs.replay import replay_job
 from orchestration.jobs.reset import OP as RESET_OP
 from orchestration.jobs.reset import reset_offsets_job
-from orchestration.reconcile.assessment import judge
-from orchestration.reconcile.desired import as_launched
+from orchestration.reconcile.assessment import evaluate_checks
+from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.reconcile import reconcile_sensor
 from orchestration.sensors.replays import replay_sensor
 from orchestration.sensors.replays_tick import judge_letters
@@ -59,7 +58,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     shown = [*specs, *former]
     paths = DeploymentResource.of(deployment)
     # Of each stream the coordinator's key, which what concerns the whole stream is shown at.
-    keys = {spec.stream: names.target_keys(settings, spec) for spec in shown}
+    keys = {spec.stream: dagster_names.target_keys(settings, spec) for spec in shown}
     audit = audit_job([of_stream[0] for of_stream in keys.values()]) if shown else None
     return dg.Definitions(
         assets=[
@@ -95,9 +94,9 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
 
 
 def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
-    yield stream_checks(spec, keys[0], judge)
+    yield stream_checks(spec, keys[0], evaluate_checks)
     yield audit_check(spec, keys[0])
-    yield dead_letter_checks(spec, names.table_key(settings, spec.dead_letter_table), keys[0], judge_letters)
+    yield dead_letter_checks(spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], judge_letters)
     yield health_checks(spec, keys)
 
 

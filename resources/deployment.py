@@ -1,4 +1,4 @@
-"""A deployment: the folder with `streams/`, and the settings that go with it. Reading it opens no connection."""
+"""Deployment: the folder with `streams/`, and the settings that go with it. Reading it opens no connection."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,12 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what the imports of all tests have made, which stays to the end."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Reap the drivers that tests have started and ended; Python complains of those that nobody waited for."""
+    if launcher := sys.modules.get("jobs.supervise.launcher"):
+        launcher.reap()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -6,14 +6,14 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from jobs.commit.offsets import Positions, TopicPartition
-from jobs.supervise.heartbeat import Offsets, Recent, Work
+from jobs.commit.offsets import Positions, TopicPartition, by_topic
+from jobs.supervise.heartbeat import Recent, Work
 
 if TYPE_CHECKING:
     from jobs.stream.results import BatchDone
@@ -179,14 +179,6 @@ class WorkLog:
             silent = asked is not None and time.monotonic() - asked[1] > self._unanswered_seconds
             unanswered = asked[0] if asked is not None and silent else None
             return msgspec.structs.replace(self._work, recent=recent, unanswered_since=unanswered)
-
-
-def by_topic(positions: Mapping[TopicPartition, int]) -> Offsets:
-    """`{topic: {partition: number}}`, in order."""
-    topics: Offsets = {}
-    for at, number in sorted(positions.items()):
-        topics.setdefault(at.topic, {})[str(at.partition)] = number
-    return topics
 
 
 class BatchWaits:

@@ -1,4 +1,4 @@
-"""`frazil up` and `frazil down`: the local broker."""
+"""Commands `frazil up` and `frazil down`: the local broker."""
 
 from __future__ import annotations
 

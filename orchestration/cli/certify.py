@@ -24,7 +24,7 @@ from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
 from orchestration.cli.broker import local_broker
 from orchestration.cli.interrupts import Interrupts
-from orchestration.cli.terminal import messages, print_json
+from orchestration.cli.terminal import print_json, stderr_console
 from resources.deployment import Deployment
 
 _DEFAULT_STEPS = "all"
@@ -88,7 +88,7 @@ def certify(
     seed = random.randrange(_SEEDS) if seed is None else seed
     scenarios = plan(names, runs, seed)
     run = new_id()
-    console = messages()
+    console = stderr_console()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
     with Interrupts() as interrupts, _broker(deployment, interrupts):
         settings = deployment.prepared_settings()

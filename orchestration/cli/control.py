@@ -13,8 +13,8 @@ from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control
 from jobs.supervise.launches import LAUNCH_KEY
 from jobs.supervise.stream_control import Done
-from orchestration.cli.ledger import Ledger, open_ledger
-from orchestration.cli.terminal import asker, print_json, tell
+from orchestration.cli.recorded_runs import RunRecorder, open_recorder
+from orchestration.cli.terminal import current_user, print_error, print_json
 from orchestration.jobs.control import (
     MAX_RUNTIME_SECONDS,
     ControlConfig,
@@ -37,10 +37,10 @@ def _command(action: StreamAction, text: str) -> click.Command:
     @click.pass_obj
     def command(deployment: Deployment, streams: tuple[str, ...], every: bool, reason: str, as_json: bool) -> None:
         chosen = _chosen(deployment, streams, action, every=every)
-        by = asker()
+        by = current_user()
         facts: list[dict[str, Any]] = []
         unkept: dict[str, None] = {}
-        with open_ledger(deployment) as ledger:
+        with open_recorder(deployment) as ledger:
             for stream in chosen:
                 config = ControlConfig(stream=stream, action=action, reason=reason, by=by)
                 done: Done | FrazilError
@@ -63,7 +63,7 @@ def _command(action: StreamAction, text: str) -> click.Command:
     return command
 
 
-def carry_out(ledger: Ledger, config: ControlConfig) -> tuple[Done, str | None]:
+def carry_out(ledger: RunRecorder, config: ControlConfig) -> tuple[Done, str | None]:
     """Do it, as a run if possible.
 
     Returns:
@@ -86,7 +86,7 @@ def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamActi
         return list(dict.fromkeys(streams))
     specs, errors = deployment.streams()
     for error in errors:
-        tell(error)
+        print_error(error)
     found = [
         spec.stream for spec in specs if spec.continuous or action not in (StreamAction.start, StreamAction.restart)
     ]
@@ -112,7 +112,7 @@ def _is_stopped(store: StateStore) -> bool:
 
 def _say(done: Done | FrazilError) -> None:
     if isinstance(done, FrazilError):
-        tell(done)
+        print_error(done)
     else:
         click.echo(done.sentence)
 

@@ -1,4 +1,4 @@
-"""The Dagster instance of a deployment: made when it is first needed, by whoever is first."""
+"""Dagster instance of a deployment: made by whoever needs it first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import dagster as dg
 
 HOME_VARIABLE = "DAGSTER_HOME"
-_DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
+DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
 _MAKING_SECONDS = 60.0
 WORKSPACE = "workspace.yaml"
 _WORKSPACE = """\
@@ -59,7 +59,7 @@ def make_instance(home: Path) -> None:
     """
     keep_private(private_folder(home))
     settings = home / "dagster.yaml"
-    if settings.exists() and all((home / name).exists() for name in _DATABASES):
+    if settings.exists() and all((home / name).exists() for name in DATABASES):
         return
     import dagster as dg
 

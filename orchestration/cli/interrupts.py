@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal for commands that own other processes: nothing is left half started."""
+"""Interrupts of a command (Ctrl-C, SIGTERM, a closed terminal): deferred where they would leave something half done."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from jobs.operator.dead_letter_expiry import expire_stream
 from jobs.operator.dead_letter_states import Change, change_dead_letters, set_by_rows, settle
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting, selection_of
-from orchestration.cli.terminal import asker, print_columns, print_json
+from orchestration.cli.terminal import current_user, print_columns, print_json
 from resources.deployment import Deployment
 
 _SHOWN_OF_EACH = 3
@@ -75,15 +75,17 @@ def letters(
             told = done.sentences(spec, dry_run=dry_run) if done else []
             changed = done.expired.letters if done and not dry_run else 0
         elif after_rollback is not None:
-            changed = set_by_rows(spec, settings, catalog, asker(), after_rollback)
+            changed = set_by_rows(spec, settings, catalog, current_user(), after_rollback)
         elif settle_lost is not None:
-            changed = settle(spec, settings, catalog, f"{asker()}: {settle_lost}")
+            changed = settle(spec, settings, catalog, f"{current_user()}: {settle_lost}")
         elif dismiss is not None:
             selection = selection_of(**selected, default_states=("new", "failed_again", "parked"))
-            changed = change_dead_letters(spec, settings, catalog, selection, Change("dismissed", asker(), dismiss))
+            changed = change_dead_letters(
+                spec, settings, catalog, selection, Change("dismissed", current_user(), dismiss)
+            )
         elif restore is not None:
             selection = selection_of(**selected, default_states=("parked", "dismissed"))
-            changed = change_dead_letters(spec, settings, catalog, selection, Change("new", asker(), restore))
+            changed = change_dead_letters(spec, settings, catalog, selection, Change("new", current_user(), restore))
         else:
             changed = None
         table = catalog.load_table(spec.dead_letter_table)

@@ -1,4 +1,4 @@
-"""The command line: `frazil`."""
+"""Command line: `frazil` and its list of commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from jobs.errors import FrazilError
 from orchestration.cli.interrupts import Interrupts, Terminated
-from orchestration.cli.terminal import tell
+from orchestration.cli.terminal import print_error
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
 
 # Imported when it is asked for: `frazil up` should not wait for PyIceberg, nor `frazil status` for the web server.
@@ -63,7 +63,7 @@ class Commands(click.Group):
             with Interrupts():
                 return super().invoke(ctx)
         except FrazilError as problem:
-            tell(problem)
+            print_error(problem)
             ctx.exit(1)
         except KeyboardInterrupt as interrupt:
             _stopped(ctx, interrupt)
@@ -75,11 +75,11 @@ class Commands(click.Group):
             raise
         except Exception as problem:
             # Imported here: as a rule nobody needs it.
-            from orchestration.cli.unexpected import is_interrupt, unexpected
+            from orchestration.cli.unexpected_error import is_interrupt, unexpected_error
 
             if (interrupt := is_interrupt(problem)) is not None:
                 _stopped(ctx, interrupt)
-            tell(unexpected(problem, f"frazil {ctx.invoked_subcommand or ''}".rstrip(), ctx.obj))
+            print_error(unexpected_error(problem, f"frazil {ctx.invoked_subcommand or ''}".rstrip(), ctx.obj))
             ctx.exit(1)
 
 

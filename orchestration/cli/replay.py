@@ -24,7 +24,7 @@ from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting, selection_of
-from orchestration.cli.terminal import asker, messages, print_json
+from orchestration.cli.terminal import current_user, print_json, stderr_console
 from resources.deployment import Deployment
 
 
@@ -63,7 +63,7 @@ def replay(
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
     selection = selection_of(**selected)
     correction = load_correction(deployment.file_of(stream), correction_file) if correction_file else None
-    request = ReplayRequest(selection, correction, rate, asker())
+    request = ReplayRequest(selection, correction, rate, current_user())
     if to_topic and (from_topic or correction):
         raise FrazilError(
             "--to-topic puts letters into a topic as the records that they were: it takes neither --from-topic nor "
@@ -122,7 +122,7 @@ def _bar(what: str) -> Iterator[Callable[[Told], None]]:
         TextColumn("{task.fields[failed]:,} failed"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=messages(), transient=True) as bar:
+    with Progress(*columns, console=stderr_console(), transient=True) as bar:
         shown = bar.add_task(what, total=0, failed=0)
         yield lambda told: bar.update(shown, total=told.total, completed=told.done, failed=told.failed)
 

@@ -7,8 +7,8 @@ import click
 from jobs.errors import FrazilError
 from jobs.operator.reset_plan import Counting, ResetPlan
 from jobs.operator.reset_request import reset_request
-from orchestration.cli.ledger import open_ledger
-from orchestration.cli.terminal import asker, messages, print_columns, print_json
+from orchestration.cli.recorded_runs import open_recorder
+from orchestration.cli.terminal import current_user, print_columns, print_json, stderr_console
 from orchestration.jobs.reset import ResetConfig, perform, reset_job_of, reset_run_config, reset_tags
 from orchestration.jobs.reset_report import reset_facts, reset_rows, reset_sentences
 from resources.deployment import Deployment
@@ -42,7 +42,9 @@ def reset_offsets(
     if yes and not reason:
         raise FrazilError("A reset needs a reason: it is kept in the tables' stamps.", fix="add --reason TEXT")
     continuous, catalog = deployment.stream(stream).continuous, deployment.settings().catalog.name
-    config = ResetConfig(stream=stream, to=to, topics=list(topics), dry_run=not yes, reason=reason or "", by=asker())
+    config = ResetConfig(
+        stream=stream, to=to, topics=list(topics), dry_run=not yes, reason=reason or "", by=current_user()
+    )
     if yes:
         plan, problem = _carried_out(deployment, config)
         if problem:
@@ -73,7 +75,7 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
         What was done, and why there is no run of it; None if there is one.
     """
     on_count = _progress()
-    with open_ledger(deployment) as ledger:
+    with open_recorder(deployment) as ledger:
         return ledger.run(
             reset_job_of,
             lambda there, asked: perform(there, asked, on_count),
@@ -85,7 +87,7 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
 
 def _progress() -> Counting:
     """Shows on a terminal how far the counting is; elsewhere nothing."""
-    console = messages()
+    console = stderr_console()
 
     def show(table: str, read: int, total: int) -> None:
         if console.is_terminal:

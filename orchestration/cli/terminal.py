@@ -1,4 +1,4 @@
-"""What the commands print with: consoles, columns, progress bars; and who gives a command."""
+"""Terminal output of the commands: consoles, columns, progress bars, JSON and errors; and who gives a command."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from jobs.errors import FrazilError
-from orchestration.text import thousands
+from orchestration.formatting import thousands
 
 # Wider than any row: one that a terminal folds can be read, one that is cut off cannot.
 _UNCUT = 2_000
 
 
-def messages() -> Console:
+def stderr_console() -> Console:
     """A console on standard error, which leaves standard output to what the command was asked for."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -62,7 +62,7 @@ def landing_bar(console: Console) -> Progress:
     )
 
 
-def tell(problem: FrazilError) -> None:
+def print_error(problem: FrazilError) -> None:
     """Print an error on standard error, and what to do next."""
     click.secho("Error: ", fg="red", bold=True, nl=False, err=True)
     click.echo(problem.message, err=True)
@@ -71,7 +71,7 @@ def tell(problem: FrazilError) -> None:
         click.echo(problem.fix, err=True)
 
 
-def asker() -> str:
+def current_user() -> str:
     """Who asks: user and host."""
     try:
         user = getpass.getuser()

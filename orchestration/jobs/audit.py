@@ -10,7 +10,7 @@ import dagster as dg
 from assets.audit_check import EXACTLY_ONCE
 from assets.failures import failure
 from jobs.errors import FrazilError
-from orchestration.reconcile.desired import as_launched
+from orchestration.reconcile.stream_files import as_launched
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 

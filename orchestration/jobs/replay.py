@@ -181,11 +181,13 @@ def _report(
 ) -> None:
     """How the letters stand now; also of a replay that failed, for batches may have landed before."""
     from assets.dead_letters import report_dead_letters
-    from orchestration.reconcile.state_metadata import told_now
+    from orchestration.reconcile.state_metadata import current_state_metadata
 
     try:
         dead, sink = catalog.load_table(spec.dead_letter_table), catalog.load_table(spec.table.name)
-        told = told_now(deployment.deployment(), spec.stream, connection.quick) | {"run_id": request.run_id or ""}
+        told = current_state_metadata(deployment.deployment(), spec.stream, connection.quick) | {
+            "run_id": request.run_id or ""
+        }
         report_dead_letters(context.instance, spec, deployment.settings(), dead, sink, **told)
     except Exception as problem:
         # The replay matters more than its report, which the supervisor makes as well.

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs.commit.offsets import Positions
+from jobs.commit.offsets import by_topic
 from jobs.commit.reset import Move
 from jobs.operator.reset_plan import ResetPlan, TableRows
 from jobs.spec.targets import TargetSpec
 from jobs.verify.rows_in_ranges import SINK_COLUMNS, RowsInRanges
-from orchestration.text import thousands
+from orchestration.formatting import thousands
 
 
 def reset_facts(plan: ResetPlan, catalog: str, *, done: bool) -> dict[str, Any]:
@@ -33,8 +33,8 @@ def reset_facts(plan: ResetPlan, catalog: str, *, done: bool) -> dict[str, Any]:
         "obstacle": plan.obstacle and {"sentence": plan.obstacle.message, "next": plan.obstacle.fix},
         "unfinished_batch": plan.unfinished and not done,
         "partitions": [_move_facts(plan, move) for move in plan.moves],
-        "before": _by_topic({move.partition: move.before for move in changed}),
-        "after": _by_topic({move.partition: move.after for move in changed}),
+        "before": by_topic({move.partition: move.before for move in changed}),
+        "after": by_topic({move.partition: move.after for move in changed}),
         "offsets_skipped": plan.skipped,
         "offsets_read_again": plan.again,
         "rows_in_range": {
@@ -185,13 +185,6 @@ def _named(plan: ResetPlan) -> str:
     concerned = [move.partition for move in plan.moves if move.again]
     named = ", ".join(f"{partition} {position.get(partition, 0)}" for partition in concerned[:5])
     return f"{named} and others" if len(concerned) > 5 else named
-
-
-def _by_topic(positions: Positions) -> dict[str, dict[str, int]]:
-    topics: dict[str, dict[str, int]] = {}
-    for at, offset in sorted(positions.items()):
-        topics.setdefault(at.topic, {})[str(at.partition)] = offset
-    return topics
 
 
 def _instant(millis: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Assessment of a stream: what was observed, what to do about it, and what its checks say."""
+"""Assessment of a stream: its observation, the decision about it, and what its checks say."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from assets.stream_checks import Verdict
+from assets.stream_checks import CheckOutcome
 from jobs.errors import FrazilError
 from jobs.spec.loading import find_stream_file
 from jobs.spec.validation import SpecError
 from jobs.stream.unknown_fields import UnknownFields, read_unknown_fields
 from jobs.supervise.desired import StreamFiles, desired_state
 from jobs.supervise.observation import Observation, observe
+from orchestration.reconcile.check_outcomes import check_outcomes, settings_outcome
+from orchestration.reconcile.cursor import StreamCursor, due
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.decision import Decision
-from orchestration.reconcile.desired import read_files
-from orchestration.reconcile.lookups import Lookups
-from orchestration.reconcile.memory import StreamMemory
-from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict, verdicts
+from orchestration.reconcile.lag import Lag, lag_by_heartbeat
+from orchestration.reconcile.remote_queries import RemoteQueries
+from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from jobs.kafka.metadata import KafkaLog
+
+
+# How often Kafka is asked for the lag of a stream whose driver does not say.
+LOOKUP_SECONDS = 60
+# A driver that is paused, or waits for its trigger, does not look: then the supervisor does.
+_OLD_LAG_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Assessment:
     decision: Decision
     unknown_fields: UnknownFields | None = None
 
-    def verdicts(self, lag: Lag | None, now: float) -> list[Verdict]:
+    def check_outcomes(self, lag: Lag | None, now: float) -> list[CheckOutcome]:
         """What every check says.
 
         Args:
@@ -48,10 +55,10 @@ class Assessment:
             now: Seconds since 1970.
         """
         observed = self.observed
-        return verdicts(observed.desired, observed.actual, self.decision, self.unknown_fields, lag, now)
+        return check_outcomes(observed.desired, observed.actual, self.decision, self.unknown_fields, lag, now)
 
 
-def assess(observed: Observation, now: float, clock: float, memory: StreamMemory | None = None) -> Assessment:
+def assess(observed: Observation, now: float, clock: float, memory: StreamCursor | None = None) -> Assessment:
     """Decide about a stream.
 
     Args:
@@ -65,7 +72,7 @@ def assess(observed: Observation, now: float, clock: float, memory: StreamMemory
     return Assessment(observed, decision, read_unknown_fields(observed.folder.store))
 
 
-def held_back(observed: Observation, files: StreamFiles, lookups: Lookups) -> Observation:
+def hold_back_change(observed: Observation, files: StreamFiles, remote: RemoteQueries) -> Observation:
     """The observation, with the stream's file taken for invalid if its table cannot hold what it declares now.
 
     Asks the catalog only where a file differs from what was launched. Until that has answered nothing is rolled out,
@@ -78,7 +85,7 @@ def held_back(observed: Observation, files: StreamFiles, lookups: Lookups) -> Ob
         return observed
     stream, settings = observed.stream, observed.settings
     try:
-        refused = lookups.refusal(desired.spec, lambda: find_stream_file(settings.home / "streams", stream))
+        refused = remote.refusal(desired.spec, lambda: find_stream_file(settings.home / "streams", stream))
     except FrazilError as problem:
         why = f"its file has changed, and it is not known whether its table can hold it: {problem.message}"
         refused = SpecError([why])
@@ -88,19 +95,39 @@ def held_back(observed: Observation, files: StreamFiles, lookups: Lookups) -> Ob
     return replace(observed, desired=invalid)
 
 
-def assess_now(deployment: Deployment, stream: str, lookups: Lookups, now: float) -> Assessment:
+def current_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueries, now: float) -> Lag | None:
+    """The lag as the driver says; Kafka is asked, once a minute, of a stream without one, or whose driver does not say.
+
+    A driver that was launched while its stream was paused has never looked.
+    """
+    reported, spec = lag_by_heartbeat(observed.actual), observed.desired.spec
+    if reported is not None and observed.actual.driver_lives and now - reported.at <= _OLD_LAG_SECONDS:
+        memory.looked_at, memory.waiting = 0, None
+        return replace(reported, valid_through=memory.complete_through(reported.valid_through))
+    if spec is not None and due(now, memory.looked_at, LOOKUP_SECONDS):
+        memory.looked_at = int(now)
+        found = remote.lag(spec, now)
+        if found is not None:
+            memory.waiting, memory.waiting_at = found.records, int(now)
+            return replace(found, valid_through=memory.complete_through(found.valid_through))
+    if memory.waiting is None:
+        return reported
+    return Lag(memory.waiting, memory.waiting_at, memory.through)
+
+
+def assess_now(deployment: Deployment, stream: str, remote: RemoteQueries, now: float) -> Assessment:
     """Observe one stream now, and decide about it.
 
     Raises:
         FrazilError: The settings cannot be read.
     """
     files = read_files(deployment)
-    return assess(held_back(observe(stream, files, deployment.settings()), files, lookups), now, 0.0)
+    return assess(hold_back_change(observe(stream, files, deployment.settings()), files, remote), now, 0.0)
 
 
-def judge(
+def evaluate_checks(
     deployment: Deployment, stream: str, catalog: Callable[[], Catalog], kafka: Callable[[], KafkaLog]
-) -> Sequence[Verdict]:
+) -> Sequence[CheckOutcome]:
     """What the checks say of one stream, looked at now; asks Kafka and the catalog if no driver tells.
 
     This is what a check does that is executed from the UI; the sensor says the same from the same facts.
@@ -109,11 +136,11 @@ def judge(
     try:
         deployment.settings()
     except SpecError as problem:
-        return [settings_verdict(problem)]
-    lookups = Lookups(catalog, kafka)
-    assessed = assess_now(deployment, stream, lookups, now)
+        return [settings_outcome(problem)]
+    remote = RemoteQueries(catalog, kafka)
+    assessed = assess_now(deployment, stream, remote, now)
     actual, spec = assessed.observed.actual, assessed.observed.desired.spec
-    lag = lag_of(actual)
+    lag = lag_by_heartbeat(actual)
     if (lag is None or not actual.driver_lives) and spec is not None:
-        lag = lookups.lag(spec, now) or lag
-    return assessed.verdicts(lag, now)
+        lag = remote.lag(spec, now) or lag
+    return assessed.check_outcomes(lag, now)

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets import names
+from assets import dagster_names
 from assets.dead_letters import KNOWN_FILES, letters_waiting, tally_metadata
 from assets.metadata import instant, snapshot_metadata, snapshot_tags
 from assets.stream_checks import evaluation, totals_of
 from jobs.deadletter.tally import Tally, tally
 from jobs.spec.models import StreamSpec
 from jobs.supervise.observation import Observation
-from orchestration.reconcile.background import Background
-from orchestration.reconcile.lookups import Lookups
-from orchestration.reconcile.memory import StreamMemory, due, report_seconds
-from orchestration.reconcile.state_metadata import standing_metadata
-from orchestration.reconcile.stream_state import Standing
+from orchestration.reconcile.background_query import BackgroundQuery
+from orchestration.reconcile.cursor import StreamCursor, due, report_seconds
+from orchestration.reconcile.remote_queries import RemoteQueries
+from orchestration.reconcile.state_metadata import state_metadata
+from orchestration.reconcile.stream_state import StreamState
 
 # A count that takes longer goes on, and is told by a later tick.
 COUNT_SECONDS = 2.0
-_COUNTING = Background()
+_COUNTING = BackgroundQuery()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,29 @@ class CountedLetters:
     read: int
 
 
-def count_in_background(spec: StreamSpec, lookups: Lookups, seconds: float) -> CountedLetters | None:
+def count_in_background(spec: StreamSpec, remote: RemoteQueries, seconds: float) -> CountedLetters | None:
     """A stream's letters; None if they are not counted in time, so that a later tick asks again.
 
     They are counted in a thread, by files that were not counted before. What was begun for an earlier tick may tell of
     an earlier snapshot, which the tally names: of a table that always changes, and takes long to count, that is all
     there will ever be.
     """
-    dead, sink = lookups.loaded(spec.dead_letter_table), lookups.loaded(spec.table.name)
+    dead, sink = remote.table(spec.dead_letter_table), remote.table(spec.table.name)
     if dead is None:
         return None
     key = (str(dead.metadata.table_uuid), spec.stream)
-    wait = 0.0 if lookups.late else seconds
+    wait = 0.0 if remote.late else seconds
     counted = _COUNTING.ask(key, wait, lambda: tally(dead, spec.stream, KNOWN_FILES))
     return None if counted is None else CountedLetters(counted, totals_of(sink, spec.stream).read)
 
 
 def dead_letter_events(
-    spec: StreamSpec, observed: Observation, stands: Standing, memory: StreamMemory, lookups: Lookups, now: float
+    spec: StreamSpec,
+    observed: Observation,
+    stands: StreamState,
+    memory: StreamCursor,
+    remote: RemoteQueries,
+    now: float,
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """The report of the stream's letters, if there are new ones or a replay was at work, and what their check says."""
     beat = observed.heartbeat
@@ -60,10 +65,10 @@ def dead_letter_events(
     life = _replays_mark(observed.folder.root)
     if not (is_new or life != memory.life or memory.uncounted) or not due(now, memory.dead_at, report_seconds(spec)):
         return
-    table = lookups.table(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
-    counted = count_in_background(spec, lookups, COUNT_SECONDS)
-    key = names.table_key(observed.settings, spec.dead_letter_table)
-    newest = lookups.loaded(spec.dead_letter_table)
+    table = remote.table_rows(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
+    counted = count_in_background(spec, remote, COUNT_SECONDS)
+    key = dagster_names.table_key(observed.settings, spec.dead_letter_table)
+    newest = remote.table(spec.dead_letter_table)
     told_of = counted.tally.snapshot_id if counted is not None else None
     memory.uncounted = newest is not None and told_of != newest.metadata.current_snapshot_id
     memory.life, memory.dead_at = life, int(now)
@@ -77,7 +82,7 @@ def dead_letter_events(
     counted_at = now if earlier is None else earlier.timestamp_ms / 1000
     if counted is not None:
         told["letters_as_of"] = instant(counted_at)
-    told |= standing_metadata(stands, beat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
+    told |= state_metadata(stands, beat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
     if beat is not None:
         told |= {"records_dead": beat.work.dead}
         if beat.work.reasons:

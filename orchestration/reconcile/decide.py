@@ -1,4 +1,4 @@
-"""What to do about a stream: a pure function of what is wanted and what there is.
+"""Decision about a stream from its desired and its actual state: the pure function `decide`.
 
 START is never decided while a live lease exists. What keeps a commit safe if the facts are wrong all the same is not
 this function, but the lease's epoch: the claims in the tables refuse whoever is not the newest driver.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from jobs.supervise.actual import START_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.stall import Stall, stall_of
-from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision
-from orchestration.reconcile.without_driver import fix_of, in_seconds, problem_of, without_driver
+from orchestration.reconcile.decide_restart import decide_restart
+from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision, fix_of, in_seconds, problem_of
 
 # A driver that was asked to end finishes its batch; after so long the request is made anew, with its own grace.
 _END_SECONDS = 150.0
@@ -45,7 +45,7 @@ def decide(desired: DesiredState, actual: ActualState, now: float) -> Decision:
         )
     if actual.lease.state == "live":
         return _with_holder(desired, actual)
-    return without_driver(desired, actual, now)
+    return decide_restart(desired, actual, now)
 
 
 def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Decision:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from jobs.supervise.desired import DesiredState
+
 # A driver whose lease was taken or has run out notices within a beat of it.
 UNHELD_SECONDS = 90.0
 # A keeper launches within a second or two, ending what its driver left behind included; after so long it hangs.
@@ -42,3 +44,18 @@ class Decision:
     seconds: float = 0.0
     failures: int = 0
     ends: bool = False
+
+
+def problem_of(desired: DesiredState) -> str:
+    """Why the file is not valid, as a part of a sentence."""
+    return desired.problem.rstrip(".") or "its file cannot be read"
+
+
+def fix_of(desired: DesiredState) -> str:
+    """The next command where the file is not valid."""
+    return "frazil validate" if desired.file == "invalid" else "bring back the folder streams/"
+
+
+def in_seconds(seconds: float) -> str:
+    """A time span for sentences."""
+    return f"{max(0.0, seconds):.0f} s"

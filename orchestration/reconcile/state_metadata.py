@@ -1,4 +1,4 @@
-"""State of a stream as metadata of its assets: the word, how old it is, and where the driver is found."""
+"""State of a stream as metadata of its assets: the word, since when, the next command, and where its driver is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from assets.metadata import driver_metadata, instant
 from jobs.supervise.heartbeat import Heartbeat
 from orchestration.reconcile.assessment import assess_now
-from orchestration.reconcile.lookups import Lookups
-from orchestration.reconcile.stream_state import Standing, standing
+from orchestration.reconcile.remote_queries import RemoteQueries
+from orchestration.reconcile.stream_state import StreamState, stream_state
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
-def standing_metadata(stands: Standing, beat: Heartbeat | None) -> dict[str, Any]:
+def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any]:
     """What every report carries.
 
     Args:
@@ -40,8 +40,8 @@ def standing_metadata(stands: Standing, beat: Heartbeat | None) -> dict[str, Any
     return told | {key: value for key, value in found.items() if key not in told}
 
 
-def told_now(deployment: Deployment, stream: str, catalog: Callable[[], Catalog]) -> dict[str, Any]:
+def current_state_metadata(deployment: Deployment, stream: str, catalog: Callable[[], Catalog]) -> dict[str, Any]:
     """What a report made by a run carries of the stream's state, as the supervisor's own reports do."""
     now = time.time()
-    assessed = assess_now(deployment, stream, Lookups(catalog, None), now)
-    return standing_metadata(standing(assessed.observed, assessed.decision, now), assessed.observed.heartbeat)
+    assessed = assess_now(deployment, stream, RemoteQueries(catalog, None), now)
+    return state_metadata(stream_state(assessed.observed, assessed.decision, now), assessed.observed.heartbeat)

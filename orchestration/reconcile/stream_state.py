@@ -1,4 +1,4 @@
-"""State of a stream as people are told it: one word, since when, and the next command; on pages and on terminals."""
+"""State of a stream in one word, with since when and the next command: for pages and terminals."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _AT_WORK = frozenset({"running", "waiting"})
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StreamState:
     """How a stream stands at one moment.
 
     Attributes:
-        state: One word, see `state_of`.
+        state: One word, see `state_word`.
         since: When that began, as far as known; of a driver that is gone without a word, when it last beat. Seconds
             since 1970.
         fix: The next command; None where nothing is to be done.
@@ -38,7 +38,7 @@ class Standing:
         return "running" if self.state in _AT_WORK else self.state
 
 
-def standing(now: Observation, decision: Decision, at: float) -> Standing:
+def stream_state(now: Observation, decision: Decision, at: float) -> StreamState:
     """How a stream stands, by the facts that its decision is made of.
 
     Args:
@@ -48,18 +48,18 @@ def standing(now: Observation, decision: Decision, at: float) -> Standing:
     lives = actual.driver_lives and not actual.frozen
     as_of = beat.beat_wall if beat is not None and lives and actual.fresh else at
     if actual.problem:
-        return Standing("unknown", None, actual.fix, as_of, lives)
-    state = state_of(now, decision.action.value)
+        return StreamState("unknown", None, actual.fix, as_of, lives)
+    state = state_word(now, decision.action.value)
     if state == "never ran" and actual.lease.state != "none":
         state = "idle"  # it was drained
     fix = decision.fix or next_command(now, state)
     says_why = state in ("retrying", "failed", "fenced") or (state == "halted" and decision.action is not Action.HALT)
     if says_why and beat is not None and beat.error is not None:
         fix = beat.error.fix or fix
-    return Standing(state, _since(state, now), fix, as_of, lives)
+    return StreamState(state, _since(state, now), fix, as_of, lives)
 
 
-def state_of(now: Observation, decided: str | None = None) -> str:
+def state_word(now: Observation, decided: str | None = None) -> str:
     """The word.
 
     `running` works on a batch, `waiting` between two; `paused`, `stopped`: as the operator wishes; `retrying`:

@@ -1,4 +1,4 @@
-"""The sensor that keeps streams as they are wanted: `frazil_reconcile`."""
+"""Sensor `frazil_reconcile`, which keeps streams in their desired state."""
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
@@ -8,9 +8,9 @@ import dagster as dg
 
 from jobs.system.boot import boot_clock
 from orchestration.jobs.control import JOB
-from orchestration.reconcile.memory import Memory
+from orchestration.reconcile.cursor import SensorCursor
 from orchestration.sensors.reconcile_tick import run_tick
-from orchestration.sensors.requests import acting_runs, newest_requests
+from orchestration.sensors.run_requests import acting_runs, newest_requests
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource
@@ -39,7 +39,7 @@ def reconcile_sensor() -> dg.SensorDefinition:
         catalog: CatalogResource,
         kafka: KafkaResource,
     ) -> dg.SensorResult:
-        memory = Memory.from_cursor(context.cursor)
+        memory = SensorCursor.from_cursor(context.cursor)
         instance = context.instance
         tick = run_tick(
             deployment.deployment(),

@@ -1,4 +1,4 @@
-"""One tick of the supervisor: looks at every stream, decides, and gathers what there is to ask for and to report."""
+"""Tick of the reconcile sensor: observes every stream, decides, and gathers run requests and asset events."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import dagster as dg
 import msgspec
 
-from assets import names
+from assets import dagster_names
+from assets.deployment_assets import SUPERVISOR_KEY
 from assets.stream_checks import evaluation
-from assets.supervisor import SUPERVISOR_KEY
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import state_store
-from jobs.supervise.observation import Observation, observe
-from orchestration.reconcile.assessment import Assessment, assess, held_back
+from jobs.supervise.observation import observe
+from orchestration.reconcile.assessment import LOOKUP_SECONDS, Assessment, assess, current_lag, hold_back_change
+from orchestration.reconcile.asset_events import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
+from orchestration.reconcile.check_outcomes import settings_outcome
+from orchestration.reconcile.cursor import CHANGED_SECONDS, SensorCursor, StreamCursor, checksum, due
 from orchestration.reconcile.decision import Action, Decision
-from orchestration.reconcile.desired import read_files, stream_ids
-from orchestration.reconcile.fleet import FleetRow, Need, fleet_code, fleet_metadata, fleet_row
-from orchestration.reconcile.lookups import Lookups
-from orchestration.reconcile.memory import CHANGED_SECONDS, Memory, StreamMemory, checksum, due
-from orchestration.reconcile.reports import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
-from orchestration.reconcile.stream_state import standing
-from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
-from orchestration.reconcile.verdicts import Lag, lag_of, settings_verdict
-from orchestration.sensors.requests import CONTROL_ACTIONS, control_run
+from orchestration.reconcile.lag import lag_by_heartbeat
+from orchestration.reconcile.overview import Need, StreamRow, overview_code, overview_metadata, stream_row
+from orchestration.reconcile.remote_queries import RemoteQueries
+from orchestration.reconcile.stream_files import read_files, stream_ids
+from orchestration.reconcile.stream_state import stream_state
+from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
+from orchestration.sensors.run_requests import CONTROL_ACTIONS, control_run
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -39,11 +40,8 @@ if TYPE_CHECKING:
 
     from jobs.kafka.metadata import KafkaLog
 
-_LOOK_SECONDS = 60
-# A driver that is paused, or waits for its trigger, does not look: then the supervisor does.
-_OLD_LAG_SECONDS = 240
-_TOLD_STREAMS = 12
-_TOLD_LETTERS = 240
+_SHOWN_STREAMS = 12
+_SHOWN_CHARACTERS = 240
 _VERBS = {
     Action.ADOPT: "as wanted",
     Action.IDLE: "idle",
@@ -58,19 +56,19 @@ _VERBS = {
 
 @dataclass(slots=True)
 class Tick:
-    """What a tick comes to.
+    """Result of a tick.
 
     Attributes:
         decisions: By stream.
         problems: By stream, what kept it from being looked at, or from being reported.
-        rows: How the streams stand, for the table of all of them.
+        rows: One for each stream, for the overview table.
     """
 
     requests: list[dg.RunRequest] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    rows: list[FleetRow] = field(default_factory=list)
+    rows: list[StreamRow] = field(default_factory=list)
     sentence: str = ""
 
     @property
@@ -83,13 +81,13 @@ def run_tick(
     deployment: Deployment,
     catalog: Callable[[], Catalog],
     kafka: Callable[[], KafkaLog],
-    memory: Memory,
+    memory: SensorCursor,
     under_way: Mapping[str, str],
     newest_requests: Callable[[Iterable[str]], Mapping[str, int]],
     now: float,
     clock: float,
 ) -> Tick:
-    """Look at every stream and decide; changes nothing but the memory and the supervisor's note.
+    """Observe every stream and decide; changes nothing but the cursor and the supervisor's heartbeat.
 
     Args:
         catalog: Connects to the catalog.
@@ -110,75 +108,55 @@ def run_tick(
         memory.settings = 0
         for remembered in memory.streams.values():
             remembered.checks = []
-    ask_kafka = due(now, memory.away_until - _LOOK_SECONDS, _LOOK_SECONDS)
-    lookups = Lookups(catalog, kafka if ask_kafka else None)
+    ask_kafka = due(now, memory.away_until - LOOKUP_SECONDS, LOOKUP_SECONDS)
+    remote = RemoteQueries(catalog, kafka if ask_kafka else None)
     for stream in stream_ids(files, settings):
-        remembered = memory.streams.setdefault(stream, StreamMemory())
+        remembered = memory.streams.setdefault(stream, StreamCursor())
         try:
-            observed = held_back(observe(stream, files, settings), files, lookups)
+            observed = hold_back_change(observe(stream, files, settings), files, remote)
             assessed = assess(observed, now, clock, remembered)
             tick.decisions[stream] = assessed.decision
-            tick.events.extend(_events(tick, assessed, remembered, lookups, now))
+            tick.events.extend(_events(tick, assessed, remembered, remote, now))
         except Exception as problem:
             # One stream's trouble is none of the others'.
             tick.problems[stream] = f"{type(problem).__name__}: {problem}"
-            tick.rows.append(FleetRow(stream, "not looked at", Need.NOW))
-    if lookups.kafka_is_away:
-        memory.away_until = int(now) + _LOOK_SECONDS
+            tick.rows.append(StreamRow(stream, "not looked at", Need.NOW))
+    if remote.kafka_unavailable:
+        memory.away_until = int(now) + LOOKUP_SECONDS
     for stream in set(memory.streams) - set(tick.decisions) - set(tick.problems):
         del memory.streams[stream]
     _request(tick, memory, under_way, newest_requests, clock)
-    fleet = fleet_code(tick.rows)
+    fleet = overview_code(tick.rows)
     every = SUPERVISOR_SECONDS if fleet == memory.fleet else CHANGED_SECONDS
     if due(now, memory.reported_at, every):
         memory.reported_at, memory.fleet = int(now), fleet
         tick.events.append(_supervised(tick, now))
-    _note(settings, tick, now)
-    tick.sentence = _told(tick, under_way)
+    _write_heartbeat(settings, tick, now)
+    tick.sentence = _summary(tick, under_way)
     return tick
 
 
-def _events(tick: Tick, assessed: Assessment, memory: StreamMemory, lookups: Lookups, now: float) -> list[Event]:
+def _events(tick: Tick, assessed: Assessment, memory: StreamCursor, remote: RemoteQueries, now: float) -> list[Event]:
     """What there is to report of a stream, whose row it adds to the tick's."""
     observed, decision = assessed.observed, assessed.decision
     desired, actual, spec = observed.desired, observed.actual, observed.desired.spec
-    stands = standing(observed, decision, now)
+    stands = stream_state(observed, decision, now)
     known = spec is not None and desired.file != "none"
-    lag = _lag(observed, memory, lookups, now) if known else lag_of(actual)
-    found = assessed.verdicts(lag, now)
+    lag = current_lag(observed, memory, remote, now) if known else lag_by_heartbeat(actual)
+    found = assessed.check_outcomes(lag, now)
     events: list[Event] = []
     if spec is not None and known:
-        events += stream_events(spec, assessed, stands, lag, found, memory, lookups, now)
+        events += stream_events(spec, assessed, stands, lag, found, memory, remote, now)
     if known or desired.file != "none" or actual.driver_lives:
-        key = names.table_key(observed.settings, spec.table.name) if spec is not None else None
-        row = fleet_row(observed.stream, key, actual.heartbeat, stands, decision, lag, memory.letters, found)
+        key = dagster_names.table_key(observed.settings, spec.table.name) if spec is not None else None
+        row = stream_row(observed.stream, key, actual.heartbeat, stands, decision, lag, memory.letters, found)
         tick.rows.append(row)
     return events
 
 
-def _lag(observed: Observation, memory: StreamMemory, lookups: Lookups, now: float) -> Lag | None:
-    """As the driver says; Kafka is asked, once a minute, for a stream without one, or whose driver does not say.
-
-    A driver that was launched while its stream was paused has never looked.
-    """
-    told, spec = lag_of(observed.actual), observed.desired.spec
-    if told is not None and observed.actual.driver_lives and now - told.at <= _OLD_LAG_SECONDS:
-        memory.looked_at, memory.waiting = 0, None
-        return replace(told, valid_through=memory.complete_through(told.valid_through))
-    if spec is not None and due(now, memory.looked_at, _LOOK_SECONDS):
-        memory.looked_at = int(now)
-        found = lookups.lag(spec, now)
-        if found is not None:
-            memory.waiting, memory.waiting_at = found.records, int(now)
-            return replace(found, valid_through=memory.complete_through(found.valid_through))
-    if memory.waiting is None:
-        return told
-    return Lag(memory.waiting, memory.waiting_at, memory.through)
-
-
 def _request(
     tick: Tick,
-    memory: Memory,
+    memory: SensorCursor,
     under_way: Mapping[str, str],
     newest_requests: Callable[[Iterable[str]], Mapping[str, int]],
     clock: float,
@@ -186,7 +164,7 @@ def _request(
     wanted: list[str] = []
     for stream, decision in tick.decisions.items():
         action = decision.action.value if decision.action in CONTROL_ACTIONS else ""
-        if stream not in under_way and memory.streams[stream].may_ask(action, clock):
+        if stream not in under_way and memory.streams[stream].may_request(action, clock):
             wanted.append(stream)
     lost = [stream for stream in wanted if memory.streams[stream].request == 0]
     newest = newest_requests(lost) if lost else {}
@@ -200,7 +178,7 @@ def _supervised(tick: Tick, now: float) -> dg.AssetMaterialization:
     counts = Counter(decision.action for decision in tick.decisions.values())
     return dg.AssetMaterialization(
         SUPERVISOR_KEY,
-        metadata=fleet_metadata(tick.rows, now)
+        metadata=overview_metadata(tick.rows, now)
         | {
             "streams": tick.count,
             "as_wanted": counts[Action.ADOPT] + counts[Action.IDLE],
@@ -211,8 +189,8 @@ def _supervised(tick: Tick, now: float) -> dg.AssetMaterialization:
     )
 
 
-def _note(settings: Settings, tick: Tick, now: float) -> None:
-    note = SupervisorNote(
+def _write_heartbeat(settings: Settings, tick: Tick, now: float) -> None:
+    note = SupervisorHeartbeat(
         at=now,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -223,10 +201,10 @@ def _note(settings: Settings, tick: Tick, now: float) -> None:
     )
     # A full disk must not keep streams from being supervised.
     with contextlib.suppress(OSError, msgspec.EncodeError):
-        write_supervisor_note(state_store(settings), note)
+        write_supervisor_heartbeat(state_store(settings), note)
 
 
-def _told(tick: Tick, under_way: Mapping[str, str]) -> str:
+def _summary(tick: Tick, under_way: Mapping[str, str]) -> str:
     """The tick in a sentence or two, for the list of ticks."""
     count = tick.count
     if not count:
@@ -243,20 +221,24 @@ def _told(tick: Tick, under_way: Mapping[str, str]) -> str:
             lines.append(f"{stream}: run {under_way[stream][:8]} is under way ({decision.sentence})")
         elif decision.action not in (Action.ADOPT, Action.IDLE):
             lines.append(f"{stream}: {decision.sentence}")
-    told += [line if len(line) <= _TOLD_LETTERS else f"{line[:_TOLD_LETTERS]}…" for line in lines[:_TOLD_STREAMS]]
-    if len(lines) > _TOLD_STREAMS:
-        told.append(f"and {len(lines) - _TOLD_STREAMS} more")
+    told += [
+        line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…" for line in lines[:_SHOWN_STREAMS]
+    ]
+    if len(lines) > _SHOWN_STREAMS:
+        told.append(f"and {len(lines) - _SHOWN_STREAMS} more")
     return "\n".join(told)
 
 
-def _without_settings(tick: Tick, problem: FrazilError, deployment: Deployment, memory: Memory, now: float) -> Tick:
+def _without_settings(
+    tick: Tick, problem: FrazilError, deployment: Deployment, memory: SensorCursor, now: float
+) -> Tick:
     """Nobody can tell where the streams' state is: say so on every stream, and change nothing."""
     told = checksum(problem.message)
     if told != memory.settings or due(now, memory.reported_at, CHECKS_SECONDS):
         memory.settings, memory.reported_at = told, int(now)
         settings = Settings.embedded(deployment.home)
-        verdict = settings_verdict(problem)
+        verdict = settings_outcome(problem)
         for spec in read_files(deployment).specs.values():
-            tick.events.append(evaluation(verdict, names.table_key(settings, spec.table.name)))
-    tick.sentence = f"{settings_verdict(problem).sentence} Nothing is started or changed; drivers that run go on."
+            tick.events.append(evaluation(verdict, dagster_names.table_key(settings, spec.table.name)))
+    tick.sentence = f"{settings_outcome(problem).sentence} Nothing is started or changed; drivers that run go on."
     return tick

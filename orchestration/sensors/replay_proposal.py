@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 
 from assets.dead_letters import REPLAY_WOULD_HELP
-from assets.stream_checks import Verdict
+from assets.stream_checks import CheckOutcome
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import Tally
 from jobs.replay.dry_run import dry_run
@@ -99,7 +99,7 @@ def propose(spec: StreamSpec, catalog: Catalog, counted: Tally) -> Proposal:
     return Proposal(spec.stream, spec.config_hash, counted.snapshot_id, tuple(found))
 
 
-def verdict(proposal: Proposal, started: str = "") -> Verdict:
+def verdict(proposal: Proposal, started: str = "") -> CheckOutcome:
     """What the check says of a proposal.
 
     Args:
@@ -114,20 +114,22 @@ def verdict(proposal: Proposal, started: str = "") -> Verdict:
         "config_hash": proposal.config,
     }
     if not proposal.reasons:
-        return Verdict(REPLAY_WOULD_HELP, True, "No letter of an earlier configuration waits.", "none", figures=figures)
+        return CheckOutcome(
+            REPLAY_WOULD_HELP, True, "No letter of an earlier configuration waits.", "none", figures=figures
+        )
     if not helping:
         sentence = (
             f"{figures['letters_of_earlier_configurations']:,} letters of earlier configurations wait; of {tried:,} "
             f"that were tried {good:,} would come back now: {_told(others)}."
         )
-        return Verdict(REPLAY_WOULD_HELP, True, sentence, "no", figures=figures)
+        return CheckOutcome(REPLAY_WOULD_HELP, True, sentence, "no", figures=figures)
     figures |= {"letters_that_may_come_back": sum(each.waiting for each in helping), "command": proposal.command}
     sentence = f"The configuration has changed since, and letters would come back now: {_told(helping)}."
     if others:
         sentence += f" Others would still fail: {_told(others)}."
     if started:
-        return Verdict(REPLAY_WOULD_HELP, True, f"{sentence} {started}", "started", figures=figures)
-    return Verdict(
+        return CheckOutcome(REPLAY_WOULD_HELP, True, f"{sentence} {started}", "started", figures=figures)
+    return CheckOutcome(
         REPLAY_WOULD_HELP, False, f"{sentence} Next: {proposal.command}", "proposed", warn=True, figures=figures
     )
 

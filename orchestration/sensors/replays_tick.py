@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import dagster as dg
 import msgspec
 
-from assets import names
+from assets import dagster_names
 from assets.dead_letters import KNOWN_FILES, LETTERS_WAITING, REPLAY_WOULD_HELP, letters_waiting
-from assets.stream_checks import Verdict, evaluation, totals_of
+from assets.stream_checks import CheckOutcome, evaluation, totals_of
 from jobs.deadletter.tally import tally
 from jobs.errors import FrazilError
 from jobs.spec.generation import generation
@@ -22,9 +22,9 @@ from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import read_control
 from jobs.translate import translate_errors
-from orchestration.reconcile.background import Background
-from orchestration.reconcile.desired import read_files
-from orchestration.reconcile.memory import checksum, due
+from orchestration.reconcile.background_query import BackgroundQuery
+from orchestration.reconcile.cursor import checksum, due
+from orchestration.reconcile.stream_files import read_files
 from orchestration.sensors.replay_proposal import Proposal, propose, verdict
 from resources.deployment import Deployment
 
@@ -32,7 +32,7 @@ from resources.deployment import Deployment
 BUDGET_SECONDS = 15.0
 # What is proposed, or could not be found out, is looked at again after so long.
 AGAIN_SECONDS = 600
-_LOOKING = Background()
+_LOOKING = BackgroundQuery()
 # By table and stream, what was found and what it was found for: letters that nobody touched need not be tried again.
 _LAST: dict[tuple[str, str], tuple[tuple[object, ...], Proposal]] = {}
 
@@ -155,7 +155,7 @@ def _conclude(
     # What is proposed is told each time: a run that materializes the letters makes the check read as not evaluated.
     if told != judged.told or judged.proposed:
         judged.told = told
-        tick.events.append(evaluation(said, names.table_key(settings, spec.dead_letter_table)))
+        tick.events.append(evaluation(said, dagster_names.table_key(settings, spec.dead_letter_table)))
 
 
 def _waits(spec: StreamSpec, settings: Settings, under_way: Collection[str]) -> str:
@@ -205,18 +205,18 @@ def look(spec: StreamSpec, settings: Settings) -> Proposal:
         return known[1]
 
 
-def judge_letters(deployment: Deployment, stream: str, checks: Sequence[str]) -> Sequence[Verdict]:
+def judge_letters(deployment: Deployment, stream: str, checks: Sequence[str]) -> Sequence[CheckOutcome]:
     """What the checks say of a stream's letters, looked at now: what a check does that is executed from the UI."""
     from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 
     spec, settings = deployment.stream(stream), deployment.settings()
-    found: list[Verdict] = []
+    found: list[CheckOutcome] = []
     if LETTERS_WAITING in checks:
         dead = sink = None
         with contextlib.suppress(NoCatalogYet), translate_errors(settings, stream), quick_catalog(settings) as catalog:
             dead, sink = (find_table(catalog, name) for name in (spec.dead_letter_table, spec.table.name))
         if dead is None:
-            found.append(Verdict(LETTERS_WAITING, True, "There is no table of letters yet.", "none"))
+            found.append(CheckOutcome(LETTERS_WAITING, True, "There is no table of letters yet.", "none"))
         else:
             found.append(letters_waiting(spec, tally(dead, stream, KNOWN_FILES), totals_of(sink, stream).read))
     if REPLAY_WOULD_HELP in checks:

@@ -25,7 +25,8 @@ LONGEST = tuple(
     f"test_{name}.py"
     for name in (
         *("supervision", "certify", "keeper", "broker", "faults_world", "demo", "driver", "faults_state", "dagster"),
-        *("cli", "stops", "faults_tables", "letter_publishing", "faults_topics", "kill", "replay", "outbox"),
+        *("cli", "stops", "continues", "faults_tables", "letter_publishing", "faults_topics", "topic_identities"),
+        *("kill", "replay", "outbox"),
         "earlier_release",
     )
 )

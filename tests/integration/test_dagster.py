@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestration.cli.dev.children import session_members
-from orchestration.cli.dev.graphql import FINISHED, Dagster
+from orchestration.cli.dev.child_process import session_members
+from orchestration.cli.dev.graphql import FINISHED, DagsterClient
 from orchestration.cli.dev.runs import end_runs, why_failed
 from orchestration.cli.dev.services import DagsterServices
 from resources.deployment import Deployment
@@ -63,13 +63,13 @@ def keys(made: Pipeline) -> list[list[str]]:
     return [table_key(made), ["frazil", *made.dead_name.split(".")]]
 
 
-def launch(api: Dagster, made: Pipeline) -> str:
+def launch(api: DagsterClient, made: Pipeline) -> str:
     job = api.find(table_key(made))
     assert job is not None
     return api.launch(job, keys(made))
 
 
-def finished(api: Dagster, run: str, seconds: float = 120.0) -> str:
+def finished(api: DagsterClient, run: str, seconds: float = 120.0) -> str:
     deadline = time.monotonic() + seconds
     while (status := api.status(run)) not in FINISHED:
         assert time.monotonic() < deadline, status
@@ -77,7 +77,7 @@ def finished(api: Dagster, run: str, seconds: float = 120.0) -> str:
     return status
 
 
-def materializations(api: Dagster, run: str) -> dict[str, dict[str, Any]]:
+def materializations(api: DagsterClient, run: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for event in api.ask(EVENTS, id=run)["logsForRun"]["events"]:
         if event["__typename"] == "MaterializationEvent":

@@ -16,11 +16,11 @@ from jobs.supervise.launches import read_launch
 from jobs.supervise.observation import observe
 from jobs.supervise.termination import Timeouts
 from jobs.system.processes import session_members, start_time
-from orchestration.cli.status.collect import driver_status
+from orchestration.cli.status.collection import status_from_state
 from orchestration.reconcile.assessment import Assessment, assess
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.decision import Action
-from orchestration.reconcile.desired import read_files
+from orchestration.reconcile.stream_files import read_files
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
@@ -83,7 +83,7 @@ def test_a_driver_killed_or_frozen_is_back_and_one_whose_jvm_hangs_is_told(kept:
     assert assessed.decision.action is Action.ADOPT
     assert "has stalled since 20" in assessed.decision.sentence
     assert assessed.decision.fix == f"frazil restart {kept.stream}"
-    status = driver_status(assessed.observed, kept.spec())
+    status = status_from_state(assessed.observed, kept.spec())
     assert (status.state, status.fix) == ("stalled", f"frazil restart {kept.stream}")
     # As after restart.stalled_after.
     overdue = decide(replace(assessed.observed.desired, stalled_after=1.0), assessed.observed.actual, time.time())

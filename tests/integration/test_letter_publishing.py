@@ -22,7 +22,7 @@ from jobs.local_broker.config import SecureListener
 from jobs.spec.security import librdkafka_options
 from jobs.stream.opening import opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
-from orchestration.cli.validate.topics import check_letter_topic
+from orchestration.cli.validate.topic_checks import check_letter_topic
 from tests.helpers.tls import Tls, make_tls
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters

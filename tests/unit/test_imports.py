@@ -18,7 +18,7 @@ ROOMS = {
         "translate", "kafka", "deadletter", "install", "spark", "local_broker", "pipeline", "task", "supervise",
         "stream", "replay", "verify", "operator", "maintain", "certify", "runtime",
     ],
-    "orchestration": ["text", "reconcile", "jobs", "cli", "sensors", "definitions"],
+    "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip
 # Tables are created and rows written without them; a kernel must start in milliseconds wherever it is called.
 PURE_PACKAGES = ["formats", "schema", "spec"]

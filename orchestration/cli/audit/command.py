@@ -15,7 +15,7 @@ from jobs.spec.units import parse_duration
 from jobs.verify.audit import audit as audit_stream
 from jobs.verify.audit_result import StreamAudit
 from orchestration.cli.audit.output import audit_facts, print_audit
-from orchestration.cli.terminal import messages, print_json
+from orchestration.cli.terminal import print_json, stderr_console
 from resources.deployment import Deployment
 
 
@@ -106,7 +106,7 @@ def _name_exactly(found: StreamAudit, deployment: Deployment, stream: str) -> No
 
 
 def _bar() -> Progress:
-    console = messages()
+    console = stderr_console()
     return Progress(
         SpinnerColumn(),
         TextColumn("[bold]{task.description}"),

@@ -14,7 +14,7 @@ from jobs.verify.audit_result import OperatorDecision, PartitionSums, Problem, S
 from jobs.verify.audit_text import SHOWN, decision_sentence, more, problem_sentence, queue_sentence, verdict_sentence
 from jobs.verify.ledger_row import WHOLE_TABLE
 from orchestration.cli.terminal import print_columns
-from orchestration.text import thousands
+from orchestration.formatting import thousands
 
 _COLUMNS = (
     "table",

@@ -1,4 +1,4 @@
-"""`frazil demo`: payments from a producer through Kafka and Spark into an Iceberg table, run by Dagster, added up."""
+"""Command `frazil demo`: payments from a producer through Kafka and Spark into an Iceberg table, run by Dagster."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
-from orchestration.cli.demo.live import PER_SECOND, show_arriving
+from orchestration.cli.demo.live_view import PER_SECOND, show_arriving
 from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
+from orchestration.cli.demo.record_counts import StampedCounts, some_rows, stamped_counts, table_sums
 from orchestration.cli.demo.report import Demo, print_report
-from orchestration.cli.demo.sums import Standing, some_rows, standing, table_sums
 from orchestration.cli.dev.command import local_services, stay
 from orchestration.cli.dev.graphql import FINISHED, AssetJob
 from orchestration.cli.dev.runs import why_failed
@@ -94,7 +94,7 @@ class _Landing:
         self._keys: list[list[str]] = [[settings.catalog.name, *table.split(".")] for table in spec.target_names]
         self._catalog = connect_catalog(settings)
         self._kafka: KafkaLog = KafkaLog(settings.kafka)
-        self._before: Standing = standing(self._catalog, spec)
+        self._before: StampedCounts = stamped_counts(self._catalog, spec)
         log = self._kafka.state(spec.source)
         self._waiting_before: int = sum(
             max(0, end - self._before.position.get(at, log.earliest[at])) for at, end in log.latest.items()
@@ -206,8 +206,8 @@ class _Landing:
                 fix=f"read {self._services.home}/storage/{run_id}/compute_logs, then run the demo again",
             )
 
-    def _now(self) -> Standing:
-        return standing(self._catalog, self._spec)
+    def _now(self) -> StampedCounts:
+        return stamped_counts(self._catalog, self._spec)
 
     def _show(self, note: str) -> None:
         done = self._now().passed - self._before.passed

@@ -1,4 +1,4 @@
-"""The payments of the demo: made up, the same for the same numbers, and about one in a hundred of them bad."""
+"""Payments of the demo: generated, the same for the same numbers, and about one in a hundred of them bad."""
 
 from __future__ import annotations
 

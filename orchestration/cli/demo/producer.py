@@ -1,4 +1,4 @@
-"""Producing the demo's payments to the local broker."""
+"""Producer of the demo's payments, and the topic that they go to."""
 
 from __future__ import annotations
 

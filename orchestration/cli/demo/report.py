@@ -1,4 +1,4 @@
-"""What the demo tells at its end."""
+"""Report of the demo: sums, a few rows, dead letters by reason, and where to look next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jobs.supervise.heartbeat import Heartbeat
-from orchestration.cli.demo.sums import TableSums
+from orchestration.cli.demo.record_counts import TableSums
 
 
 @dataclass(frozen=True, slots=True)

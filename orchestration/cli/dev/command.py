@@ -1,4 +1,4 @@
-"""`frazil dev`: the local broker and Dagster, until Ctrl-C; the streams run on."""
+"""Command `frazil dev`: the local broker and Dagster, until Ctrl-C; the streams run on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs.supervise.stream_control import StreamControl
 from orchestration.cli.broker import local_broker
 from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts
-from orchestration.cli.terminal import tell
+from orchestration.cli.terminal import print_error
 from resources.deployment import Deployment
 
 
@@ -46,7 +46,7 @@ def local_services(
     services.claim()
     broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
     ours = broker is not None and not broker.status().running
-    ran_before = attended(settings)
+    ran_before = attended_streams(settings)
     if broker is not None:
         # Here Ctrl-C may interrupt, while below it waits.
         resolve_jars("broker", on_progress=lambda line: click.echo(line, err=True))
@@ -61,12 +61,12 @@ def local_services(
     finally:
         interrupts.ignore()
         services.stop()
-        ended = [stream for stream in attended(settings) if stream not in ran_before] if end_streams else []
+        ended = [stream for stream in attended_streams(settings) if stream not in ran_before] if end_streams else []
         for stream in ended:
-            let_go(deployment, stream)
+            drain_driver(deployment, stream)
         # The keeper of a stream that was let go takes a moment to end.
-        living = living_drivers(settings)
-        left = [stream for stream in attended(settings) if stream in living or stream not in ended]
+        living = streams_with_drivers(settings)
+        left = [stream for stream in attended_streams(settings) if stream in living or stream not in ended]
         if broker is not None and ours and not left:
             broker.stop()
         if left:
@@ -77,26 +77,26 @@ def local_services(
             )
 
 
-def living_drivers(settings: Settings) -> list[str]:
+def streams_with_drivers(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, those included that have only just been launched."""
     streams = sorted({*streams_with(settings, PROCESS_KEY), *streams_with(settings, HEARTBEAT)})
     drivers = {stream: read_actual(stream_folder(settings, stream).store, stream).driver for stream in streams}
     return [stream for stream, driver in drivers.items() if driver is not None and driver.local]
 
 
-def attended(settings: Settings) -> list[str]:
+def attended_streams(settings: Settings) -> list[str]:
     """The streams whose drivers live on this host, and those whose driver has died and that a keeper starts again."""
     notes = {stream: read_keeper(stream_folder(settings, stream).store) for stream in streams_with(settings, KEEPER)}
-    return sorted({*living_drivers(settings), *(name for name, note in notes.items() if note and note.lives())})
+    return sorted({*streams_with_drivers(settings), *(name for name, note in notes.items() if note and note.lives())})
 
 
-def let_go(deployment: Deployment, stream: str) -> None:
+def drain_driver(deployment: Deployment, stream: str) -> None:
     """End a stream's driver after its batch, and leave what is wished of the stream as it is."""
     control = StreamControl(deployment.home, deployment.settings_file, stream)
     try:
         control.drain_driver("what started it ends", "frazil")
     except FrazilError as problem:
-        tell(problem)
+        print_error(problem)
 
 
 def wait_for_ui(services: DagsterServices, deadline_seconds: float = 120.0) -> None:

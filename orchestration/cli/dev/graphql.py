@@ -1,4 +1,4 @@
-"""Dagster's GraphQL API: find an asset's job, launch a run of it, follow the run.
+"""GraphQL client of Dagster: find an asset's job, launch a run of it, follow the run.
 
 Its clients are imported when they are first needed: Dagster's own brings all of Dagster, which whoever starts the
 services need not wait for.
@@ -35,7 +35,7 @@ class AssetJob:
     job: str
 
 
-class Dagster:
+class DagsterClient:
     """A running webserver.
 
     Args:

@@ -1,4 +1,4 @@
-"""The port of a web UI: the usual one or a free one, and never one that another deployment is about to take."""
+"""Port of a web UI: the usual one or a free one, kept from other deployments by a file lock."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class PortClaim:
     same one, and the loser would talk to the winner's Dagster and take it for its own.
 
     Args:
-        wanted: The port; None for 3000, or the next free one if that is taken.
+        wanted: The port; None for the usual one, or the next free one if that is taken.
+        usual: The usual one.
 
     Raises:
         FrazilError: The port that is wanted is taken.
     """
 
-    def __init__(self, wanted: int | None = None) -> None:
+    def __init__(self, wanted: int | None = None, *, usual: int = PORT) -> None:
         self._lock: int | None = None
-        for port in (*range(PORT, PORT + _NEAR), 0) if wanted is None else (wanted,):
+        for port in (*range(usual, usual + _NEAR), 0) if wanted is None else (wanted,):
             found = _free(port)
             if found is not None and self._claimed(found):
                 self.port: int = found

@@ -1,4 +1,4 @@
-"""Dagster's webserver and daemon on a deployment: started together, looked after, ended together."""
+"""Services of Dagster on a deployment, webserver and daemon: started, restarted when they end, and ended together."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import orchestration
 from jobs.errors import FrazilError
 from jobs.system.processes import command_of
 from orchestration.cli.dagster_instance import WORKSPACE, make_instance
-from orchestration.cli.dev.children import Child, end_all
-from orchestration.cli.dev.graphql import Dagster
+from orchestration.cli.dev.child_process import Child, end_children
+from orchestration.cli.dev.graphql import DagsterClient
 from orchestration.cli.dev.ports import PortClaim
 from orchestration.cli.dev.runs import end_runs
-from orchestration.cli.dev.services_claim import ServicesClaim
+from orchestration.cli.dev.services_lock import ServicesLock
 from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
 
 
@@ -44,7 +44,7 @@ class DagsterServices:
         self._wanted_port: int | None = port
         self._port_claim: PortClaim | None = None
         self.home: Path = deployment.embedded / "dagster"
-        self._claim: ServicesClaim = ServicesClaim(self.home)
+        self._claim: ServicesLock = ServicesLock(self.home)
 
     @property
     def url(self) -> str:
@@ -52,9 +52,9 @@ class DagsterServices:
         return f"http://127.0.0.1:{self._port()}"
 
     @property
-    def api(self) -> Dagster:
+    def api(self) -> DagsterClient:
         """The services' own API."""
-        return Dagster(self.url)
+        return DagsterClient(self.url)
 
     def claim(self) -> None:
         """Make sure that this is the only process that runs these services; `stop` lets others have them.
@@ -62,12 +62,12 @@ class DagsterServices:
         Raises:
             FrazilError: Another one does: who, since when and where. Or the port is taken.
         """
-        left = self._claim.take()
+        left = self._claim.acquire()
         if left:
             named = ", ".join(f"{name} (process {pid})" for name, pid in left.items())
             click.echo(f"Ended what a killed `frazil dev` had left running: {named}.", err=True)
         try:
-            self._claim.note_url(self.url)
+            self._claim.record_url(self.url)
         except FrazilError:
             self._claim.release()
             raise
@@ -138,7 +138,7 @@ class DagsterServices:
         """End the runs of these services that are under way, then both services, and whatever they started."""
         if self._children:
             end_runs(self.home, self._sockets(), self._since, 8.0)
-        end_all(self._children)
+        end_children(self._children)
         self._children.clear()
         self._serving.clear()
         if self._port_claim is not None:
@@ -173,7 +173,7 @@ class DagsterServices:
         self._serving[name] = child
         # One that was replaced may have left something behind.
         self._children = [*(each for each in self._children if each.members()), child]
-        self._claim.note({name: each.pid for name, each in self._serving.items()})
+        self._claim.record_services({name: each.pid for name, each in self._serving.items()})
         return child
 
 
@@ -185,7 +185,6 @@ def _python_path() -> str:
 MOST_FAILURES = 6
 # A service that ran for so long starts the count anew.
 STEADY_SECONDS = 300.0
-_FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 
 
@@ -196,10 +195,12 @@ class Restarts:
     Attributes:
         failures: Ends in a row, none of them after a steady time.
         due: When it is to be started again, on the caller's clock; None while it runs.
+        first_pause_seconds: Before the first start in a row; each further one doubles it.
     """
 
     failures: int = 0
     due: float | None = None
+    first_pause_seconds: float = 1.0
 
     def ended(self, ran_seconds: float, now: float) -> float | None:
         """The service has ended.
@@ -215,7 +216,7 @@ class Restarts:
         if self.failures >= MOST_FAILURES:
             self.due = None
             return None
-        pause = min(_FIRST_PAUSE_SECONDS * 2 ** (self.failures - 1), _LONGEST_PAUSE_SECONDS)
+        pause = min(self.first_pause_seconds * 2 ** (self.failures - 1), _LONGEST_PAUSE_SECONDS)
         self.due = now + pause
         return pause
 

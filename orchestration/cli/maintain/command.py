@@ -18,9 +18,9 @@ from jobs.spark.start import SessionOnDemand
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
 from orchestration.cli.maintain.output import print_done, print_plans, progress_bar, tell_problems
-from orchestration.cli.terminal import messages, print_json, tell
+from orchestration.cli.terminal import print_error, print_json, stderr_console
 from orchestration.jobs.maintain.report import outcome_facts
-from orchestration.reconcile.desired import as_launched
+from orchestration.reconcile.stream_files import as_launched
 from resources.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def maintain(
     specs, errors = deployment.streams()
     specs = [*specs, *as_launched(specs, errors, settings, deployment)]
     for error in errors:
-        tell(error)
+        print_error(error)
     try:
         catalog = quick_catalog(settings)
     except NoCatalogYet as problem:
@@ -85,7 +85,7 @@ def maintain(
 
 def _start_spark(settings: Settings) -> SparkSession:
     preflight()
-    console = messages()
+    console = stderr_console()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
     log = settings.state / "spark" / "maintain.log"
     with deferred_signals():

@@ -12,7 +12,7 @@ from jobs.maintain.maintenance_run import Outcome
 from jobs.maintain.plan import Plan
 from jobs.maintain.results import OnProgress
 from jobs.maintain.results import Progress as Told
-from orchestration.cli.terminal import messages, print_columns, tell
+from orchestration.cli.terminal import print_columns, print_error, stderr_console
 from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     PLAN_COLUMNS,
@@ -43,7 +43,7 @@ def progress_bar(tables: int) -> Iterator[tuple[OnProgress, Callable[[Outcome], 
         TextColumn("{task.fields[step]}", style="dim", markup=False),
         TimeElapsedColumn(),
     )
-    console = messages()
+    console = stderr_console()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("maintain", total=tables, step="")
 
@@ -96,4 +96,4 @@ def tell_problems(outcomes: Sequence[Outcome]) -> None:
     """What went wrong, on standard error."""
     for outcome in outcomes:
         for problem in outcome.problems:
-            tell(problem)
+            print_error(problem)

@@ -1,4 +1,4 @@
-"""`frazil run --all`: every stream of a deployment, one after the other, and what became of each."""
+"""All streams of a deployment for `frazil run --all`, one after the other, with the result of each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import click
 
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
-from orchestration.cli.run.report import why_nothing_landed
-from orchestration.cli.terminal import print_columns, print_json, tell
-from orchestration.cli.unexpected import is_interrupt, unexpected
+from orchestration.cli.run.measurement import why_nothing_landed
+from orchestration.cli.terminal import print_columns, print_error, print_json
+from orchestration.cli.unexpected_error import is_interrupt, unexpected_error
 from resources.deployment import Deployment
 
 Result = Literal["landed", "nothing new", "skipped", "failed"]
@@ -64,7 +64,7 @@ def land_all(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]
         print_columns(names, [each.row() for each in done], text=("stream", "result"))
     for each in done:
         if each.problem is not None and each.result == "failed":
-            tell(each.problem)
+            print_error(each.problem)
         elif each.problem is not None:
             click.echo(f"skipped: {each.problem.message}", err=True)
     if any(each.result == "failed" for each in done):
@@ -83,7 +83,7 @@ def _each(deployment: Deployment, land: Callable[[StreamSpec], dict[str, Any]]) 
         except Exception as problem:
             if (interrupt := is_interrupt(problem)) is not None:
                 raise interrupt from None
-            yield Landed(spec.stream, "failed", problem=unexpected(problem, f"stream {spec.stream}", deployment))
+            yield Landed(spec.stream, "failed", problem=unexpected_error(problem, f"stream {spec.stream}", deployment))
         else:
             problem = why_nothing_landed(facts)
             result: Result = "landed" if facts["records"]["read"] else "nothing new"

@@ -1,4 +1,4 @@
-"""`frazil run`: drain a stream once, in the foreground."""
+"""Command `frazil run`: drain a stream once, in the foreground."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from jobs.supervise.actual import read_certain
 from jobs.supervise.control_request import read_control
 from jobs.translate import translate_errors
 from orchestration.cli.run.all_streams import NotLanded, land_all
-from orchestration.cli.run.report import Meter, run_facts, why_nothing_landed
-from orchestration.cli.terminal import messages, print_json
+from orchestration.cli.run.measurement import Meter, run_facts, why_nothing_landed
+from orchestration.cli.terminal import print_json, stderr_console
 from resources.deployment import Deployment
 
 
@@ -44,7 +44,7 @@ def run(deployment: Deployment, stream: str | None, every: bool, as_json: bool, 
             "Name a stream, or give --all, not both." if stream else "Name a stream, or give --all.",
             fix="frazil run --all",
         )
-    console = messages()
+    console = stderr_console()
     if stream is None:
         settings = deployment.prepared_settings()
         resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))

@@ -1,4 +1,4 @@
-"""What `frazil run` shows: how far it is, and what it did."""
+"""Output of `frazil run`: the progress, and the summary at its end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.table import Table
 
 from jobs.stream.drain import DrainProgress
 from jobs.stream.open_stream import OpenStream
-from orchestration.cli.run.report import Meter
+from orchestration.cli.run.measurement import Meter
 from orchestration.cli.terminal import landing_bar
-from orchestration.text import thousands
+from orchestration.formatting import thousands
 
 _SHOWN_FIELDS = 5
 
@@ -38,7 +38,7 @@ class Lines:
         self._console.print(f"{stream.spec.stream}: {total:,} records wait; epoch {stream.epoch}", markup=False)
 
     def progressed(self, progress: DrainProgress) -> None:
-        self._meter.take(progress)
+        self._meter.sample(progress)
         batch, counts = progress.batch, progress.counts
         self._console.print(
             f"batch {batch.batch}: {counts.read:,} of {progress.total:,} records, {batch.counts.landed:,} landed, "
@@ -69,7 +69,7 @@ class Bar:
         )
 
     def progressed(self, progress: DrainProgress) -> None:
-        self._meter.take(progress)
+        self._meter.sample(progress)
         waiting = max(0, progress.total - progress.counts.read)
         self._bar.update(
             self._task,

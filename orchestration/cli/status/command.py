@@ -1,4 +1,4 @@
-"""`frazil status`: how the streams stand."""
+"""Command `frazil status`: state, lag, rate, last commit and last error of the streams."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from jobs.kafka.metadata import KafkaLog, quick_kafka
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import state_store
-from orchestration.cli.status.collect import driver_status, list_streams, look_further, refuse_unlisted
-from orchestration.cli.status.facts import status_facts
-from orchestration.cli.status.model import StreamStatus
-from orchestration.cli.status.render import print_details, print_table
-from orchestration.cli.terminal import print_json, tell
-from orchestration.reconcile.supervisor_file import SupervisorNote, read_supervisor_note
-from orchestration.text import span
+from orchestration.cli.status.collection import add_tables_and_topics, list_streams, refuse_unlisted, status_from_state
+from orchestration.cli.status.output import print_details, print_table
+from orchestration.cli.status.stream_status import StreamStatus, status_facts
+from orchestration.cli.terminal import print_error, print_json
+from orchestration.formatting import span
+from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, read_supervisor_heartbeat
 from resources.deployment import Deployment
 
 T = TypeVar("T")
@@ -38,7 +37,7 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
     streams that are named.
     """
     settings = deployment.settings()
-    note = read_supervisor_note(state_store(settings))
+    note = read_supervisor_heartbeat(state_store(settings))
     listed, errors = list_streams(deployment, settings)
     if streams:
         unlisted = [stream for stream in streams if stream not in listed]
@@ -48,7 +47,7 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
     look = _Looks(settings)
     statuses: list[StreamStatus] = []
     for observed, spec in listed.values():
-        found = driver_status(observed, spec, note)
+        found = status_from_state(observed, spec, note)
         if streams or not found.driven:
             look.further(found, spec)
         statuses.append(found)
@@ -72,7 +71,7 @@ def status(deployment: Deployment, streams: tuple[str, ...], as_json: bool) -> N
         if any(each.wish == "running" and each.attempt is not None for each in statuses) and _silent(note):
             click.echo(f"! supervision: {_supervision(note)}")
         for error in errors:
-            tell(error)
+            print_error(error)
     if errors:
         raise SystemExit(1)
 
@@ -91,7 +90,7 @@ class _Looks:
             self._catalog = _or_error(lambda: quick_catalog(self._settings))
         if self._kafka is None:
             self._kafka = _or_error(lambda: quick_kafka(self._settings.kafka))
-        look_further(found, spec, self._catalog, self._kafka)
+        add_tables_and_topics(found, spec, self._catalog, self._kafka)
         problem = found.unknown.get("kafka")
         if problem is not None and not isinstance(self._kafka, FrazilError) and "does not exist" not in problem:
             self._kafka = FrazilError(problem)
@@ -104,11 +103,11 @@ def _or_error(connect: Callable[[], T]) -> T | FrazilError:
         return problem
 
 
-def _silent(note: SupervisorNote | None) -> bool:
+def _silent(note: SupervisorHeartbeat | None) -> bool:
     return note is None or note.is_silent(time.time())
 
 
-def _supervision(note: SupervisorNote | None) -> str:
+def _supervision(note: SupervisorHeartbeat | None) -> str:
     if note is None:
         return "nobody has supervised this deployment yet; `frazil dev`, or Dagster's daemon, does"
     looked = f"last looked {span(note.silent_for(time.time()))} ago, from {note.host}"

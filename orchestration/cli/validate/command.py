@@ -1,4 +1,4 @@
-"""`frazil validate`: are the streams right, as files and against what is live?"""
+"""Command `frazil validate`: checks of streams and settings, as files and against what is live."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import click
 
+from jobs.catalog import NoCatalogYet
 from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
 from jobs.spec.error_handling import letter_secrets
 from jobs.spec.maintained_tables import maintained_tables
 from jobs.spec.models import StreamSpec
@@ -14,11 +16,16 @@ from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, secret_references
 from jobs.spec.validation import SpecError, shown_path
 from orchestration.cli.terminal import print_json
-from orchestration.cli.validate.checks import validate as validate_live
-from orchestration.cli.validate.finding import Finding
+from orchestration.cli.validate.catalog_checks import (
+    check_names,
+    check_new_table,
+    check_state,
+    check_table,
+    connected_catalog,
+)
+from orchestration.cli.validate.findings import Finding, finding_facts, print_finding
+from orchestration.cli.validate.topic_checks import check_letter_topic, check_topics, connected_kafka
 from resources.deployment import Deployment
-
-_MARKS = {"ok": ("ok", "green"), "wrong": ("wrong", "red"), "unchecked": ("not checked", "yellow")}
 
 
 @click.command()
@@ -37,13 +44,13 @@ def validate(ctx: click.Context, streams: tuple[str, ...], as_json: bool) -> Non
         # Whose table a name is can only be told with all streams.
         whole = not streams and not any(finding.verdict == "wrong" for finding in findings)
         findings.extend(_check_maintenance(specs, settings))
-        findings.extend(validate_live(specs, settings, names=whole))
+        findings.extend(live_findings(specs, settings, names=whole))
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if as_json:
-        print_json({"valid": not wrong, "findings": [_facts(finding) for finding in findings]})
+        print_json({"valid": not wrong, "findings": [finding_facts(finding) for finding in findings]})
     else:
         for finding in findings:
-            _print(finding)
+            print_finding(finding)
     ctx.exit(1 if wrong else 0)
 
 
@@ -92,6 +99,38 @@ def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings 
     return settings
 
 
+def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = False) -> Iterator[Finding]:
+    """Check streams against the broker and the catalog, each asked once and given some seconds to answer.
+
+    Args:
+        specs: The streams.
+        names: Whether to look for what `maintenance.tables` names as well; all streams of the deployment are given.
+    """
+    yield from check_state(settings)
+    kafka = connected_kafka(specs, settings)
+    catalog = connected_catalog(settings)
+    for finding in (kafka, catalog):
+        if isinstance(finding, Finding):
+            yield finding
+    for spec in specs:
+        yield from check_new_table(spec)
+        if isinstance(kafka, KafkaLog):
+            yield check_topics(spec, kafka)
+        if letters := check_letter_topic(spec, settings):
+            yield letters
+        if not isinstance(catalog, Finding):
+            yield from check_table(spec, settings, catalog)
+    if names and settings.maintenance.tables:
+        away = isinstance(catalog, (NoCatalogYet, Finding))
+        yield from [_names_unchecked(settings)] if away else check_names(specs, settings, catalog)
+
+
+def _names_unchecked(settings: Settings) -> Finding:
+    """Where no catalog can be asked."""
+    named = ", ".join(table.name for table in settings.maintenance.tables)
+    return Finding(None, "settings", "unchecked", f"maintenance.tables: whether there are {named} was not checked")
+
+
 def _check_maintenance(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
     """Policies that contradict themselves once settings and streams are brought together."""
     for table in maintained_tables(settings, specs):
@@ -107,21 +146,3 @@ def _unset(secret: Secret) -> FrazilError | None:
     except FrazilError as problem:
         return problem
     return None
-
-
-def _facts(finding: Finding) -> dict[str, str | None]:
-    return {
-        "stream": finding.stream,
-        "subject": finding.subject,
-        "verdict": finding.verdict,
-        "sentence": finding.sentence,
-        "next": finding.fix,
-    }
-
-
-def _print(finding: Finding) -> None:
-    word, colour = _MARKS[finding.verdict]
-    click.secho(f"{word:<12}", fg=colour, nl=False)
-    click.echo(f"{finding.stream + ': ' if finding.stream else ''}{finding.subject}: {finding.sentence}")
-    if finding.fix and finding.verdict != "ok":
-        click.echo(f"{'':<12}  Next: {finding.fix}")

@@ -23,7 +23,7 @@ from orchestration.jobs.maintain.ops import (
     summary_op,
 )
 from orchestration.jobs.runs import ACTION_TAG, MAX_RUNTIME_TAG, run_config, runs_under_way
-from orchestration.reconcile.desired import as_launched
+from orchestration.reconcile.stream_files import as_launched
 from resources.deployment_resource import DeploymentResource
 
 JOB = "frazil_maintain"

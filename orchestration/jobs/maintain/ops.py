@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from assets import names
+from assets import dagster_names
 from assets.failures import failure
 from assets.table_health import health_evaluation
 from jobs.errors import FrazilError
 from orchestration.jobs.maintain.due_table import DueTable, StepContext
 from orchestration.jobs.runs import action_tags, tag_run
-from orchestration.reconcile.desired import as_launched
+from orchestration.reconcile.stream_files import as_launched
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
@@ -136,7 +136,7 @@ def _no_spark() -> Any:
 
 def _mapping_key(number: int, outcome: "Outcome") -> str:
     """`orders__payments_3`: the number, as names may differ only in what Dagster does not allow."""
-    return f"{names.safe(outcome.table.name).replace('.', '__').replace('-', '_')}_{number + 1}"
+    return f"{dagster_names.safe(outcome.table.name).replace('.', '__').replace('-', '_')}_{number + 1}"
 
 
 def _specs(context: dg.OpExecutionContext, deployment: DeploymentResource, settings: "Settings") -> "list[StreamSpec]":
@@ -235,7 +235,7 @@ def _say(context: dg.OpExecutionContext, outcome: "Outcome", *, dry_run: bool) -
 def _events(settings: "Settings", outcome: "Outcome") -> Iterator[dg.AssetObservation | dg.AssetCheckEvaluation]:
     from orchestration.jobs.maintain.metadata import outcome_metadata
 
-    key, result = names.table_key(settings, outcome.table.name), outcome.result
+    key, result = dagster_names.table_key(settings, outcome.table.name), outcome.result
     if result is None and outcome.table.role == "other":
         # Perhaps nothing but a wrong name in the settings, of which Dagster would make an asset.
         return

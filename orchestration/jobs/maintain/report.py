@@ -12,7 +12,7 @@ from jobs.maintain.maintenance_run import Outcome
 from jobs.maintain.plan import Plan, Step, plan_json
 from jobs.maintain.results import LOST, Progress, StepResult
 from jobs.maintain.text import size_text
-from orchestration.text import span
+from orchestration.formatting import span
 
 # What an action counts.
 _COUNTED = {

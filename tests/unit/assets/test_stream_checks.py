@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 
-from assets import names
-from assets.stream_checks import DESCRIPTIONS, Verdict, evaluation, stream_checks
+from assets import dagster_names
+from assets.deployment_assets import SUPERVISOR_KEY, supervisor_asset
+from assets.stream_checks import DESCRIPTIONS, CheckOutcome, evaluation, stream_checks
 from assets.streams import stream_assets
-from assets.supervisor import SUPERVISOR_KEY, supervisor_asset
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
@@ -29,10 +29,10 @@ from tests.unit.orchestration.deployments import STREAM
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 
 
-def judge(deployment: Deployment, stream: str, *_: object) -> Sequence[Verdict]:
+def judge(deployment: Deployment, stream: str, *_: object) -> Sequence[CheckOutcome]:
     assert stream == "orders"
     return [
-        Verdict(name, name != "driver_alive", f"{name} in words.", "code", figures={"attempt": 3})
+        CheckOutcome(name, name != "driver_alive", f"{name} in words.", "code", figures={"attempt": 3})
         for name in DESCRIPTIONS
     ]
 
@@ -56,7 +56,7 @@ def resources(here: Deployment) -> dict[str, Any]:
 def test_checks_can_be_executed_one_by_one(tmp_path: Path) -> None:
     here = deployment(tmp_path)
     spec, settings = here.stream("orders"), here.settings()
-    key = names.table_key(settings, spec.table.name)
+    key = dagster_names.table_key(settings, spec.table.name)
     defs = dg.Definitions(
         assets=[stream_assets(spec, settings), supervisor_asset()],
         asset_checks=[stream_checks(spec, key, judge)],
@@ -80,7 +80,7 @@ def test_streams_whose_names_are_alike_have_checks_of_their_own(tmp_path: Path) 
 
 
 def test_the_same_verdict_is_told_without_a_run() -> None:
-    verdict = Verdict("driver_alive", False, "Gone. Next: frazil start orders", "gone", warn=True)
+    verdict = CheckOutcome("driver_alive", False, "Gone. Next: frazil start orders", "gone", warn=True)
     event = evaluation(verdict, dg.AssetKey(["frazil", "orders"]))
     assert (event.passed, event.severity, event.description) == (False, dg.AssetCheckSeverity.WARN, verdict.sentence)
 

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets import names
+from assets import dagster_names
 from assets.metadata import column_schema, counts_table, dead_letter_metadata, landed_metadata
 from assets.stream_checks import adds_up, totals_of
 from assets.streams import stream_assets, topic_specs
@@ -241,4 +241,4 @@ def test_counts_as_a_table() -> None:
     ("text", "made"), [("payments.v1", "payments.v1"), (r"a\.\d+", "a_._d"), ("^$", "topics"), ("ä b", "b")]
 )
 def test_safe_names(text: str, made: str) -> None:
-    assert names.safe(text) == made
+    assert dagster_names.safe(text) == made

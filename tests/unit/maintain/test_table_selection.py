@@ -16,7 +16,7 @@ from jobs.maintain.maintenance_run import Outcome, maintain_tables
 from jobs.maintain.table_selection import ExistingTables, all_maintained, chosen_tables
 from jobs.spec.loading import load_stream
 from orchestration.cli.main import main
-from orchestration.cli.validate.checks import check_names
+from orchestration.cli.validate.catalog_checks import check_names
 from tests.unit.orchestration.maintain_deployment import DEAD, OTHER, SINK, Tables
 
 

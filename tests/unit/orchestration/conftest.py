@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from tests.unit.orchestration.maintain_deployment import Tables
-from tests.unit.orchestration.reconcile.standins import World
+from tests.unit.orchestration.reconcile.supervised_deployment import World
 
 
 @pytest.fixture

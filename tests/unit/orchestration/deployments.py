@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import Catalog
+
+from jobs.spec.models import StreamSpec
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import create_table_properties, ensure_table
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -40,3 +45,10 @@ def connections(deployment: Deployment) -> dict[str, Any]:
         "catalog": CatalogResource(deployment=paths),
         "kafka": KafkaResource(deployment=paths),
     }
+
+
+def create_table(catalog: Catalog, spec: StreamSpec) -> None:
+    """The table of a stream, as it declares it."""
+    schema = spec.table_schema
+    by = partition_spec(spec.table.partition_by, schema)
+    ensure_table(catalog, spec.table.name, schema, by, create_table_properties({}))

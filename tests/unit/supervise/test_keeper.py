@@ -24,7 +24,7 @@ from jobs.supervise.launches import Launch, read_launch, read_launched_process, 
 from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.locks import exclusive
 from jobs.system.processes import session_members, start_time
-from orchestration.cli.dev.command import attended, living_drivers
+from orchestration.cli.dev.command import attended_streams, streams_with_drivers
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import WHY, World
 
@@ -160,11 +160,11 @@ def test_a_keeper_that_pauses_hears_that_its_driver_is_drained(world: World, mon
     monkeypatch.setenv("STANDIN", "kept")
     keeper = pausing_keeper(world, 30.0)
     settings = load_settings(None, home=world.home)
-    assert (living_drivers(settings), attended(settings)) == ([], ["payments"])
+    assert (streams_with_drivers(settings), attended_streams(settings)) == ([], ["payments"])
     assert world.control().drain_driver(*WHY).sentence == "payments has no driver."
     ends(keeper)
     nobody_starts_another(world, 2)
-    assert attended(settings) == []
+    assert attended_streams(settings) == []
     monkeypatch.delenv("STANDIN")
     done = world.control().ensure_running("wanted as before", "supervisor")
     assert done.heartbeat is not None

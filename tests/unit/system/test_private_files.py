@@ -23,8 +23,8 @@ from jobs.system import private_files
 from jobs.system.locks import exclusive
 from jobs.system.private_files import keep_private, private_folder
 from orchestration.cli.dagster_instance import make_instance
-from orchestration.cli.dev.children import Child, end_all
-from orchestration.reconcile.supervisor_file import SupervisorNote, write_supervisor_note
+from orchestration.cli.dev.child_process import Child, end_children
+from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat, write_supervisor_heartbeat
 from resources.deployment import Deployment
 from tests.helpers.modes import open_to_others
 from tests.unit.supervise.worlds import WHY, World
@@ -67,7 +67,7 @@ def test_what_a_launch_its_driver_and_its_lease_leave(tmp_path: Path) -> None:
         world.control().pause(*WHY)
         settings = Settings.embedded(tmp_path)
         Lease(LocalStore(world.folder()), "payments", 30.0).read()
-        write_supervisor_note(LocalStore(settings.state), SupervisorNote(0.0, "here", 1))
+        write_supervisor_heartbeat(LocalStore(settings.state), SupervisorHeartbeat(0.0, "here", 1))
         names = {path.name for path in world.folder().rglob("*") if path.is_file()}
         assert {"control.json", "launch.json", "launched.yaml", "process.json", "heartbeat.json", "driver.out"} <= names
         assert any(name.startswith("lease-") for name in names)
@@ -101,7 +101,7 @@ def test_dagsters_home_and_the_output_of_what_runs_there(tmp_path: Path) -> None
     home = tmp_path / ".frazil" / "dagster"
     make_instance(home)
     child = Child("x", [sys.executable, "-c", "print(1)"], log=home / "logs" / "x.log", env={}, cwd=tmp_path)
-    end_all([child])
+    end_children([child])
     assert [mode(each) for each in (home, home / "logs", home / "logs" / "x.log")] == [0o700, 0o700, 0o600]
 
 

@@ -22,11 +22,11 @@ from jobs.supervise.launches import read_launched_process
 from jobs.system.processes import session_members
 from orchestration.cli.control import carry_out
 from orchestration.cli.dagster_instance import dagster_instance, make_instance
-from orchestration.cli.ledger import open_ledger
 from orchestration.cli.main import main
+from orchestration.cli.recorded_runs import open_recorder
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
-from orchestration.sensors.requests import acting_runs
+from orchestration.sensors.run_requests import acting_runs
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from tests.helpers.waiting import wait_for
@@ -180,7 +180,7 @@ def test_a_stream_is_stopped_also_when_dagsters_storage_is_away(world: World, mo
 def test_a_storage_that_fails_in_the_middle_does_not_do_it_twice(world: World) -> None:
     deployment = Deployment.at(world.home)
     frazil(world, "start", "payments")
-    with open_ledger(deployment) as ledger:
+    with open_recorder(deployment) as ledger:
         assert ledger.instance is not None
         database = world.home / ".frazil" / "dagster" / "history" / "runs"
         database.rename(database.with_name("gone"))
@@ -227,7 +227,7 @@ def test_ctrl_c_before_the_first_beat_leaves_no_driver(
 
 def test_an_unknown_stream_is_an_error_that_leaves_no_state(world: World) -> None:
     deployment = Deployment.at(world.home)
-    with open_ledger(deployment) as ledger, pytest.raises(FrazilError, match="There is no stream 'paymets'"):
+    with open_recorder(deployment) as ledger, pytest.raises(FrazilError, match="There is no stream 'paymets'"):
         carry_out(ledger, ControlConfig(stream="paymets", action=StreamAction.stop))
     assert not world.folder("paymets").exists()
 

@@ -7,7 +7,6 @@ import socket
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
@@ -37,13 +36,12 @@ from jobs.system.boot import boot_clock, boot_id
 from jobs.system.processes import start_time
 from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, rows_in_ranges
 from jobs.write.table_creation import create_table_properties, ensure_table
-from orchestration.cli.ledger import Ledger
 from orchestration.cli.main import main
+from orchestration.cli.recorded_runs import RunRecorder
 from orchestration.jobs.reset import ResetConfig, perform, reset_job_of, reset_offsets_job, reset_run_config, reset_tags
 from orchestration.jobs.reset_report import reset_facts, reset_sentences
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
-from tests.unit.orchestration.deployments import deployment_in
 
 P0, P1, Q0 = TopicPartition("t.v1", 0), TopicPartition("t.v1", 1), TopicPartition("u", 0)
 LOG = LogState({"t.v1": "a", "u": "b"}, {P0: 1, P1: 2, Q0: 3}, {P0: 10, P1: 20, Q0: 30})
@@ -94,21 +92,6 @@ def test_offsets_are_written_as_they_are_read() -> None:
     offsets = {P1: 2, P0: 7, Q0: 4}
     assert explicit(offsets) == "t.v1:0=7,t.v1:1=2,u:0=4"
     assert reset_request(explicit(offsets)).target == offsets
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return Deployment.at(deployment_in(tmp_path, "payments"))
-
-
-@pytest.fixture
-def settings(deployment: Deployment) -> Settings:
-    return deployment.prepared_settings()
-
-
-@pytest.fixture
-def spec(deployment: Deployment) -> StreamSpec:
-    return deployment.stream("payments")
 
 
 @pytest.fixture
@@ -311,7 +294,9 @@ def test_the_job_is_tagged_and_tells_why_not(deployment: Deployment) -> None:
     assert reset_tags(config).items() <= run.tags.items()
     assert {"frazil/stream": "payments", "frazil/action": "reset_offsets"}.items() <= run.tags.items()
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(ResetRefusedError, match="has never run"):
-        Ledger(deployment, instance).run(reset_job_of, perform, config, reset_run_config(config), reset_tags(config))
+        RunRecorder(deployment, instance).run(
+            reset_job_of, perform, config, reset_run_config(config), reset_tags(config)
+        )
 
 
 def test_the_command_needs_a_reason_to_do_it(deployment: Deployment) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from orchestration.cli.control import carry_out
-from orchestration.cli.ledger import open_ledger
+from orchestration.cli.recorded_runs import open_recorder
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
 from resources.deployment import Deployment
@@ -32,7 +32,7 @@ def test_a_command_that_is_killed_before_its_step_holds_nothing_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment = Deployment.at(world.home)
-    with open_ledger(deployment) as ledger:
+    with open_recorder(deployment) as ledger:
         instance = ledger.instance
         assert instance is not None
         created: dict[str, str] = {}

@@ -15,12 +15,12 @@ from jobs.kafka.metadata import quick_kafka
 from jobs.operator.dead_letter_states import Change, change_dead_letters
 from jobs.system.boot import boot_clock
 from orchestration.reconcile import dead_letter_reports
-from orchestration.reconcile.memory import Memory
+from orchestration.reconcile.cursor import SensorCursor
 from orchestration.sensors.reconcile_tick import Tick, run_tick
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, deployment_of
-from tests.unit.orchestration.reconcile.made import NOW, stand_in
-from tests.unit.orchestration.reconcile.standins import events, told, values, work
+from tests.unit.orchestration.reconcile.sample_states import NOW, stand_in
+from tests.unit.orchestration.reconcile.supervised_deployment import events, told, values, work
 
 # Without a freshness policy.
 EVERY = 300
@@ -31,7 +31,7 @@ class Supervised:
 
     def __init__(self, dead_letters: DeadLetterWorld) -> None:
         self.world: DeadLetterWorld = dead_letters
-        self.memory: Memory = Memory.from_cursor(None)
+        self.memory: SensorCursor = SensorCursor.from_cursor(None)
         self.memory.away_until = 2**40
 
     def drive(self, at: float) -> None:

@@ -10,9 +10,9 @@ from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import LastError, Work
 from orchestration.reconcile.decide import decide
+from orchestration.reconcile.decide_restart import backoff_seconds
 from orchestration.reconcile.decision import Action
-from orchestration.reconcile.without_driver import backoff_seconds
-from tests.unit.orchestration.reconcile.made import (
+from tests.unit.orchestration.reconcile.sample_states import (
     GENERATION,
     NOW,
     OTHER,

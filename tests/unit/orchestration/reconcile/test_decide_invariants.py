@@ -10,11 +10,21 @@ from jobs.supervise.actual import ActualState, LeaseHolder
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.heartbeat import FINAL, LastError, Work
+from orchestration.reconcile.cursor import StreamCursor
 from orchestration.reconcile.decide import decide
+from orchestration.reconcile.decide_restart import backoff_seconds, down_for
 from orchestration.reconcile.decision import KEEPER_SECONDS, Action
-from orchestration.reconcile.memory import StreamMemory
-from orchestration.reconcile.without_driver import backoff_seconds, down_for
-from tests.unit.orchestration.reconcile.made import GENERATION, NOW, OTHER, beat, desired, failed, gone, launch, note
+from tests.unit.orchestration.reconcile.sample_states import (
+    GENERATION,
+    NOW,
+    OTHER,
+    beat,
+    desired,
+    failed,
+    gone,
+    launch,
+    note,
+)
 
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]
 instants = st.floats(NOW - 1e7, NOW + 1e7)
@@ -115,7 +125,7 @@ def test_what_holds_of_every_decision(wanted: DesiredState, there: ActualState, 
 @settings(max_examples=200)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=120, max_size=120), st.integers(1, 7))
 def test_a_jumping_clock_neither_starts_in_a_tight_loop_nor_waits_too_long(jumps: list[float], failures: int) -> None:
-    wanted, memory = desired(), StreamMemory()
+    wanted, memory = desired(), StreamCursor()
     delay = backoff_seconds(wanted, failures + 1)
     down = gone(failed(), launch=launch(failures=failures))
     started: float | None = None

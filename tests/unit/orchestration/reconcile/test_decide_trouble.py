@@ -11,8 +11,18 @@ from jobs.supervise.heartbeat import LastError
 from jobs.supervise.launches import failures_in_a_row
 from orchestration.reconcile.decide import decide
 from orchestration.reconcile.decision import Action
-from orchestration.sensors.requests import control_run
-from tests.unit.orchestration.reconcile.made import NOW, OTHER, actual, beat, desired, fenced, gone, launch, lease
+from orchestration.sensors.run_requests import control_run
+from tests.unit.orchestration.reconcile.sample_states import (
+    NOW,
+    OTHER,
+    actual,
+    beat,
+    desired,
+    fenced,
+    gone,
+    launch,
+    lease,
+)
 
 ENDS = beat("stopping", state_since=NOW - 100)
 HANGS = beat("stopping")

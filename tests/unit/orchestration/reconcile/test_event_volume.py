@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from assets import dagster_names
+from assets.stream_checks import DESCRIPTIONS
 from jobs.commit.stamp_fields import Counts
+from jobs.spec.models import StreamSpec
 from jobs.system.boot import boot_clock
-from orchestration.reconcile.reports import SUPERVISOR_SECONDS, most_events_a_day
-from tests.unit.orchestration.reconcile.made import NOW
-from tests.unit.orchestration.reconcile.standins import World, events, make_table, work
+from orchestration.reconcile.asset_events import CHECKS_SECONDS, SUPERVISOR_SECONDS
+from orchestration.reconcile.cursor import report_seconds
+from tests.unit.orchestration.reconcile.sample_states import NOW
+from tests.unit.orchestration.reconcile.supervised_deployment import World, events, make_table, work
 
 # Half an hour, which a day has this many times.
 TICKS = 180
 HALF_HOURS = 48
+DAY = 86_400
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "quiet"])
@@ -67,7 +73,7 @@ def test_a_day_of_one_stream_writes_a_bounded_amount(
     print(f"cursor {cursor} bytes, {ticks:.1f} MB of cursor and text; state {state} bytes")
 
     most = most_events_a_day(orders.deployment.stream("orders"))
-    supervisor = 86_400 // SUPERVISOR_SECONDS
+    supervisor = DAY // SUPERVISOR_SECONDS
     # What a stream reports at once when it is first seen.
     first = HALF_HOURS
     assert day[dg.AssetMaterialization] <= most["table"] + (most["dead_letters"] if busy else 0) + supervisor + first
@@ -78,6 +84,19 @@ def test_a_day_of_one_stream_writes_a_bounded_amount(
     assert cursor < 400
     assert len(files) == 5, "launch, its configuration, lease, heartbeat and the supervisor's note"
     assert state < 10_000
+
+
+def most_events_a_day(spec: StreamSpec) -> dict[str, int]:
+    """The most events that a day of one stream writes, by kind; a quiet one writes `table` and `checks`."""
+    reports = math.ceil(DAY / report_seconds(spec))
+    return {
+        "table": reports,
+        "dead_letters": reports,
+        "lag": len(dagster_names.topic_keys(spec)) * reports,
+        # Whether the records add up is told with each report, since the table has been asked anyhow; how many letters
+        # wait with each report of those.
+        "checks": len(DESCRIPTIONS) * (DAY // CHECKS_SECONDS) + 2 * reports,
+    }
 
 
 def _bytes(home: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -15,13 +14,19 @@ from jobs.supervise.launches import SPEC_FILE
 from jobs.system.boot import boot_clock
 from orchestration.definitions import build_definitions
 from orchestration.jobs.runs import STREAM_TAG
+from orchestration.reconcile.cursor import SensorCursor
 from orchestration.reconcile.decision import Action
-from orchestration.reconcile.lookups import Lookups
-from orchestration.reconcile.memory import Memory
-from orchestration.reconcile.supervisor_file import read_supervisor_note
-from orchestration.reconcile.verdicts import Lag
-from tests.unit.orchestration.reconcile.made import NOW
-from tests.unit.orchestration.reconcile.standins import NONSENSE, Sensor, World, dead_process, events, work
+from orchestration.reconcile.supervisor_heartbeat import read_supervisor_heartbeat
+from tests.unit.orchestration.reconcile.sample_states import NOW
+from tests.unit.orchestration.reconcile.supervised_deployment import (
+    NONSENSE,
+    Sensor,
+    WaitingTopics,
+    World,
+    dead_process,
+    events,
+    work,
+)
 
 # Dagster warns about itself when one resource holds another.
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
@@ -56,7 +61,7 @@ def test_fifty_streams_are_looked_at_within_five_seconds_and_three_broken_ones_a
     (request,) = first.run_requests
     assert request.tags[STREAM_TAG] == "s07"
     assert request.run_key == "s07:ensure_running:1"
-    note = read_supervisor_note(LocalStore(world.settings.state))
+    note = read_supervisor_heartbeat(LocalStore(world.settings.state))
     assert note is not None
     by_action: dict[str, list[str]] = {}
     for stream, decision in note.decisions.items():
@@ -130,49 +135,34 @@ def test_a_driver_that_works_without_its_lease_is_ended(world: World) -> None:
     assert "which was given back) for 91 s" in last.decisions["orders"].sentence
 
 
-def test_the_lag_of_a_driver_that_was_launched_paused_is_asked_of_kafka_once_a_minute(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[float] = []
-
-    def lag(lookups: Any, spec: Any, now: float) -> Lag:
-        asked.append(now)
-        return Lag(500, now, None)
-
-    monkeypatch.setattr("orchestration.reconcile.lookups.Lookups.lag", lag)
+def test_the_lag_of_a_driver_that_was_launched_paused_is_asked_of_kafka_once_a_minute(world: World) -> None:
+    kafka, asked = WaitingTopics(world, 500), [0]
     world.write("orders", "slo: {lag_records: 100}\n")
     found: list[bool] = []
     for seconds in range(0, 130, 10):
         world.drive("orders", now=NOW + seconds, state="paused")
         events_now = events(world.tick(NOW + seconds), dg.AssetCheckEvaluation)
+        asked.append(kafka.asked)
         found += [event.passed for event in events_now if event.check_name == "lag_within_slo"]
-    assert asked == [NOW, NOW + 60, NOW + 120]
+    assert asked == [0, *[1] * 6, *[2] * 6, 3]
     assert found == [False]
     world.drive("orders", now=NOW + 200, work=work(3, lag_at=NOW + 200))
     back = {event.check_name: event.passed for event in events(world.tick(NOW + 200), dg.AssetCheckEvaluation)}
-    assert (len(asked), back["lag_within_slo"]) == (3, True)
+    assert (kafka.asked, back["lag_within_slo"]) == (3, True)
 
 
-def test_a_broker_that_is_away_is_asked_once_and_costs_no_stream_its_tick(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    ask = Lookups._asked
-
-    def counted(lookups: Lookups, part: str, question: Any) -> Any:
-        asked.append(part)
-        return ask(lookups, part, question)
-
-    monkeypatch.setattr(Lookups, "_asked", counted)
+def test_a_broker_that_is_away_is_asked_once_and_costs_no_stream_its_tick(world: World) -> None:
+    asked, connect = [], world.kafka
+    world.kafka = lambda: asked.append("kafka") or connect()
     (world.deployment.home / "frazil.yaml").write_text("kafka: {bootstrap_servers: '127.0.0.1:9'}\n")
     for number in range(5):
         world.write(f"s{number}", "trigger: available_now\n")
     world.memory.away_until = 0
     tick = world.tick()
-    assert asked.count("kafka") == 1, "one question of four seconds, not five"
+    assert len(asked) == 1, "one question of four seconds, not five"
     assert {decision.action for decision in tick.decisions.values()} == {Action.IDLE}
     world.tick()
-    assert asked.count("kafka") == 1, "within a minute it is not asked again"
+    assert len(asked) == 1, "within a minute it is not asked again"
 
 
 def test_a_tick_without_requests_says_so_in_words(world: World, instance: dg.DagsterInstance) -> None:
@@ -221,7 +211,7 @@ def test_a_broken_file_of_a_stream_that_ran_keeps_its_asset_and_fails_its_check(
 
 
 def test_memory_survives_what_it_cannot_read() -> None:
-    assert Memory.from_cursor("not json").streams == {}
-    other = Memory.from_cursor('{"boot":"another","streams":{"orders":{"r":4,"l":12,"d":9,"s":77}}}')
+    assert SensorCursor.from_cursor("not json").streams == {}
+    other = SensorCursor.from_cursor('{"boot":"another","streams":{"orders":{"r":4,"l":12,"d":9,"s":77}}}')
     assert (other.streams["orders"].request, other.streams["orders"].sink) == (4, 77)
     assert (other.streams["orders"].launched, other.streams["orders"].down) == (None, None)

@@ -20,7 +20,7 @@ from orchestration.sensors import replays_tick as tick_module
 from orchestration.sensors.replays_tick import Memory, run_tick
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, OPENED, Replays, change_file, deployment_of
-from tests.unit.orchestration.reconcile.made import stand_in
+from tests.unit.orchestration.reconcile.sample_states import stand_in
 
 CHECK = dg.AssetCheckKey(DEAD, "replay_would_help")
 

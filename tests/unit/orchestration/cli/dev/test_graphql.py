@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.errors import FrazilError
-from orchestration.cli.dev.graphql import Dagster
+from orchestration.cli.dev.graphql import DagsterClient
 
 
 @contextmanager
@@ -42,9 +42,9 @@ PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\nConn
 def test_another_program_on_the_port_is_not_taken_for_dagster(answer: bytes) -> None:
     with answering(answer, 3) as url:
         with pytest.raises(ConnectionError):
-            Dagster(url).ask("query { version }")
-        assert Dagster(url).find(["frazil", "tests", "payments"]) is None
-        assert Dagster(url).status("0c5e") is None
+            DagsterClient(url).ask("query { version }")
+        assert DagsterClient(url).find(["frazil", "tests", "payments"]) is None
+        assert DagsterClient(url).status("0c5e") is None
 
 
 def told(answer: dict[str, Any]) -> bytes:
@@ -56,14 +56,14 @@ def test_a_query_that_dagster_refuses_is_not_taken_for_no_answer() -> None:
     refused = told({"errors": [{"message": "database is locked"}, {"message": "cannot go on"}]})
     with answering(refused, 2) as url:
         with pytest.raises(FrazilError, match="refused a query: database is locked; cannot go on"):
-            Dagster(url).find(["frazil", "tests", "payments"])
+            DagsterClient(url).find(["frazil", "tests", "payments"])
         with pytest.raises(FrazilError, match="refused a query: database is locked"):
-            Dagster(url).status("0c5e")
+            DagsterClient(url).status("0c5e")
 
 
 def test_the_status_of_a_run_and_of_one_that_dagster_does_not_know() -> None:
     with answering(told({"data": {"runOrError": {"status": "STARTED"}}}), 1) as url:
-        assert Dagster(url).status("0c5e") == "STARTED"
+        assert DagsterClient(url).status("0c5e") == "STARTED"
     unknown = told({"data": {"runOrError": {"message": "Run 0c5e could not be found."}}})
     with answering(unknown, 1) as url, pytest.raises(FrazilError, match="Run 0c5e could not be found"):
-        Dagster(url).status("0c5e")
+        DagsterClient(url).status("0c5e")

@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from jobs.errors import FrazilError
-from orchestration.cli.dev import ports
 from orchestration.cli.dev.ports import PortClaim
 
 
 @pytest.fixture(autouse=True)
 def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_whoever_comes_second_gets_another_one_though_nobody_listens_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_comes_second_gets_another_one_though_nobody_listens_yet() -> None:
     usual = PortClaim(0)
     usual.release()
-    monkeypatch.setattr(ports, "PORT", usual.port)
-    first, second = PortClaim(), PortClaim()
+    first, second = PortClaim(usual=usual.port), PortClaim(usual=usual.port)
     assert first.port == usual.port != second.port
     # The next one, and not any that the system gives: it gives those to others too, before the webserver listens.
     assert first.port < second.port < first.port + 100

@@ -1,0 +1,54 @@
+"""Names of a stream in Dagster: asset keys, op, group, pool and owners."""
+
+from __future__ import annotations
+
+import re
+
+import dagster as dg
+
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+
+
+def table_key(settings: Settings, table: str) -> dg.AssetKey:
+    """The key of a table: its path in the catalog, the catalog's name first."""
+    return dg.AssetKey([settings.catalog.name, *table.split(".")])
+
+
+def target_keys(settings: Settings, spec: StreamSpec) -> list[dg.AssetKey]:
+    """The keys of a stream's targets, in their order."""
+    return [table_key(settings, target.name) for target in spec.targets]
+
+
+def topic_keys(spec: StreamSpec) -> list[dg.AssetKey]:
+    """The keys of the topics that a stream reads; one for all that match, if it reads by a pattern."""
+    if spec.source.topics_pattern is not None:
+        return [dg.AssetKey(["kafka", safe(spec.source.topics_pattern)])]
+    return [dg.AssetKey(["kafka", topic]) for topic in spec.source.topics or ()]
+
+
+def safe(text: str) -> str:
+    """The text with only letters, digits, `_`, `.` and `-`: what is neither becomes one `_`."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_") or "topics"
+
+
+def op_name(spec: StreamSpec) -> str:
+    """The name of the op that drains a stream; `-` is not allowed there."""
+    return "drain_" + spec.stream.replace("-", "__")
+
+
+def group_name(spec: StreamSpec) -> str:
+    """One group per stream, so that its topic, table and dead letters stand together."""
+    return spec.stream.replace("-", "_")
+
+
+def pool(spec: StreamSpec) -> str:
+    """The pool that lets one run at a time drain a stream; a second one waits instead of failing on the lease."""
+    return f"frazil.{spec.stream}"
+
+
+def owners(spec: StreamSpec) -> list[str]:
+    """The owner, if Dagster can show it as one: an e-mail address or `team:name`."""
+    owner = spec.owner or ""
+    known = re.fullmatch(r"team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+\.[^@\s]+", owner)
+    return [owner] if known else []

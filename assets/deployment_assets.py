@@ -1,0 +1,60 @@
+"""Assets of the deployment itself: the supervisor, and the files that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+import dagster as dg
+
+from jobs.spec.validation import SpecError
+
+SUPERVISOR_KEY = dg.AssetKey(["frazil", "supervisor"])
+
+
+def supervisor_asset() -> dg.AssetSpec:
+    """The external asset that turns stale when nobody supervises the streams."""
+    return dg.AssetSpec(
+        SUPERVISOR_KEY,
+        description=(
+            "The sensor `frazil_reconcile`, which keeps the streams as they are wanted. Reported every two minutes, "
+            "and at once when a stream comes to need somebody: `all_streams` below is a table of all streams, what "
+            "needs a hand first. Its times are how long before `as_of` something was: when its state began (`since`), "
+            "its newest commit, and what its table is complete through; `letters` are the dead letters that wait. "
+            "If it turns stale, no driver that has failed is started again and no check is up to date; drivers that "
+            "run go on, and their keepers start those that are killed. Look at the sensor's newest tick, and at "
+            "Dagster's daemon."
+        ),
+        group_name="supervisor",
+        kinds={"dagster"},
+        freshness_policy=dg.FreshnessPolicy.time_window(
+            fail_window=timedelta(minutes=10), warn_window=timedelta(minutes=5)
+        ),
+    )
+
+
+PROBLEMS_KEY = dg.AssetKey(["frazil", "problems"])
+
+
+def problem_assets(errors: Sequence[SpecError], still_shown: Collection[str] = ()) -> list[dg.AssetSpec]:
+    """One external asset that lists the problems of all broken files; none if there is no problem.
+
+    Args:
+        still_shown: Streams of broken files that are shown all the same, as they were launched last.
+    """
+    problems = [problem for error in errors for problem in error.problems]
+    if not problems:
+        return []
+    listed = "\n".join(f"- `{problem}`" for problem in problems)
+    shown = ", ".join(f"`{stream}`" for stream in sorted(still_shown))
+    fate = (
+        f"their streams are missing, but for {shown}, shown as launched last" if shown else "their streams are missing"
+    )
+    return [
+        dg.AssetSpec(
+            PROBLEMS_KEY,
+            description=f"Files that cannot be read; {fate}. Correct them and reload.\n\n{listed}",
+            group_name="problems",
+            metadata={"problems": len(problems)},
+        )
+    ]

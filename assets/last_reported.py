@@ -1,0 +1,69 @@
+"""Check results and dead-letter counts as they were last reported, for runs that do not count them anew."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from jobs.spec.models import StreamSpec
+
+_SEARCHED = 20
+_KEPT = "As of "
+_LETTERS = ("letters", "letters_as_of")
+
+
+def is_driver_only(context: dg.AssetCheckExecutionContext, spec: StreamSpec, table_key: dg.AssetKey) -> bool:
+    """Whether a check runs beside the materialization of a stream that runs by itself.
+
+    To materialize such a stream takes moments, while an audit takes as long as its offsets are many. A check that is
+    executed by itself, or by its schedule, counts.
+    """
+    return spec.continuous and table_key in context.job_def.asset_layer.selected_asset_keys
+
+
+def last_check_result(
+    context: dg.AssetCheckExecutionContext, key: dg.AssetKey, name: str, fix: str
+) -> dg.AssetCheckResult | None:
+    """What a check said last, with the time at which it did; None if it never said anything.
+
+    Without it the check would read as skipped from this run on.
+
+    Args:
+        key: Of the asset.
+        name: Of the check.
+        fix: The command that counts anew.
+    """
+    history = context.instance.event_log_storage.get_asset_check_execution_history(
+        dg.AssetCheckKey(key, name), limit=_SEARCHED
+    )
+    for record in history:
+        event = record.event.dagster_event if record.event is not None else None
+        if event is None or not isinstance(said := event.event_specific_data, dg.AssetCheckEvaluation):
+            continue
+        at = datetime.fromtimestamp(record.create_timestamp, UTC)
+        context.log.info(f"{name} is not evaluated by a run that only sees to the driver. Next: {fix}")
+        # Told again by several runs in a row, it keeps its first time.
+        metadata = {"as_of": dg.MetadataValue.timestamp(at), **said.metadata}
+        told = said.description or ""
+        if not told.startswith(_KEPT):
+            told = f"{_KEPT}{at:%Y-%m-%d %H:%M} UTC, not evaluated since: {told}"
+        return dg.AssetCheckResult(
+            passed=said.passed,
+            asset_key=key,
+            check_name=name,
+            severity=said.severity,
+            description=told,
+            metadata=metadata,
+        )
+    context.log.info(f"{name} was never evaluated, and is not by a run that only sees to the driver. Next: {fix}")
+    return None
+
+
+def last_dead_letter_metadata(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str, Any]:
+    """How the letters stood when they were last counted: the metadata of the newest report that says so."""
+    newest = instance.get_latest_materialization_event(key)
+    reported = newest.asset_materialization if newest is not None else None
+    told = reported.metadata if reported is not None else {}
+    return {name: value for name, value in told.items() if name.startswith("dead_letters_") or name in _LETTERS}

@@ -1,0 +1,210 @@
+"""Materialization of a stream: its driver is made sure to run, or it is drained; and the metadata of either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from assets.dead_letters import KNOWN_FILES, report_check, tally_metadata
+from assets.failures import failure
+from assets.last_reported import last_dead_letter_metadata
+from assets.metadata import (
+    counts_table,
+    dead_letter_metadata,
+    driver_metadata,
+    instant,
+    landed_metadata,
+    table_metadata,
+)
+from assets.stream_checks import adds_up, check_result, totals_of
+from jobs.deadletter.tally import tally
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.spec.targets import TargetSpec
+from jobs.state.stream_folder import stream_folder
+from jobs.supervise.control_request import read_control
+from jobs.supervise.heartbeat import Heartbeat
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+from resources.kafka import KafkaResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.stream.drain import Drained, DrainProgress
+    from jobs.stream.open_stream import OpenStream
+
+
+def materialize(
+    context: dg.AssetExecutionContext,
+    spec: StreamSpec,
+    keys: Sequence[dg.AssetKey],
+    deployment: DeploymentResource,
+    catalog: CatalogResource,
+    kafka: KafkaResource,
+    spark: SparkResource,
+) -> Iterator[dg.MaterializeResult]:
+    """See to it that the stream's driver runs; or drain a stream that runs only when it is asked to.
+
+    Args:
+        spec: The stream as this code location has loaded it; its file may be newer.
+        keys: Of its targets, in their order.
+
+    Raises:
+        dg.Failure: With the next command.
+    """
+    try:
+        # The files as they are now, which may be newer than what this code location has loaded.
+        current = deployment.stream(spec.stream)
+        if current.continuous:
+            yield from _running(context, current, deployment, catalog, keys)
+            return
+        _refuse_unless_running(current.stream, deployment.settings())
+        drained = _drained(context, current, deployment.settings(), kafka, spark)
+        tables = [catalog.table(name) for name in current.target_names]
+    except FrazilError as problem:
+        raise failure(problem) from None
+    for key, target, table in zip(keys, current.targets, tables, strict=True):
+        totals = totals_of(table, current.stream)
+        yield dg.MaterializeResult(
+            asset_key=key,
+            metadata=_drained_metadata(current, target, drained, table),
+            data_version=_data_version(drained.snapshots.get(target)),
+            check_results=[check_result(adds_up(current.stream, totals, drained.counts), key)]
+            if target.coordinator
+            else [],
+        )
+        if target.role == "dead_letters":
+            report_check(context.instance, current, key, table, tables[0])
+
+
+def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
+    if target.role == "rows":
+        return landed_metadata(spec, drained, table)
+    return dead_letter_metadata(spec, drained, table) | tally_metadata(tally(table, spec.stream, KNOWN_FILES))
+
+
+def _running(
+    context: dg.AssetExecutionContext,
+    spec: StreamSpec,
+    deployment: DeploymentResource,
+    catalog: CatalogResource,
+    keys: Sequence[dg.AssetKey],
+) -> Iterator[dg.MaterializeResult]:
+    # Imported here: most runs of this code location need nothing of it.
+    from jobs.supervise.stream_control import StreamControl
+
+    place = deployment.deployment()
+    control = StreamControl(place.home, place.settings_file, spec.stream)
+    done = control.ensure_running(f"materialized by run {context.run.run_id[:8]}", "Dagster")
+    context.log.info(done.sentence)
+    for key, target in zip(keys, spec.targets, strict=True):
+        table = _table_or_none(catalog, target.name)
+        if target.role == "rows":
+            metadata = _running_metadata(spec, done.sentence, done.heartbeat, table)
+        else:
+            # Counting them takes as long as they are many; the supervisor does it when there are new ones.
+            metadata = _dead_letters_of_running(spec, done.heartbeat, table) | last_dead_letter_metadata(
+                context.instance, key
+            )
+        yield dg.MaterializeResult(
+            asset_key=key,
+            metadata=metadata,
+            data_version=_data_version(_head(table)),
+            check_results=[check_result(adds_up(spec.stream, totals_of(table, spec.stream)), key)]
+            if target.coordinator
+            else [],
+        )
+
+
+def _head(table: Table | None) -> int | None:
+    snapshot = table.current_snapshot() if table is not None else None
+    return snapshot.snapshot_id if snapshot else None
+
+
+def _drained(
+    context: dg.AssetExecutionContext, spec: StreamSpec, settings: Settings, kafka: KafkaResource, spark: SparkResource
+) -> Drained:
+    # Imported here: PySpark and what else it brings would double the time to load this code location.
+    from jobs.stream.drain import drain
+
+    def opened(stream: OpenStream, total: int) -> None:
+        context.log.info(f"{total:,} records wait; epoch {stream.epoch}")
+
+    def progressed(progress: DrainProgress) -> None:
+        batch, counts = progress.batch, progress.counts
+        context.log.info(
+            f"batch {batch.batch}: {counts.read:,} of {progress.total:,} records; {batch.counts.landed:,} landed, "
+            f"{batch.counts.dead:,} dead, {batch.counts.tombstones:,} tombstones in {batch.seconds:.1f} s"
+        )
+
+    def get_session() -> SparkSession:
+        session = spark.get_session()
+        context.log.info(f"Spark UI: {session.sparkContext.uiWebUrl}")
+        return session
+
+    return drain(spec, settings, kafka.log(), get_session, on_open=opened, on_progress=progressed)
+
+
+def _data_version(snapshot_id: int | None) -> dg.DataVersion | None:
+    return None if snapshot_id is None else dg.DataVersion(str(snapshot_id))
+
+
+def _refuse_unless_running(stream: str, settings: Settings) -> None:
+    """Raise if an operator paused or stopped the stream: then it is not drained either.
+
+    Raises:
+        FrazilError: With who did so, why, and the command to resume it.
+    """
+    control = read_control(stream_folder(settings, stream).store)
+    if control.mode != "running":
+        raise FrazilError(control.sentence(stream), fix=f"frazil resume {stream}")
+
+
+def _table_or_none(catalog: CatalogResource, name: str) -> Table | None:
+    """A table as it is now; None if the driver has not made it yet."""
+    try:
+        return catalog.table(name)
+    except NoSuchTableError:
+        return None
+
+
+def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
+    """The table's facts, and where the driver is to be found.
+
+    Args:
+        sentence: What seeing to it came to.
+        beat: The driver's newest heartbeat.
+    """
+    metadata: dict[str, Any] = {"done": sentence, **_as_of(beat)}
+    if table is not None:
+        metadata |= table_metadata(table, spec.table.name)
+    if beat is None:
+        return metadata
+    work = beat.work
+    metadata |= driver_metadata(beat) | {"offsets": dg.MetadataValue.json(work.position)}
+    if work.unknown_fields:
+        metadata["unknown_fields"] = counts_table("field", work.unknown_fields)
+    if work.total_lag is not None:
+        metadata |= {"consumer_lag_records": work.total_lag, "undecided_records": work.total_undecided}
+    if work.valid_through_ms is not None:
+        metadata["complete_through"] = instant(work.valid_through_ms / 1000)
+    return metadata
+
+
+def _dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:
+    """The facts of the dead-letter table; nothing before the driver has made it."""
+    metadata = table_metadata(table, spec.dead_letter_table) if table is not None else {}
+    if beat is None:
+        return metadata
+    return metadata | driver_metadata(beat) | _as_of(beat) | {"records_dead": beat.work.dead}
+
+
+def _as_of(beat: Heartbeat | None) -> dict[str, Any]:
+    return {} if beat is None else {"as_of": instant(beat.beat_wall)}

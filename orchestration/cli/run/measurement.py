@@ -1,0 +1,188 @@
+"""Measurement of a drain: records, seconds and CPU seconds as it goes, and the facts of `frazil run --json`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.commit.offsets import by_topic
+from jobs.errors import FrazilError
+from jobs.system.cpu import tree_cpu_seconds
+
+if TYPE_CHECKING:
+    # A meter is made before anything is imported that takes long.
+    from jobs.stream.drain import Drained, DrainProgress
+    from jobs.stream.unknown_fields import UnknownField
+
+SHOWN_CAUSES = 3
+MANY = 20
+"""From so many failed records on, a run that landed none is a failure: the schema, or the producer, is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What had been done when a batch was committed.
+
+    Attributes:
+        at: Seconds of a monotonic clock.
+        cpu: CPU seconds of this process and all below it; None where the system does not tell.
+        read: Records read so far.
+    """
+
+    at: float
+    cpu: float | None
+    read: int
+
+
+@dataclass(slots=True)
+class Meter:
+    """Takes a sample after every batch. Made when the run begins, so that the JVM's start counts."""
+
+    clock: Callable[[], float] = time.monotonic
+    cpu: Callable[[], float | None] = tree_cpu_seconds
+    samples: list[Sample] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.samples.append(Sample(self.clock(), self.cpu(), 0))
+
+    def sample(self, progress: DrainProgress) -> None:
+        """Note that a batch is committed."""
+        self.samples.append(Sample(self.clock(), self.cpu(), progress.counts.read))
+
+    def recent_rate(self) -> float:
+        """Records per second of the last batch."""
+        if len(self.samples) < 2:
+            return 0.0
+        before, last = self.samples[-2:]
+        return (last.read - before.read) / max(last.at - before.at, 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast records went through.
+
+    Attributes:
+        records: Records read.
+        seconds: Of wall time.
+        cpu_seconds: Of this process, the JVM and the Python workers.
+    """
+
+    records: int
+    seconds: float
+    cpu_seconds: float | None
+
+    @staticmethod
+    def between(begin: Sample, end: Sample) -> Speed:
+        """The speed between two samples."""
+        cpu = None if begin.cpu is None or end.cpu is None else end.cpu - begin.cpu
+        return Speed(end.read - begin.read, end.at - begin.at, cpu)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "records": self.records,
+            "seconds": round(self.seconds, 3),
+            "cpu_seconds": None if self.cpu_seconds is None else round(self.cpu_seconds, 2),
+            "records_per_second": _per(self.records, self.seconds),
+            "records_per_cpu_second": _per(self.records, self.cpu_seconds),
+        }
+
+
+def run_facts(drained: Drained, meter: Meter) -> dict[str, Any]:
+    """Everything about a finished drain, as `frazil run --json` prints it.
+
+    `whole` counts from the start of the command to the last commit, JVM start included; `steady` leaves out all up to
+    the first batch's commit, which pays for the JVM's warm-up, and is None with less than two batches.
+    """
+    counts = drained.counts
+    end = Sample(meter.clock(), meter.cpu(), counts.read)
+    batches = meter.samples[1:]
+    unknown = _unknown_fields(drained)
+    commit_seconds = sum(batch.commit_seconds for batch in drained.batches)
+    return {
+        "stream": drained.stream,
+        "epoch": drained.epoch,
+        "records": {
+            "read": counts.read,
+            "landed": counts.landed,
+            "dead": counts.dead,
+            "tombstones": counts.tombstones,
+            "filtered": counts.filtered,
+        },
+        "adds_up": counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered,
+        "dead_letters": dict(sum((Counter(batch.reasons) for batch in drained.batches), Counter[str]()).most_common()),
+        "causes": _causes(drained),
+        "unpublished_letters": drained.letters and drained.letters.unpublished,
+        "letters_problem": drained.letters and drained.letters.problem,
+        "unknown_fields": {path: met.records for path, met in unknown.items()},
+        "unknown_field_examples": {
+            path: {name: getattr(met, name) for name in ("topic", "partition", "offset", "within", "column")}
+            for path, met in unknown.items()
+            if met.topic
+        },
+        "batches": len(drained.batches),
+        "files": sum(batch.files for batch in drained.batches),
+        "refusals": drained.refusals,
+        "retired_topics": list(drained.retired),
+        "position": by_topic(drained.positions),
+        "lag": sum(drained.lag.values()),
+        "undecided_records": sum(drained.undecided.values()),
+        "snapshot_id": drained.snapshot("rows"),
+        "dead_letter_snapshot_id": drained.snapshot("dead_letters"),
+        "valid_through_ms": drained.valid_through_ms,
+        "whole": Speed.between(meter.samples[0], end).facts(),
+        "steady": Speed.between(batches[0], batches[-1]).facts() if len(batches) > 1 else None,
+        "query_seconds": round(drained.seconds, 3),
+        "commit_seconds": round(commit_seconds, 3),
+        "commit_share": round(commit_seconds / drained.seconds, 4) if drained.seconds else None,
+    }
+
+
+def landed_nothing(facts: dict[str, Any]) -> bool:
+    """Whether so many records failed, and not one landed, that the run cannot be called a success."""
+    return facts["records"]["landed"] == 0 and facts["records"]["dead"] >= MANY
+
+
+def why_nothing_landed(facts: dict[str, Any]) -> FrazilError | None:
+    """What to say of a run that landed nothing of many; None if it landed something, or met few."""
+    if not landed_nothing(facts):
+        return None
+    stream, records = facts["stream"], facts["records"]
+    return FrazilError(
+        f"stream {stream}: not one of {records['read']:,} records landed; {records['dead']:,} are dead letters.",
+        fix=f"frazil letters {stream}; correct decode.schema in streams/{stream}.yaml or the producer, then "
+        f"frazil replay {stream}",
+    )
+
+
+def _causes(drained: Drained) -> list[dict[str, Any]]:
+    # Imported here: a meter is made before PyIceberg is there.
+    from jobs.stream.results import most_frequent
+
+    causes = most_frequent((batch.causes for batch in drained.batches), SHOWN_CAUSES)
+    return [
+        {
+            "records": cause.count,
+            "reason": cause.example.error_class,
+            "stage": cause.example.stage,
+            "field": cause.example.field,
+            "needs": cause.example.needs,
+            "example": {name: getattr(cause.example, name) for name in ("topic", "partition", "offset")},
+        }
+        for cause in causes.values()
+    ]
+
+
+def _unknown_fields(drained: Drained) -> dict[str, UnknownField]:
+    total: dict[str, UnknownField] = {}
+    for batch in drained.batches:
+        for path, met in batch.unknown_fields.items():
+            total[path] = total[path].plus(met) if path in total else met
+    return dict(sorted(total.items(), key=lambda each: (-each[1].records, each[0])))
+
+
+def _per(records: int, seconds: float | None) -> int | None:
+    return round(records / seconds) if seconds else None

@@ -1,0 +1,212 @@
+"""Collection of a stream's status: from its state folder, its tables and the end of its topics; without a JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NoReturn
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from jobs.catalog import NoCatalogYet, find_table
+from jobs.commit.log_state import without_id
+from jobs.commit.offsets import TopicPartition, from_topics
+from jobs.commit.stamp_history import history, stamps_along_main
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.kafka.open_transactions import find_hanging
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
+from jobs.stream.unknown_fields import read_unknown_fields
+from jobs.supervise.heartbeat import Heartbeat
+from jobs.supervise.observation import Observation, observe
+from orchestration.cli.status.stream_status import StreamStatus
+from orchestration.reconcile.lag import waiting_records
+from orchestration.reconcile.stream_files import read_files, stream_ids
+from orchestration.reconcile.stream_state import next_command, state_word
+from orchestration.reconcile.supervisor_heartbeat import SupervisorHeartbeat
+from resources.deployment import Deployment
+
+# By stream: how it was observed, and its spec.
+Listed = dict[str, tuple[Observation, StreamSpec]]
+
+
+def list_streams(deployment: Deployment, settings: Settings) -> tuple[Listed, tuple[SpecError, ...]]:
+    """The streams by their files, and those that were launched and are there without a good file; and the bad files."""
+    files, listed = read_files(deployment), Listed()
+    for stream in stream_ids(files, settings):
+        observed = observe(stream, files, settings)
+        shown = observed.desired.file in ("valid", "invalid") or observed.driver is not None
+        if shown and observed.desired.spec is not None:
+            listed[stream] = observed, observed.desired.spec
+    return listed, files.errors
+
+
+def refuse_unlisted(deployment: Deployment, settings: Settings, stream: str) -> NoReturn:
+    """Say why a stream is not listed.
+
+    Raises:
+        FrazilError: There is no such stream, or its file has problems and it was never launched.
+    """
+    for error in read_files(deployment).errors_of(stream, None, settings.home):
+        raise error
+    deployment.stream(stream)
+    raise FrazilError(f"The state of stream {stream} cannot be told.", fix="run this again")
+
+
+def status_from_state(observed: Observation, spec: StreamSpec, note: SupervisorHeartbeat | None = None) -> StreamStatus:
+    """How a stream stands as far as its state folder tells.
+
+    Args:
+        observed: The stream, as it was observed.
+        spec: As its file says, or as it was launched last if its file has problems.
+        note: The supervisor's last tick; of no account if that was long ago.
+    """
+    status = StreamStatus(spec.stream, spec.table.name, spec.dead_letter_table)
+    desired, actual, driver = observed.desired, observed.actual, observed.driver
+    if actual.problem:
+        status.state, status.unknown["control"], status.fix = "unknown", actual.problem, actual.fix
+        return status
+    supervised = note is not None and not note.is_silent(time.time())
+    decision = note.decisions.get(spec.stream, {}) if note is not None and supervised else {}
+    status.decision = decision.get("sentence")
+    status.state = state_word(observed, decision.get("action"))
+    status.wish, status.wished_by, status.wished_for = desired.control.mode, desired.control.by, desired.control.reason
+    status.wanted_generation = desired.generation
+    if desired.file == "invalid":
+        status.file_problem = desired.error.problems[0] if desired.error is not None else desired.problem
+    elif desired.file != "valid":
+        status.file_problem = f"no file in {observed.settings.home / 'streams'} names the stream any more"
+    held_back = driver is not None and driver.generation != status.wanted_generation
+    if desired.file == "valid" and held_back and decision.get("action") == "halt":
+        # The file can be read, and what it says could not run: the supervisor has asked the catalog.
+        status.file_problem = decision.get("sentence")
+    status.fix = decision.get("fix") or next_command(observed, status.state)
+    if actual.launch is not None:
+        status.attempt, status.generation = actual.launch.attempt, actual.launch.generation
+        status.failures = actual.launch.failures
+    status.unknown_fields = read_unknown_fields(observed.folder.store, spec.config_hash)
+    if status.unknown_fields is not None:
+        status.unexpected = status.unknown_fields.unexpected(spec.slo)
+        status.unknown_field_facts = status.unknown_fields.facts(spec.slo)
+    if actual.lease.state != "none":
+        status.epoch = actual.lease.epoch
+        status.state = "idle" if status.state == "never ran" else status.state
+    if driver is not None:
+        status.holder, status.pid, status.host = driver.name, driver.pid, driver.host
+    elif actual.other_holder is not None:
+        status.holder = actual.other_holder.name
+    if actual.heartbeat is not None:
+        lives = driver is not None and driver.heartbeat is not None
+        _take_from_heartbeat(status, actual.heartbeat, actual.heartbeat_age, lives=lives)
+        if status.hangs:
+            (topic, partitions), *_ = actual.heartbeat.work.undecided.items()
+            held = TopicPartition(topic, int(next(iter(partitions))))
+            status.fix = status.fix or find_hanging(held, observed.settings.kafka.bootstrap_servers or "…")
+    return status
+
+
+def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, lives: bool) -> None:
+    status.generation, status.attempt = beat.generation, max(beat.attempt, status.attempt or 0)
+    status.log, status.error = beat.log or None, beat.error
+    status.reasons = beat.work.reasons
+    status.unpublished_letters, status.outbox_error = beat.unpublished_letters, beat.outbox_error
+    if beat.error is not None and beat.error.fix:
+        status.fix = beat.error.fix
+    if not lives:
+        return
+    work = beat.work
+    status.since, status.beat_age_seconds = _instant(beat.since * 1000), age
+    status.ui_url, status.metrics_url = beat.ui_url, beat.metrics_url
+    status.epoch = beat.epoch or status.epoch
+    status.batch, status.rate, status.lag = work.batch, work.recent.rate, work.total_lag
+    status.undecided_records = work.total_undecided
+    if work.undecided_since is not None:
+        status.undecided_since = _instant(work.undecided_since * 1000)
+    status.position, status.lag_by = from_topics(work.position), from_topics(work.lag)
+    if work.last_commit_at is not None:
+        status.last_commit = _instant(work.last_commit_at * 1000)
+    through = work.complete_through
+    if through is not None:
+        status.complete_through = _instant(through * 1000)
+
+
+def add_tables_and_topics(
+    status: StreamStatus, spec: StreamSpec, catalog: Catalog | FrazilError, kafka: KafkaLog | FrazilError
+) -> None:
+    """Add what the tables say; and the lag, if no driver has told it."""
+    if isinstance(catalog, NoCatalogYet):
+        pass
+    elif isinstance(catalog, FrazilError):
+        status.unknown["catalog"] = catalog.message
+    else:
+        _attempt(status, "catalog", lambda: _look_at_tables(status, catalog))
+    if status.lag is not None:
+        return
+    if isinstance(kafka, FrazilError):
+        status.unknown["kafka"] = kafka.message
+    elif "catalog" not in status.unknown:
+        _attempt(status, "kafka", lambda: _look_at_log(status, spec, kafka))
+
+
+def _attempt(status: StreamStatus, part: str, look: Callable[[], None]) -> None:
+    try:
+        look()
+    except FrazilError as problem:
+        status.unknown[part] = problem.message
+
+
+def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
+    table = find_table(catalog, status.table)
+    if table is None:
+        return
+    newest = history(table.metadata, status.stream).newest
+    if newest is not None:
+        if status.state == "never ran":
+            status.state = "idle"
+        status.epoch = max(newest.epoch, status.epoch or 0)
+        # The tables are newer than the last beat, if anything.
+        status.batch = newest.batch if newest.batch >= 0 else status.batch
+        status.position = {**status.position, **newest.position}
+        status.topics_without_id = without_id(newest.topics)
+        if newest.valid_through_ms is not None and status.complete_through is None:
+            status.complete_through = _instant(newest.valid_through_ms)
+    status.rows = total_rows(table)
+    status.last_commit = last_commit(table, status.stream) or status.last_commit
+    dead = find_table(catalog, status.dead_letter_table)
+    status.dead = total_rows(dead) if dead is not None else None
+
+
+def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> None:
+    found = waiting_records(kafka, spec.source, status.position)
+    if found is None:
+        status.unknown["kafka"] = "the topic does not exist"
+        return
+    status.lag_by, status.undecided_records = found
+    status.lag = sum(status.lag_by.values())
+    if status.lag == 0 and not status.undecided_records:
+        # As the checks see it: a stream that stands at the end of its topics is complete through now.
+        status.complete_through = datetime.now(UTC)
+
+
+def total_rows(table: Table) -> int:
+    """The rows of a table, as its newest snapshot counts them."""
+    snapshot = table.current_snapshot()
+    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get("total-records", 0))
+
+
+def last_commit(table: Table, stream: str) -> datetime | None:
+    """When the stream last committed records here; None if never, or if that snapshot has expired."""
+    for snapshot_id, stamp in stamps_along_main(table.metadata, stream):
+        snapshot = table.snapshot_by_id(snapshot_id)
+        if stamp.kind == "batch" and snapshot is not None:
+            return _instant(snapshot.timestamp_ms)
+    return None
+
+
+def _instant(millis: float) -> datetime:
+    return datetime.fromtimestamp(millis / 1000, UTC)

@@ -1,0 +1,215 @@
+"""Output of `frazil status` on a terminal: a table of streams, or all that is known of one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from orchestration.cli.status.stream_status import StreamStatus, uptime_seconds
+from orchestration.formatting import span, thousands
+
+_COLUMNS = (
+    "stream",
+    "table",
+    "state",
+    "generation",
+    "attempt",
+    "batch",
+    "lag",
+    "rec/s",
+    "up",
+    "last commit",
+    "complete through",
+    "rows",
+    "dead",
+)
+_SHOWN_FIELDS = 5
+_NUMBERS = {"attempt", "batch", "lag", "rec/s", "rows", "dead"}
+_COLOURS = {"red": {"failed", "halted", "dead", "frozen", "unknown"}, "yellow": {"retrying", "fenced", "stopping"}}
+
+
+def print_table(statuses: list[StreamStatus]) -> None:
+    """One line per stream, or some where the terminal is narrow; then what is wrong, each with its next command."""
+    console = Console(highlight=False)
+    rows = [_cells(each) for each in statuses]
+    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(_COLUMNS)]
+    whole = sum(widths) + len(widths)
+    if not console.is_terminal or whole <= console.width:
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", width=whole)
+        for name in _COLUMNS:
+            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
+        for row, status in zip(rows, statuses, strict=True):
+            styled = [
+                _coloured(status, cell) if name == "state" else escape(cell)
+                for name, cell in zip(_COLUMNS, row, strict=True)
+            ]
+            table.add_row(*styled)
+        Console(highlight=False, width=max(console.width, whole)).print(table)
+    else:
+        for row in rows:
+            console.print(f"[bold]{row[0]}[/]")
+            for name, cell in zip(_COLUMNS[1:], row[1:], strict=True):
+                console.print(f"  {name:<17}{cell}", markup=False)
+    for status in statuses:
+        for sentence in _troubles(status):
+            console.print(f"! {status.stream}: {sentence}", markup=False, style="red", soft_wrap=True)
+            if status.fix:
+                console.print(f"  Next: {status.fix}", markup=False, soft_wrap=True)
+        if status.unknown_fields is not None and status.unexpected:
+            left_out = "; ".join(status.unknown_fields.sentence(path) for path in status.unexpected[:3])
+            said = f"{len(status.unexpected)} keys are left out that the schema does not declare: {left_out}"
+            console.print(f"~ {status.stream}: {said}", markup=False, style="yellow", soft_wrap=True)
+            advice = status.unknown_fields.advice(status.unexpected[0], status.stream)
+            console.print(f"  Next: {advice}", markup=False, soft_wrap=True)
+    for reason in sorted({f"{part}: {text}" for each in statuses for part, text in each.unknown.items()}):
+        console.print(f"? {reason}", markup=False, style="yellow", soft_wrap=True)
+
+
+def print_details(status: StreamStatus, supervision: str) -> None:
+    """All that is known of one stream, a line each; then a line per partition."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(status.stream)}[/] {_coloured(status, status.state)}")
+    wished = f"{status.wish}{f', by {status.wished_by}' if status.wished_by else ''}"
+    lines = {
+        "wished": wished + (f": {status.wished_for}" if status.wished_for else ""),
+        "driver": status.holder or "none",
+        "up": _uptime(status) + (f", since {_instant(status.since)}" if status.since else ""),
+        "last heartbeat": "–" if status.beat_age_seconds is None else f"{status.beat_age_seconds:.1f} s ago",
+        "generation": _generation(status),
+        "attempt": f"{thousands(status.attempt)}, after {status.failures} that failed in a row",
+        "epoch": thousands(status.epoch),
+        "table": f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows",
+        "dead letters": f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows",
+        **{f"  {reason}": f"{count:,} since the driver started" for reason, count in sorted(status.reasons.items())},
+        **_letter_topic(status),
+        **_unknown_fields(status),
+        "batch": thousands(status.batch),
+        "last commit": f"{ago(status.last_commit)}",
+        "complete through": f"{ago(status.complete_through)}",
+        "rate": "–" if status.rate is None else f"{status.rate:,.1f} records per second",
+        "lag": _unless(status, "kafka", thousands(status.lag)),
+        **_undecided(status),
+        **({"without an id": f"topic {', '.join(status.topics_without_id)}"} if status.topics_without_id else {}),
+        "log": status.log or "–",
+        "Spark UI": status.ui_url or "–",
+        "metrics": status.metrics_url or "–",
+        "supervision": supervision,
+        "supervisor says": status.decision or "–",
+        "file": status.file_problem or "good",
+        "last error": _error(status),
+        "next": status.fix or "–",
+    }
+    for name, text in lines.items():
+        console.print(f"  {name:<17} {text}", markup=False)
+    if status.error is not None and status.error.trace:
+        console.print(f"  the stack trace is in {status.log}", markup=False)
+    if status.position or status.lag_by:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+        for name in ("topic", "partition", "next offset", "lag"):
+            table.add_column(name, justify="left" if name == "topic" else "right", no_wrap=True)
+        for at in sorted({*status.position, *status.lag_by}):
+            row = (at.topic, str(at.partition), thousands(status.position.get(at)), thousands(status.lag_by.get(at)))
+            table.add_row(*row)
+        console.print(table)
+    for part, reason in sorted(status.unknown.items()):
+        console.print(f"? {part}: {reason}", markup=False, style="yellow")
+
+
+def _unknown_fields(status: StreamStatus) -> dict[str, str]:
+    """Keys that are not declared, the most frequent ones, with what would take the first."""
+    known = status.unknown_fields
+    if known is None or not status.unexpected:
+        return {}
+    since = _instant(datetime.fromtimestamp(known.since, UTC))
+    lines = {"not declared": f"{len(status.unexpected)} keys, since {since}"}
+    for path in status.unexpected[:_SHOWN_FIELDS]:
+        lines[f"  {path}"] = known.sentence(path).removeprefix(f"{path} ")
+    return lines | {"  next": known.advice(status.unexpected[0], status.stream)}
+
+
+def _undecided(status: StreamStatus) -> dict[str, str]:
+    """What waits for the end of transactions, where anything does."""
+    if not status.undecided_records:
+        return {}
+    since = f", none decided since {_instant(status.undecided_since)}" if status.undecided_since else ""
+    return {"undecided": f"{status.undecided_records:,} records of open transactions{since}"}
+
+
+def _letter_topic(status: StreamStatus) -> dict[str, str]:
+    """How it stands with the topic of the dead letters, for streams that have one."""
+    waiting, error = status.unpublished_letters, status.outbox_error
+    if waiting is None and error is None:
+        return {}
+    wait = "it is not known how many wait" if waiting is None else f"{waiting:,} wait"
+    if error is None:
+        return {"their topic": f"{wait} to be published"}
+    return {"their topic": f"{wait} to be published: {error.message}"} | ({"  next": error.fix} if error.fix else {})
+
+
+def ago(at: datetime | None, now: datetime | None = None) -> str:
+    """A time as a person reads it: how long ago within a day, else the date and time in UTC."""
+    if at is None:
+        return "–"
+    seconds = int(((now or datetime.now(UTC)) - at).total_seconds())
+    return f"{span(seconds)} ago" if seconds < 86400 else _instant(at)
+
+
+def _cells(status: StreamStatus) -> list[str]:
+    tables = [ago(status.last_commit), ago(status.complete_through), thousands(status.rows), thousands(status.dead)]
+    return [
+        status.stream,
+        status.table,
+        f"{status.state} ({status.holder})" if status.state == "draining" else status.state,
+        _generation(status),
+        thousands(status.attempt),
+        thousands(status.batch),
+        _unless(status, "kafka", thousands(status.lag)),
+        "–" if status.rate is None else f"{status.rate:,.0f}",
+        _uptime(status),
+        *("?" if "catalog" in status.unknown else cell for cell in tables),
+    ]
+
+
+def _troubles(status: StreamStatus) -> list[str]:
+    troubles = [f"its file has problems, and nothing is changed: {status.file_problem}"] if status.file_problem else []
+    if status.error is not None and status.state not in ("running", "waiting", "paused"):
+        troubles.append(f"{status.state}: {status.error.message}")
+    elif status.state in ("dead", "frozen", "halted"):
+        troubles.append(status.decision or f"{status.state}; its log is {status.log or 'not there'}")
+    if status.hangs:
+        troubles.append(f"a transaction that nobody ends holds up {_undecided(status)['undecided']}")
+    return troubles
+
+
+def _generation(status: StreamStatus) -> str:
+    shown, wanted = status.generation, status.wanted_generation
+    if shown is None:
+        return "–"
+    return f"{shown} -> {wanted}" if wanted is not None and wanted != shown else shown
+
+
+def _uptime(status: StreamStatus) -> str:
+    seconds = uptime_seconds(status)
+    return "–" if seconds is None else span(seconds)
+
+
+def _error(status: StreamStatus) -> str:
+    if status.error is None:
+        return "none"
+    return f"{ago(datetime.fromtimestamp(status.error.at, UTC))}: {status.error.message}"
+
+
+def _unless(status: StreamStatus, part: str, text: str) -> str:
+    return "?" if part in status.unknown else text
+
+
+def _instant(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _coloured(status: StreamStatus, text: str) -> str:
+    colour = next((colour for colour, states in _COLOURS.items() if status.state in states), None)
+    return f"[{colour}]{escape(text)}[/]" if colour else escape(text)

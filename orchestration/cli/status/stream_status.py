@@ -1,0 +1,166 @@
+"""Status of a stream as data: what `frazil status` knows of it, and its JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs.commit.offsets import TopicPartition, by_topic
+from jobs.kafka.open_transactions import HANGING_SECONDS
+from jobs.stream.unknown_fields import UnknownFields
+from jobs.supervise.heartbeat import LastError
+
+
+@dataclass(slots=True)
+class StreamStatus:
+    """What is known of a stream now; None where it could not be found out, and `unknown` says why.
+
+    Attributes:
+        state: One word, see `orchestration.reconcile.stream_state`.
+        holder: Process and host of the driver, or of what drains the stream.
+        wish: What its operator wants; `wished_by` and `wished_for` say who, and why.
+        generation: Of the configuration that runs, or ran last; `wanted_generation` that of the file.
+        failures: Launches before the newest one that failed in a row.
+        position: Next offset per partition.
+        lag: Records between the position and the end of the log; `lag_by` per partition.
+        undecided_records: Records of open transactions behind that end; `undecided_since` when the one that has waited
+            longest was first seen, by a driver's word.
+        topics_without_id: Topics that the brokers give no id; None if that was not looked up.
+        rate: Records read per second within the last minutes.
+        rows: Of the table, whoever wrote them.
+        dead: Rows of the dead-letter table; `reasons` those since the driver started, by error class.
+        unknown_fields: Keys that the schema does not declare, under the present configuration; `unexpected` those that
+            the file does not leave out on purpose, and `unknown_field_facts` all of them as data.
+        unpublished_letters: Dead letters that their topic lacks, as the newest driver said; `outbox_error` why.
+        complete_through: Every record that had come by then is in the table.
+        file_problem: What is wrong with the stream's file.
+        error: The newest driver's error; `fix` the next command, for it or for the state.
+        decision: What the supervisor's last tick made of the stream.
+        unknown: By the name of the part, why it is not known.
+    """
+
+    stream: str
+    table: str
+    dead_letter_table: str
+    state: str = "never ran"
+    holder: str | None = None
+    wish: str = "running"
+    wished_by: str = ""
+    wished_for: str = ""
+    generation: str | None = None
+    wanted_generation: str | None = None
+    attempt: int | None = None
+    failures: int = 0
+    pid: int | None = None
+    host: str | None = None
+    since: datetime | None = None
+    beat_age_seconds: float | None = None
+    log: str | None = None
+    ui_url: str | None = None
+    metrics_url: str | None = None
+    file_problem: str | None = None
+    error: LastError | None = None
+    fix: str | None = None
+    decision: str | None = None
+    epoch: int | None = None
+    batch: int | None = None
+    position: dict[TopicPartition, int] = field(default_factory=dict)
+    lag: int | None = None
+    lag_by: dict[TopicPartition, int] = field(default_factory=dict)
+    undecided_records: int | None = None
+    undecided_since: datetime | None = None
+    topics_without_id: tuple[str, ...] | None = None
+    rate: float | None = None
+    rows: int | None = None
+    dead: int | None = None
+    reasons: dict[str, int] = field(default_factory=dict)
+    unknown_fields: UnknownFields | None = None
+    unexpected: list[str] = field(default_factory=list)
+    unknown_field_facts: list[dict[str, Any]] = field(default_factory=list)
+    unpublished_letters: int | None = None
+    outbox_error: LastError | None = None
+    last_commit: datetime | None = None
+    complete_through: datetime | None = None
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether records have waited for the end of a transaction for longer than brokers let one be open."""
+        since = self.undecided_since
+        return since is not None and (datetime.now(UTC) - since).total_seconds() > HANGING_SECONDS
+
+    @property
+    def driven(self) -> bool:
+        """Whether a live driver's heartbeat says where the stream stands, so that nothing else need be asked."""
+        return self.since is not None and bool(self.position)
+
+
+def status_facts(status: StreamStatus) -> dict[str, Any]:
+    """Offsets by topic and partition, times in UTC."""
+    error = status.error
+    return {
+        "stream": status.stream,
+        "table": status.table,
+        "dead_letter_table": status.dead_letter_table,
+        "state": status.state,
+        "next": status.fix,
+        "wish": {"state": status.wish, "by": status.wished_by, "reason": status.wished_for},
+        "holder": status.holder,
+        "generation": status.generation,
+        "wanted_generation": status.wanted_generation,
+        "attempt": status.attempt,
+        "failures_in_a_row": status.failures,
+        "driver": {
+            "pid": status.pid,
+            "host": status.host,
+            "since": _time(status.since),
+            "uptime_seconds": uptime_seconds(status),
+            "beat_age_seconds": status.beat_age_seconds,
+            "log": status.log,
+            "spark_ui": status.ui_url,
+            "metrics": status.metrics_url,
+        },
+        "error": error
+        and {
+            "message": error.message,
+            "kind": error.kind,
+            "at": _time(datetime.fromtimestamp(error.at, UTC)),
+            "next": error.fix,
+            "trace": error.trace,
+        },
+        "file_problem": status.file_problem,
+        "supervisor": status.decision,
+        "epoch": status.epoch,
+        "batch": status.batch,
+        "position": by_topic(status.position),
+        "records_passed": sum(status.position.values()),
+        "lag": status.lag,
+        "lag_by_partition": by_topic(status.lag_by),
+        "undecided_records": status.undecided_records,
+        "undecided_since": _time(status.undecided_since),
+        "topics_without_id": status.topics_without_id and list(status.topics_without_id),
+        "records_per_second": status.rate,
+        "rows": status.rows,
+        "dead": status.dead,
+        "dead_letters_by_reason": status.reasons,
+        "unknown_fields": {
+            "since": status.unknown_fields and _time(datetime.fromtimestamp(status.unknown_fields.since, UTC)),
+            "records_landed": status.unknown_fields and status.unknown_fields.landed,
+            "fields": status.unknown_field_facts,
+        },
+        "unpublished_letters": status.unpublished_letters,
+        "outbox_error": status.outbox_error and status.outbox_error.message,
+        "last_commit": _time(status.last_commit),
+        "complete_through": _time(status.complete_through),
+        "unknown": status.unknown,
+    }
+
+
+def uptime_seconds(status: StreamStatus) -> float | None:
+    """How long the driver has been running; None without one."""
+    return None if status.since is None else max(0.0, (datetime.now(UTC) - status.since).total_seconds())
+
+
+def _time(at: datetime | None) -> str | None:
+    return at and at.isoformat(timespec="milliseconds")

@@ -1,0 +1,206 @@
+"""Checks of streams against the catalog: tables, partitions, dead-letter tables and names in `maintenance.tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
+from jobs.commit.stamps import PROPERTY_PREFIX
+from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
+from jobs.errors import FrazilError
+from jobs.maintain.table_selection import ExistingTables, mending, missing_namespace, own_tables
+from jobs.schema.compatibility import disagreements
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, embedded_catalog
+from jobs.write.dry_run import check_new_table_writable, check_writable
+from jobs.write.locations import state_in_the_way, state_under
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_remaking import differs, is_as_made
+from orchestration.cli.validate.findings import Finding
+
+_CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
+
+
+def connected_catalog(settings: Settings) -> Catalog | NoCatalogYet | Finding:
+    """The catalog, asked once whether it answers; or why the tables cannot be checked."""
+    try:
+        return quick_catalog(settings)
+    except NoCatalogYet as problem:
+        folder = _missing_folder(settings)
+        if folder is None:
+            return problem
+        sentence = f"catalog {settings.catalog.name}: there is no folder {folder} for its database"
+        return Finding(None, "catalog", "wrong", sentence, "make the folder, or correct `catalog` in frazil.yaml")
+    except FrazilError as problem:
+        message = f"{problem.message.rstrip('.')}, so the tables were not checked"
+        verdict = "wrong" if isinstance(problem, CatalogUnusableError) else "unchecked"
+        return Finding(None, "catalog", verdict, message, problem.fix or _CHECK_CATALOG)
+
+
+def _missing_folder(settings: Settings) -> Path | None:
+    """The folder of the catalog's SQLite database, if nobody makes it; that of the embedded one is made."""
+    if settings.catalog == embedded_catalog(settings.home):
+        return None
+    uri = str(settings.catalog.properties["uri"])
+    folder = Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent
+    return None if folder.is_dir() else folder
+
+
+def check_state(settings: Settings) -> Iterator[Finding]:
+    """Whether the warehouse lies in the state folder, where it must not be."""
+    warehouse = settings.catalog.properties.get("warehouse")
+    if isinstance(warehouse, str) and state_under(warehouse, settings.state):
+        yield _in_the_way(settings, f"the warehouse {warehouse}", None, "settings")
+
+
+def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str) -> Finding:
+    problem = state_in_the_way(settings.state, place)
+    return Finding(stream, subject, "wrong", problem.message, problem.fix)
+
+
+def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
+    """Whether the table could be created as declared, and then written."""
+    schema = spec.table_schema
+    try:
+        check_new_table_writable(
+            spec.table.name, schema, partition_spec(spec.table.partition_by, schema), spec.table.properties
+        )
+    except FrazilError as problem:
+        yield Finding(spec.stream, "spec", "wrong", problem.message, problem.fix)
+
+
+def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatalogYet) -> Iterator[Finding]:
+    """Whether the tables of a stream are there, and can hold what it declares."""
+    name = spec.table.name
+    try:
+        table = None if isinstance(catalog, NoCatalogYet) else find_table(catalog, name)
+        dead = None if isinstance(catalog, NoCatalogYet) else find_table(catalog, spec.dead_letter_table)
+    except FrazilError as problem:
+        yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or _CHECK_CATALOG)
+        return
+    there = [each for each in (table, dead) if each is not None]
+    yield from _check_places(spec, settings, there)
+    for each in there:
+        try:
+            check_writable(".".join(each.name()), each.metadata)
+        except FrazilError as problem:
+            yield Finding(spec.stream, "table", "wrong", problem.message, problem.fix)
+    if dead is not None and not _holds_dead_letters(dead):
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {spec.dead_letter_table}, where the dead letters of stream {spec.stream} would go, is no "
+            "dead-letter table",
+            f"name another one in errors.dead_letters.table of stream {spec.stream}",
+        )
+    elif dead is not None:
+        try:
+            check_dead_letter_table(dead)
+        except AlteredTableError as altered:
+            yield Finding(spec.stream, "table", "wrong", altered.message, altered.fix or "")
+    if table is None:
+        yield Finding(
+            spec.stream,
+            "table",
+            "unchecked",
+            f"table {name} is not in catalog {settings.catalog.name} yet; the first run creates it as declared",
+        )
+        return
+    if _holds_dead_letters(table):
+        # Replays stamp as well, under ids that no stream has.
+        others = [stream for stream in _streams_on(table) if stream != spec.stream and "~" not in stream]
+        whose = f"the dead-letter table of stream {others[0]}" if others else "a dead-letter table"
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {name} is {whose}; rows do not go there",
+            f"give table.name of stream {spec.stream} another name",
+        )
+        return
+    new = spec.table_schema
+    partitions = partition_spec(spec.table.partition_by, new)
+    if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
+        sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
+        yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
+        return
+    wrong = disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns)
+    fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"
+    yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
+    if wrong:
+        return
+    declared = _partition_fields(partitions, new)
+    actual = _partition_fields(table.spec(), table.schema())
+    if declared != actual:
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {name} is partitioned by {_named(actual)}, the stream says {_named(declared)}; frazil writes as "
+            "the table is partitioned",
+            f"correct table.partition_by of stream {spec.stream}, or alter table {name}",
+        )
+        return
+    yield Finding(spec.stream, "table", "ok", f"table {name} holds what the stream declares")
+
+
+def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> Iterator[Finding]:
+    for table in tables:
+        if state_under(table.location(), settings.state):
+            place = f"table {'.'.join(table.name())} at {table.location()}"
+            yield _in_the_way(settings, place, spec.stream, "table")
+
+
+def _holds_dead_letters(table: Table) -> bool:
+    # Those of a letter's life are added to a table that lacks them.
+    return set(ARROW_SCHEMA.names) <= {column.name for column in table.schema().columns}
+
+
+def _streams_on(table: Table) -> list[str]:
+    """The streams whose stamps the table carries."""
+    return sorted(key.removeprefix(PROPERTY_PREFIX) for key in table.properties if key.startswith(PROPERTY_PREFIX))
+
+
+def _partition_fields(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """A partition spec as text, without names and ids: `day(created_at)`; dropped fields left out."""
+    fields: list[str] = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id) or f"field {field.source_id}"
+        transform = str(field.transform)
+        if transform == "void":
+            continue
+        fields.append(column if transform == "identity" else f"{transform}({column})")
+    return fields
+
+
+def _named(fields: list[str]) -> str:
+    return ", ".join(fields) if fields else "nothing"
+
+
+def check_names(specs: Sequence[StreamSpec], settings: Settings, catalog: Catalog) -> Iterator[Finding]:
+    """What `maintenance.tables` names in vain, each with what is likely meant: its table would have no policy.
+
+    Args:
+        specs: All streams of the deployment, whose tables may be named before they are made.
+    """
+    existing, theirs = ExistingTables(catalog, settings), own_tables(settings, specs)
+    told: set[str] = set()
+    for name in (table.name for table in settings.maintenance.tables):
+        namespace = name.rpartition(".")[0]
+        if problem := existing.unlisted(namespace):
+            if namespace not in told:
+                told.add(namespace)
+                yield Finding(None, "settings", "unchecked", f"maintenance.tables: {problem.message}", problem.fix)
+        elif name.endswith(".*"):
+            if missing := missing_namespace(settings, specs, existing, namespace):
+                yield Finding(None, "settings", "wrong", missing.message, missing.fix)
+        elif name not in existing and name not in theirs:
+            sentence = f"maintenance.tables names {name}, and there is no such table in catalog {settings.catalog.name}"
+            yield Finding(None, "settings", "wrong", sentence, mending(existing.nearest_table(name, theirs)))

@@ -1,0 +1,252 @@
+"""Asset events reported without a run: snapshots, state, lag, keeper restarts and checks; and how often at most."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from assets import dagster_names
+from assets.metadata import instant, snapshot_metadata, snapshot_tags
+from assets.stream_checks import CheckOutcome, adds_up, evaluation
+from jobs.spec.models import StreamSpec
+from jobs.stream.unknown_fields import UnknownFields
+from jobs.supervise.actual import ActualState
+from jobs.supervise.heartbeat import Heartbeat, Offsets
+from jobs.supervise.launches import Launch
+from orchestration.reconcile.assessment import Assessment
+from orchestration.reconcile.check_outcomes import with_next
+from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, StreamCursor, checksum, due, report_seconds
+from orchestration.reconcile.dead_letter_reports import dead_letter_events
+from orchestration.reconcile.lag import Lag
+from orchestration.reconcile.remote_queries import RemoteQueries, TableRows
+from orchestration.reconcile.state_metadata import state_metadata
+from orchestration.reconcile.stream_state import StreamState
+
+Event = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+
+# All checks are told anew, so that none of their figures is older.
+CHECKS_SECONDS = 300
+# The end of its topics was looked up this recently, or a stream does not count as caught up.
+CAUGHT_UP_SECONDS = 120
+SUPERVISOR_SECONDS = 120
+_SHOWN_FIELDS = 20
+
+
+def stream_events(
+    spec: StreamSpec,
+    assessed: Assessment,
+    stands: StreamState,
+    lag: Lag | None,
+    found: Sequence[CheckOutcome],
+    memory: StreamCursor,
+    remote: RemoteQueries,
+    now: float,
+) -> Iterator[Event]:
+    """What there is to report of one stream in this tick; notes in its memory what was reported.
+
+    Dagster shows a check as not evaluated if its asset was materialized since by another run than the one that
+    evaluated it; what is reported without a run counts as one run. So all checks follow a materialization, every five
+    minutes at most: after a run has materialized the table, as somebody may ask for by hand, those that the run does
+    not evaluate may read "Not Evaluated" for so long.
+
+    Args:
+        spec: The stream, as its file says or as it was launched.
+        stands: Its state, which every report of its tables carries.
+        lag: How far it is behind, as its driver says or as it was looked up.
+        found: What its checks say, but for whether its records add up.
+        remote: Where a table's rows are asked for.
+        now: Seconds since 1970.
+    """
+    observed = assessed.observed
+    key = dagster_names.table_key(observed.settings, spec.table.name)
+    report, facts = _of_table(spec, key, assessed, stands, lag, memory, remote, now)
+    if report is not None:
+        yield report
+    yield from _keeper_events(key, observed.actual.launch, memory, now)
+    yield from dead_letter_events(spec, observed, stands, memory, remote, now)
+    yield from _lags(spec, observed.heartbeat, lag, memory, now)
+    told = list(_news(found, memory, now))
+    if facts is not None:
+        told.append(adds_up(spec.stream, facts.totals))
+    yield from (evaluation(verdict, key) for verdict in told)
+
+
+def _news(found: Sequence[CheckOutcome], memory: StreamCursor, now: float) -> Sequence[CheckOutcome]:
+    """All checks where one says something else than last time, so that their figures agree; and every five minutes."""
+    codes = [checksum(verdict.code) & 0xFFFF for verdict in found]
+    if not due(now, memory.checks_at, CHECKS_SECONDS if codes == memory.checks else CHANGED_SECONDS):
+        return []
+    memory.checks, memory.checks_at = codes, int(now)
+    return found
+
+
+def _of_table(
+    spec: StreamSpec,
+    key: dg.AssetKey,
+    assessed: Assessment,
+    stands: StreamState,
+    lag: Lag | None,
+    memory: StreamCursor,
+    remote: RemoteQueries,
+    now: float,
+) -> tuple[dg.AssetMaterialization | dg.AssetObservation | None, TableRows | None]:
+    """The report of the stream's table if one is due, and what the table said.
+
+    The table's page in Dagster shows the newest materialization and no observation. So a change of the stream's state
+    is told as a materialization, unless that would make a table read as fresh that is not. While a stream does not get
+    on, how it stands is observed every five minutes.
+    """
+    actual = assessed.observed.actual
+    snapshot = actual.heartbeat.work.snapshot_id if actual.heartbeat is not None else None
+    is_new = snapshot is not None and snapshot != memory.sink
+    is_due = due(now, memory.sink_at, report_seconds(spec)) or (is_new and memory.sink is None)
+    fresh = _reads_as_fresh(spec, actual.heartbeat, now)
+    at_the_end = fresh and _caught_up(actual)
+    news = memory.state_is_new(stands.code, now)
+    due_again = due(now, max(memory.sink_at, memory.state_at), LONGEST_SECONDS)
+    if not (news or due_again or (is_due and (is_new or at_the_end))):
+        return None, None
+    memory.state_reported(stands.code, now)
+    named = snapshot if is_new else memory.sink
+    told = state_metadata(stands, actual.heartbeat) | _work(actual, lag)
+    if not (is_new or at_the_end or (news and named is not None)):
+        return dg.AssetObservation(key, description=_stands(stands), metadata=told, tags=snapshot_tags(named)), None
+    facts = remote.table_rows(spec.table.name, spec.stream, named, memory.sink)
+    memory.sink, memory.sink_at = named, int(now)
+    told, text = told | _unknown_fields(spec, assessed.unknown_fields), None
+    if facts is not None:
+        told = told | facts.metadata
+    if not is_new:
+        told = told | {"records_added": 0}
+        text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
+    elif not fresh:
+        text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
+    event = dg.AssetMaterialization if fresh else dg.AssetObservation
+    return event(key, description=text, metadata=told | snapshot_metadata(named), tags=snapshot_tags(named)), facts
+
+
+def _stands(stands: StreamState) -> str:
+    return with_next(f"The stream is {stands.state}" if stands.state != "never ran" else "It never ran", stands.fix)
+
+
+def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, now: float) -> bool:
+    """Whether a materialization, which is all that Dagster's freshness policies count, would tell the truth."""
+    if spec.freshness is None:
+        return True
+    through = beat.work.complete_through if beat is not None else None
+    return through is not None and now - through <= spec.freshness.warn.total_seconds()
+
+
+def _keeper_events(
+    key: dg.AssetKey, launch: Launch | None, memory: StreamCursor, now: float
+) -> Iterator[dg.AssetObservation]:
+    """What was started since this was last told; of a driver that crashes again and again, gathered."""
+    if launch is None:
+        return
+    since = memory.kept
+    if since is None or launch.kept < since:
+        # Restarts of long ago are no news to a supervisor that has just begun.
+        memory.kept = launch.kept
+        return
+    if launch.kept == since or not due(now, memory.kept_at, CHANGED_SECONDS):
+        return
+    memory.kept, memory.kept_at = launch.kept, int(now)
+    count = launch.kept - since
+    newest = "; ".join(each.why for each in launch.kept_newest[-count:])
+    times = "" if count == 1 else f" {count} times"
+    yield dg.AssetObservation(
+        key,
+        description=f"Its keeper started the driver again{times}: {newest}.",
+        metadata=_keeper_restarts(launch) | {"restarts": count, "attempt": launch.attempt},
+    )
+
+
+def _keeper_restarts(launch: Launch | None) -> dict[str, Any]:
+    """How often keepers have started the stream's driver, and the last time; nothing if they never had to."""
+    if launch is None or not launch.kept_newest:
+        return {}
+    newest = launch.kept_newest[-1]
+    return {
+        "keeper_restarts": launch.kept,
+        "keeper_restarted_at": instant(newest.at),
+        "keeper_restarted_why": newest.why,
+    }
+
+
+def _caught_up(actual: ActualState) -> bool:
+    """Whether a live driver has just looked, and stands at the end of its topics, all transactions included."""
+    beat = actual.heartbeat
+    if beat is None:
+        return False
+    work = beat.work
+    if not (actual.driver_lives and actual.fresh and beat.state == "running" and work.lag):
+        return False
+    if work.total_lag or work.total_undecided:
+        return False
+    return work.lag_at is not None and beat.beat_wall - work.lag_at < CAUGHT_UP_SECONDS
+
+
+def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
+    """What the driver did; how far the stream is behind, and when that was looked up."""
+    told = _keeper_restarts(actual.launch)
+    if lag is not None:
+        told |= {"consumer_lag_records": lag.records, "lag_as_of": instant(lag.at)}
+        if lag.undecided is not None:
+            told["undecided_records"] = lag.undecided
+    beat = actual.heartbeat
+    through = lag.valid_through if lag is not None else beat.work.complete_through if beat is not None else None
+    if through is not None:
+        told["complete_through"] = instant(through)
+    if beat is None:
+        return told
+    work = beat.work
+    if work.last_commit_at is not None:
+        told["last_commit"] = instant(work.last_commit_at)
+    return told | {
+        "offsets": dg.MetadataValue.json(work.position),
+        "batch_duration_ms": round(work.last_batch_seconds * 1000),
+        "commit_ms": round(work.last_commit_seconds * 1000),
+        "records_per_second": round(work.recent.rate, 1),
+    }
+
+
+def _unknown_fields(spec: StreamSpec, known: UnknownFields | None) -> dict[str, Any]:
+    """Keys that the schema does not declare, those of most records first."""
+    if known is None or known.config != spec.config_hash:
+        return {}
+    return {"unknown_fields": dg.MetadataValue.json(known.facts(spec.slo)[:_SHOWN_FIELDS])}
+
+
+def _lags(
+    spec: StreamSpec, beat: Heartbeat | None, looked_up: Lag | None, memory: StreamCursor, now: float
+) -> Iterator[dg.AssetObservation]:
+    """The lag of each topic, where it has changed; of a stream without a driver as it was looked up."""
+    lag, at = (beat.work.lag, beat.work.lag_at) if beat is not None else ({}, None)
+    if looked_up is not None and looked_up.by:
+        lag, at = looked_up.by, looked_up.at
+    if at is None or not lag:
+        return
+    told = checksum(json.dumps(lag, sort_keys=True))
+    if told == memory.lag or (memory.lag and not due(now, memory.lag_at, report_seconds(spec))):
+        return
+    memory.lag, memory.lag_at = told, int(now)
+    for key, lags in _by_asset(spec, lag).items():
+        yield dg.AssetObservation(
+            key,
+            metadata={
+                "stream": spec.stream,
+                "consumer_lag_records": sum(sum(partitions.values()) for partitions in lags.values()),
+                "lag": dg.MetadataValue.json(lags),
+                "looked_up_at": instant(at),
+            },
+        )
+
+
+def _by_asset(spec: StreamSpec, lag: Offsets) -> dict[dg.AssetKey, Offsets]:
+    keys = dagster_names.topic_keys(spec)
+    if spec.source.topics_pattern is not None:
+        return {keys[0]: lag}
+    return {key: {key.path[-1]: lag[key.path[-1]]} for key in keys if key.path[-1] in lag}

@@ -1,0 +1,206 @@
+"""Cursor of the reconcile sensor: what the supervisor keeps from one tick to the next.
+
+It is short, since Dagster keeps a copy with every tick. All of it may be lost: then the newest snapshot of each table
+is reported once more, checks are too, and delays begin anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import replace
+from zlib import crc32
+
+import msgspec
+
+from jobs.spec.models import StreamSpec
+from jobs.supervise.actual import ActualState
+from jobs.system.boot import boot_id
+
+# A run that came to nothing is asked for anew after so long; after twice as long each time it comes to nothing again.
+AGAIN_SECONDS = 30.0
+LONGEST_AGAIN_SECONDS = 600.0
+# What flaps is told this often at most.
+CHANGED_SECONDS = 30
+SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 300.0
+
+
+class StreamCursor(msgspec.Struct, omit_defaults=True):
+    """What is remembered of one stream. Times on the boot clock are whole seconds of it, the others since 1970.
+
+    Attributes:
+        request: The number of the newest control run that was asked for; only grows.
+        asked: What that run was to do, and after which attempt; `asked_at`: boot clock when it was asked for; `asks`:
+            how often the same was asked for.
+        attempt: The launch that `launched` and `down` belong to.
+        launched: Boot clock when a launch without a beat was first seen.
+        down: Boot clock when the stream was first seen without a driver.
+        unheld: Boot clock when its driver was first seen at work without the lease.
+        sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
+        life: A checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
+        letters: How many letters waited when they were last counted.
+        lag: A checksum of the lags last reported; `lag_at`: when.
+        state: A checksum of the state last reported; `state_at`: when any was reported.
+        checks: Of what each check said last, a short checksum; `checks_at`: when they were reported.
+        kept: How many restarts by the stream's keepers were told; `kept_at`: when.
+        looked_at: When the lag of a stream whose driver does not say was last asked for; `waiting` records waited at
+            `waiting_at`.
+        through: The latest time that its table is known to have been complete through, under this attempt.
+    """
+
+    request: int = msgspec.field(default=0, name="r")
+    asked: str = msgspec.field(default="", name="q")
+    asked_at: int = msgspec.field(default=0, name="qa")
+    asks: int = msgspec.field(default=0, name="n")
+    attempt: int = msgspec.field(default=0, name="a")
+    launched: int | None = msgspec.field(default=None, name="l")
+    down: int | None = msgspec.field(default=None, name="d")
+    unheld: int | None = msgspec.field(default=None, name="u")
+    sink: int | None = msgspec.field(default=None, name="s")
+    sink_at: int = msgspec.field(default=0, name="sa")
+    dead: int | None = msgspec.field(default=None, name="x")
+    dead_at: int = msgspec.field(default=0, name="xa")
+    life: int = msgspec.field(default=0, name="y")
+    uncounted: bool = msgspec.field(default=False, name="u0")
+    lag: int = msgspec.field(default=0, name="g")
+    lag_at: int = msgspec.field(default=0, name="ga")
+    letters: int | None = msgspec.field(default=None, name="lw")
+    state: int = msgspec.field(default=0, name="t")
+    state_at: int = msgspec.field(default=0, name="ta")
+    checks: list[int] = msgspec.field(default_factory=list, name="c")
+    checks_at: int = msgspec.field(default=0, name="ca")
+    kept: int | None = msgspec.field(default=None, name="p")
+    kept_at: int = msgspec.field(default=0, name="pa")
+    looked_at: int = msgspec.field(default=0, name="k")
+    waiting: int | None = msgspec.field(default=None, name="kw")
+    waiting_at: int = msgspec.field(default=0, name="ka")
+    through: int | None = msgspec.field(default=None, name="kt")
+
+    def timed(self, actual: ActualState, clock: float) -> ActualState:
+        """The facts with how long they have been so, and remember since when.
+
+        Args:
+            actual: The facts; their times may have been told by a clock that jumps.
+            clock: The boot clock now.
+        """
+        attempt = actual.launch.attempt if actual.launch else 0
+        if attempt != self.attempt:
+            self.attempt, self.launched, self.down, self.unheld = attempt, None, None, None
+            # Offsets may have been reset, or the table rolled back, between two drivers.
+            self.through = None
+        now = math.floor(clock)
+        if not actual.awaited:
+            self.launched = None
+        elif self.launched is None:
+            self.launched = now
+        if actual.driver_lives and actual.fresh:
+            self.down = None
+        elif self.down is None:
+            self.down = now
+        if not actual.unheld:
+            self.unheld = None
+        elif self.unheld is None:
+            self.unheld = now
+        return replace(
+            actual,
+            launched_for=clock - self.launched if self.launched is not None else 0.0,
+            down_for=clock - self.down if self.down is not None else None,
+            unheld_for=clock - self.unheld if self.unheld is not None else 0.0,
+        )
+
+    def state_is_new(self, code: str, now: float) -> bool:
+        """Whether the state differs from the one last reported, and none was reported just now."""
+        return checksum(code) & 0xFFFF != self.state and due(now, self.state_at, CHANGED_SECONDS)
+
+    def state_reported(self, code: str, now: float) -> None:
+        """Note that the state has been reported."""
+        self.state, self.state_at = checksum(code) & 0xFFFF, math.floor(now)
+
+    def complete_through(self, told: float | None) -> float | None:
+        """What the table is complete through, given what is told of it now; it does not fall back under one attempt.
+
+        A topic that has been quiet for hours stands at its end, and so is complete; with its next record its table is
+        complete through the last batch only, by what is told, though it was complete a moment ago.
+        """
+        if told is None:
+            # Nothing is known since offsets were reset.
+            self.through = None
+            return None
+        known = told if self.through is None else max(told, self.through)
+        self.through = math.floor(known)
+        return known
+
+    def may_request(self, action: str, clock: float) -> bool:
+        """Whether a run may be asked for now: at once, unless the same was asked for before and nothing came of it.
+
+        Such a run is asked for anew after pauses that grow: what cannot be done would otherwise fail for ever, twice
+        a minute. After long enough a pause it counts as a new matter.
+
+        Args:
+            action: What is to be done; empty if nothing is.
+            clock: The boot clock now.
+        """
+        if not action:
+            return False
+        asked, since = f"{action}:{self.attempt}", clock - self.asked_at
+        same = asked == self.asked and since < 2 * LONGEST_AGAIN_SECONDS
+        if same and since < min(LONGEST_AGAIN_SECONDS, AGAIN_SECONDS * 2 ** (self.asks - 1)):
+            return False
+        # More doublings are of no use.
+        self.asks = min(self.asks + 1, 9) if same else 1
+        self.asked, self.asked_at = asked, math.floor(clock)
+        return True
+
+
+class SensorCursor(msgspec.Struct, omit_defaults=True):
+    """The whole cursor.
+
+    Attributes:
+        boot: The boot that times on the boot clock belong to.
+        reported_at: When the supervisor last reported itself; `fleet`: a checksum of which streams needed somebody.
+        away_until: Kafka did not answer, and is not asked again before this; seconds since 1970.
+        settings: A checksum of what was wrong with the settings.
+    """
+
+    boot: str = ""
+    reported_at: int = 0
+    fleet: int = 0
+    away_until: int = 0
+    settings: int = 0
+    streams: dict[str, StreamCursor] = msgspec.field(default_factory=dict)
+
+    @staticmethod
+    def from_cursor(cursor: str | None) -> SensorCursor:
+        """What a cursor holds; nothing of one that cannot be read, and no times of another boot."""
+        memory = SensorCursor()
+        if cursor:
+            with contextlib.suppress(msgspec.DecodeError):
+                memory = msgspec.json.decode(cursor, type=SensorCursor)
+        if memory.boot != boot_id():
+            memory.boot = boot_id()
+            for stream in memory.streams.values():
+                stream.launched = stream.down = stream.unheld = None
+                stream.asked = ""
+        return memory
+
+    def to_cursor(self) -> str:
+        """As Dagster keeps it."""
+        return msgspec.json.encode(self).decode()
+
+
+def checksum(text: str) -> int:
+    """Tells two texts apart well enough to say that something has changed; never 0."""
+    return crc32(text.encode("utf-8", "backslashreplace")) or 1
+
+
+def due(now: float, last: int, seconds: float) -> bool:
+    """Whether so many seconds have passed, or the clock was set back."""
+    return not 0 <= now - last < seconds
+
+
+def report_seconds(spec: StreamSpec) -> float:
+    """How often a stream's tables and lag are reported at most, and while it is caught up at least."""
+    if spec.freshness is None:
+        return LONGEST_SECONDS
+    # Three reports before the policy warns: one may be late, and one lost.
+    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, spec.freshness.warn.total_seconds() / 3))

@@ -1,0 +1,182 @@
+"""Queries of the supervisor to the catalog and to Kafka: each with a deadline, all of a tick within a time budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyiceberg.table.snapshots import Operation
+
+from assets.stream_checks import totals_of
+from jobs.commit.stamp_fields import Counts
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.spec.validation import SpecError
+from orchestration.reconcile.lag import Lag, lag_by_stamps
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from jobs.kafka.metadata import KafkaLog
+
+T = TypeVar("T")
+
+# After so long nothing is asked any more; a tick has 60 s in all.
+_BUDGET_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """What a table says of itself at one snapshot.
+
+    Attributes:
+        rows: The table's.
+        added: Records added since the snapshot reported before; None if that is not among its ancestors any more.
+        totals: What became of all records of the stream, by the table's newest stamp, which may be a newer snapshot's.
+    """
+
+    rows: int
+    added: int | None
+    totals: Counts
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """As a report of the table carries it."""
+        added = {} if self.added is None else {"records_added": self.added}
+        return {"dagster/row_count": self.rows, **added}
+
+
+class RemoteQueries:
+    """The queries of one tick. Whichever of catalog and Kafka did not answer once is not asked again in it.
+
+    Args:
+        catalog: Connects to the catalog.
+        kafka: Connects to Kafka; None if it is not to be asked at all.
+    """
+
+    def __init__(self, catalog: Callable[[], Catalog], kafka: Callable[[], KafkaLog] | None) -> None:
+        self._connect_catalog: Callable[[], Catalog] = catalog
+        self._connect_kafka: Callable[[], KafkaLog] | None = kafka
+        self._deadline: float = time.monotonic() + _BUDGET_SECONDS
+        self._catalog: Catalog | FrazilError | None = None
+        self._kafka: KafkaLog | FrazilError | None = None
+        self._tables: dict[str, Table | None] = {}
+
+    @property
+    def kafka_unavailable(self) -> bool:
+        """Whether Kafka was asked and did not answer."""
+        return isinstance(self._kafka, FrazilError)
+
+    @property
+    def late(self) -> bool:
+        """Whether there is no time left to ask anything."""
+        return time.monotonic() > self._deadline
+
+    def table_rows(self, name: str, stream: str, snapshot_id: int | None, since: int | None) -> TableRows | None:
+        """A table's rows at a snapshot; None if the catalog does not say in time."""
+        table = self.table(name)
+        return None if table is None else table_rows(table, stream, snapshot_id, since)
+
+    def table(self, name: str) -> Table | None:
+        """A table as it stood when this tick first asked for it; None if the catalog does not say in time."""
+        found = self._loaded(name)
+        return None if isinstance(found, FrazilError) else found
+
+    def refusal(self, spec: StreamSpec, find_file: Callable[[], Path | None]) -> SpecError | None:
+        """Why the stream's table cannot hold what its file declares; None if it can, or is not there yet.
+
+        Args:
+            find_file: The stream's file; asked only if there is something to say.
+
+        Raises:
+            FrazilError: The catalog does not say in time.
+        """
+        from jobs.catalog import NoCatalogYet
+        from jobs.supervise.spec_check import refusal
+
+        table = self._loaded(spec.table.name)
+        if isinstance(table, NoCatalogYet):
+            return None
+        if isinstance(table, FrazilError):
+            raise table
+        file = Path(f"{spec.stream}.yaml")
+        found = refusal(spec, file, table)
+        return found if found is None else refusal(spec, find_file() or file, table)
+
+    def lag(self, spec: StreamSpec, now: float) -> Lag | None:
+        """How far a stream without a driver is behind, by its stamps; None if that cannot be found out in time.
+
+        What its last driver said of lag is of no use here: records have come since.
+        """
+        if self._connect_kafka is None:
+            return None
+        from jobs.catalog import NoCatalogYet
+
+        if self._kafka is None:
+            self._kafka = _connected(self._connect_kafka)
+        if isinstance(self._kafka, FrazilError) or self.late:
+            return None
+        table = self._loaded(spec.table.name)
+        if isinstance(table, FrazilError) and not isinstance(table, NoCatalogYet):
+            return None
+        try:
+            return lag_by_stamps(spec, None if isinstance(table, FrazilError) else table, self._kafka, now)
+        except FrazilError as problem:
+            self._kafka = problem
+            return None
+
+    def _loaded(self, name: str) -> Table | FrazilError | None:
+        """A table, None if there is none; or why that is not known."""
+        from jobs.catalog import find_table
+
+        if name in self._tables:
+            return self._tables[name]
+        if self._catalog is None:
+            self._catalog = _connected(self._connect_catalog)
+        if self.late:
+            return FrazilError("there was no time left to ask")
+        if isinstance(self._catalog, FrazilError):
+            return self._catalog
+        try:
+            self._tables[name] = find_table(self._catalog, name)
+        except FrazilError as problem:
+            self._catalog = problem
+            return problem
+        return self._tables[name]
+
+
+def _connected(connect: Callable[[], T]) -> T | FrazilError:
+    try:
+        return connect()
+    except FrazilError as problem:
+        return problem
+    except Exception as problem:
+        return FrazilError(f"{type(problem).__name__}: {problem}")
+
+
+def table_rows(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> TableRows:
+    """What a table says of itself and of a stream at a snapshot, or at its newest if it does not keep that one."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    newest = (by_id.get(snapshot_id) if snapshot_id is not None else None) or table.current_snapshot()
+    added = 0
+    snapshot = newest
+    while snapshot is not None and snapshot.snapshot_id != since:
+        added += _added(snapshot)
+        snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
+    rows = _count(newest, "total-records") if newest else 0
+    return TableRows(rows, None if snapshot is None else added, totals_of(table, stream))
+
+
+def _added(snapshot) -> int:
+    """Rows that came with a snapshot; those that it only wrote anew, as the replay state of a dead letter, are none."""
+    operation = snapshot.summary.operation if snapshot.summary else Operation.APPEND
+    gone = 0 if operation == Operation.APPEND else _count(snapshot, "deleted-records")
+    return max(0, _count(snapshot, "added-records") - gone)
+
+
+def _count(snapshot, name: str) -> int:
+    return int(snapshot.summary.additional_properties.get(name, 0)) if snapshot.summary else 0

@@ -1,0 +1,61 @@
+"""Stream files of a deployment, parsed once per version, and the ids of all streams that have a file or state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import lru_cache
+
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.spec.validation import SpecError
+from jobs.state.stream_folder import streams_with
+from jobs.supervise.desired import StreamFiles, file_stamp, stream_files
+from jobs.supervise.heartbeat import KEY as HEARTBEAT
+from jobs.supervise.launches import LAUNCH_KEY
+from jobs.supervise.observation import observe
+from resources.deployment import Deployment
+
+
+def read_files(deployment: Deployment) -> StreamFiles:
+    """The files as they are now. Each version of the folder is parsed once."""
+    folder = deployment.streams_folder
+    try:
+        found = [path for path in folder.iterdir() if path.suffix in (".yaml", ".yml")]
+        stamps = tuple(sorted((path.name, *file_stamp(path)) for path in found))
+    except OSError as problem:
+        _, errors = deployment.streams()
+        return StreamFiles({}, tuple(errors), absence=f"the folder {folder} cannot be read ({problem.strerror})")
+    return _parsed(deployment, stamps)
+
+
+# A cache and no memory: a code server that starts anew reads the files once more.
+@lru_cache(maxsize=4)
+def _parsed(deployment: Deployment, stamps: tuple[object, ...]) -> StreamFiles:
+    return stream_files(deployment.streams_folder, *deployment.streams())
+
+
+def stream_ids(files: StreamFiles, settings: Settings) -> list[str]:
+    """Every stream that has a file or a state folder, in order."""
+    ids = {*files.specs, *files.claimed}
+    with contextlib.suppress(OSError):
+        ids.update(streams_with(settings, LAUNCH_KEY), streams_with(settings, HEARTBEAT))
+    return sorted(ids)
+
+
+def as_launched(
+    specs: Sequence[StreamSpec], errors: Sequence[SpecError], settings: Settings, deployment: Deployment
+) -> list[StreamSpec]:
+    """The streams of broken files as they were launched last, unless another stream has their tables by now."""
+    files = stream_files(deployment.streams_folder, specs, errors)
+    taken = {table for spec in specs for table in spec.target_names}
+    shown: list[StreamSpec] = []
+    for stream in stream_ids(files, settings):
+        desired = observe(stream, files, settings).desired if stream not in files.specs else None
+        if desired is None or desired.file != "invalid" or desired.spec is None:
+            continue
+        tables = {*desired.spec.target_names}
+        if desired.spec.stream == stream and not tables & taken:
+            taken |= tables
+            shown.append(desired.spec)
+    return shown

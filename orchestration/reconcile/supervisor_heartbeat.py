@@ -1,0 +1,50 @@
+"""Heartbeat of the supervisor for commands that do not ask Dagster: its newest tick, in `<state>/supervisor.json`."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from jobs.state.store import StateStore
+
+KEY = "supervisor.json"
+SILENT_SECONDS = 60.0
+
+
+class SupervisorHeartbeat(msgspec.Struct, frozen=True):
+    """The newest tick.
+
+    Attributes:
+        at: When it was; seconds since 1970.
+        decisions: By stream: `action`, `sentence` and `fix`, as the tick decided.
+    """
+
+    at: float
+    host: str
+    pid: int
+    decisions: dict[str, dict[str, str]] = {}
+
+    def silent_for(self, now: float) -> float:
+        """Seconds since the newest tick; more than `SILENT_SECONDS` says that nobody supervises."""
+        return max(0.0, now - self.at)
+
+    def is_silent(self, now: float) -> bool:
+        """Whether nobody supervises, so that what the newest tick decided is of no account any more."""
+        return self.silent_for(now) > SILENT_SECONDS
+
+
+def read_supervisor_heartbeat(store: StateStore) -> SupervisorHeartbeat | None:
+    """The newest tick's note; None if there never was one.
+
+    Args:
+        store: The deployment's.
+    """
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(store.get(KEY) or b"", type=SupervisorHeartbeat)
+    return None
+
+
+def write_supervisor_heartbeat(store: StateStore, note: SupervisorHeartbeat) -> None:
+    """Replace the note, so that a reader sees the old one or the new one."""
+    store.put(KEY, msgspec.json.encode(note), durable=False)

@@ -1,0 +1,186 @@
+"""Validation of streams against a real catalog, without a broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.catalog import connect_catalog
+from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
+from jobs.errors import FrazilError
+from jobs.kafka.metadata import KafkaLog
+from jobs.operator.accept import Answer, record_answer
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.stream.opening import ensure_tables
+from jobs.write.partitioning import partition_spec
+from jobs.write.table_creation import create_table_properties, ensure_table
+from orchestration.cli.validate.command import live_findings
+from orchestration.cli.validate.findings import Finding
+from resources.deployment import Deployment
+from tests.unit.orchestration.deployments import create_table, deployment_in
+
+
+def no_broker() -> KafkaLog:
+    raise FrazilError("The local broker is not running.")
+
+
+def of_tables(spec: StreamSpec, settings: Settings) -> list[Finding]:
+    return [finding for finding in live_findings([spec], settings) if finding.subject == "table"]
+
+
+def test_a_table_as_declared_is_fine(settings: Settings, spec: StreamSpec) -> None:
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+    (finding,) = of_tables(spec, settings)
+    assert (finding.verdict, finding.sentence) == ("ok", "table orders.payments holds what the stream declares")
+
+
+def test_columns_that_disagree_are_wrong(settings: Settings, spec: StreamSpec) -> None:
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+        with catalog.load_table(spec.table.name).update_schema() as change:
+            change.delete_column("amount")
+    findings = of_tables(spec, settings)
+    assert [finding.verdict for finding in findings] == ["wrong"]
+    assert "amount" in findings[0].sentence
+    assert findings[0].fix == "correct decode.schema of stream payments, or alter table orders.payments"
+
+
+def test_another_partitioning_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    other = spec.model_copy(update={"table": spec.table.model_copy(update={"partition_by": ()})})
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, other)
+    (finding,) = of_tables(spec, settings)
+    assert finding.verdict == "wrong"
+    assert "is partitioned by nothing, the stream says day(created_at)" in finding.sentence
+
+
+def findings_of(deployment: Deployment, settings: Settings) -> list[Finding]:
+    return list(live_findings(deployment.streams()[0], settings))
+
+
+def wrong_of(deployment: Deployment, settings: Settings) -> list[tuple[str | None, str, str | None]]:
+    """Stream, sentence and next command of what is wrong."""
+    found = findings_of(deployment, settings)
+    return [(each.stream, each.sentence, each.fix) for each in found if each.verdict == "wrong"]
+
+
+def test_a_table_of_dead_letters_takes_no_rows(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments", "refunds"))
+    settings = deployment.prepared_settings()
+    letters = "orders.payments"
+    with connect_catalog(settings) as catalog:
+        by = partition_spec(DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA)
+        ensure_table(catalog, letters, DEAD_LETTER_SCHEMA, by, create_table_properties({}))
+        Target(catalog, letters, "others").claim(1, lambda newest: Stamp("others", "claim", -1, 1, "c", {}, {}))
+        create_table(catalog, deployment.stream("refunds"))
+    assert wrong_of(deployment, settings) == [
+        (
+            "payments",
+            "table orders.payments is the dead-letter table of stream others; rows do not go there",
+            "give table.name of stream payments another name",
+        )
+    ]
+    (fine,) = of_tables(deployment.stream("refunds"), settings)
+    assert fine.verdict == "ok", "the other stream is none the worse for it"
+
+
+def test_dead_letters_go_to_no_other_table(settings: Settings, spec: StreamSpec) -> None:
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+        schema = spec.table_schema
+        by = partition_spec(spec.table.partition_by, schema)
+        ensure_table(catalog, spec.dead_letter_table, schema, by, create_table_properties({}))
+    wrong, fine = of_tables(spec, settings)
+    assert wrong.sentence.startswith("table orders.payments_dead, where the dead letters of stream payments would go")
+    assert wrong.fix == "name another one in errors.dead_letters.table of stream payments"
+    assert fine.verdict == "ok"
+
+
+def test_state_within_the_warehouse_is_wrong(deployment: Deployment) -> None:
+    (deployment.home / "frazil.yaml").write_text("state: .frazil/warehouse/state\n")
+    ((stream, sentence, fix),) = wrong_of(deployment, deployment.prepared_settings())
+    assert stream is None
+    assert "/.frazil/warehouse/state with its leases and checkpoints lies within the warehouse file://" in sentence
+    assert fix == "set `state` in frazil.yaml to a folder elsewhere, and move there what is in it"
+
+
+def test_state_within_a_table_is_wrong_for_that_stream_only(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments", "refunds"))
+    settings = deployment.prepared_settings()
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, deployment.stream("refunds"))
+        schema = deployment.stream("payments").table_schema
+        location = f"file://{settings.state.parent}"
+        catalog.create_table("orders.payments", schema, location=location)
+    ((stream, sentence, _),) = [each for each in wrong_of(deployment, settings) if "state folder" in each[1]]
+    assert (stream, f"lies within table orders.payments at {location}" in sentence) == ("payments", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("format-version", "3", "format-version 3 cannot be written"),
+        ("write.format.default", "orc", "write.format.default orc cannot be written; frazil writes Parquet"),
+        ("write.parquet.compression-codec", "rar", "Unsupported compression: rar"),
+        ("write.parquet.compression-level", "high", "high"),
+        ("write.target-file-size-bytes", "128MB", "invalid literal for int"),
+        ("write.metadata.metrics.default", "some", "Unsupported metrics mode"),
+    ],
+)
+def test_a_new_table_that_could_not_be_written_is_wrong(
+    settings: Settings, spec: StreamSpec, name: str, value: str, said: str
+) -> None:
+    table = spec.table.model_copy(update={"properties": {name: value}})
+    changed = spec.model_copy(update={"table": table})
+    (found,) = [each for each in live_findings([changed], settings) if each.stream and each.verdict == "wrong"]
+    assert found.subject == "spec"
+    assert said in found.sentence
+    assert "table.properties" in (found.fix or "")
+
+
+def test_a_table_that_is_there_and_cannot_be_written_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    catalog = connect_catalog(settings)
+    create_table(catalog, spec)
+    table = catalog.load_table(spec.table.name)
+    with table.transaction() as change:
+        change.set_properties({"write.parquet.compression-codec": "rar"})
+    (found,) = of_tables(spec, settings)[:1]
+    assert (found.verdict, "Unsupported compression: rar" in found.sentence) == ("wrong", True)
+
+
+def test_a_table_of_format_version_3_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    catalog = connect_catalog(settings)
+    create_table(catalog, spec)
+    # PyIceberg reads such metadata, and cannot write them either.
+    file = Path(catalog.load_table(spec.table.name).metadata_location.removeprefix("file://"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format-version": 3, "next-row-id": 0}))
+    (found,) = [each for each in of_tables(spec, settings) if each.verdict == "wrong"]
+    assert "format version 3, whose manifests PyIceberg cannot write yet" in found.sentence
+    with pytest.raises(FrazilError, match="format version 3"):
+        create_table(catalog, spec)
+
+
+def test_an_empty_table_of_frazils_follows_the_declaration(settings: Settings, spec: StreamSpec) -> None:
+    catalog = connect_catalog(settings)
+    ensure_tables(spec, catalog)
+    decode = spec.decode.model_copy(update={"schema_text": "other decimal(5,2)"})
+    changed = StreamSpec.model_validate(
+        spec.model_dump(by_alias=True, exclude_unset=True)
+        | {"decode": decode.model_dump(by_alias=True, exclude_unset=True), "table": {"name": spec.table.name}}
+    )
+    (found,) = of_tables(changed, settings)
+    assert (found.verdict, "the next run makes it so" in found.sentence) == ("unchecked", True)
+    with pytest.raises(NothingToAcceptError, match="the next run gives it those"):
+        record_answer(changed, settings, no_broker, Answer(recreated_table=spec.table.name), "ada: why")
+    ensure_tables(changed, catalog)
+    (found,) = of_tables(changed, settings)
+    assert found.verdict == "ok"
+    with pytest.raises(NothingToAcceptError, match="has not been dropped; it is the one"):
+        record_answer(changed, settings, no_broker, Answer(recreated_table=spec.table.name), "ada: why")
