@@ -97,32 +97,23 @@ def health_result(
     facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None
 ) -> dg.AssetCheckResult:
     """The check as a run yields it."""
-    return dg.AssetCheckResult(
-        passed=scored.total >= WARN_BELOW,
-        asset_key=key,
-        check_name=TABLE_HEALTH,
-        severity=_severity(scored),
-        description=health_sentence(facts.name, scored),
-        metadata=health_metadata(facts, scored, plan),
-    )
+    return dg.AssetCheckResult(**_verdict(facts, scored, key, plan))
 
 
-def health_evaluation(
-    facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None
-) -> dg.AssetCheckEvaluation:
-    """The check as an event, for a run that looks at many tables and for reports without a run."""
-    return dg.AssetCheckEvaluation(
-        asset_key=key,
-        check_name=TABLE_HEALTH,
-        passed=scored.total >= WARN_BELOW,
-        severity=_severity(scored),
-        description=health_sentence(facts.name, scored),
-        metadata=health_metadata(facts, scored, plan),
-    )
+def health_evaluation(facts: TableFacts, scored: Score, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
+    """The check as an event, for a run that looks at many tables."""
+    return dg.AssetCheckEvaluation(**_verdict(facts, scored, key))
 
 
-def _severity(scored: Score) -> dg.AssetCheckSeverity:
-    return dg.AssetCheckSeverity.ERROR if scored.total < ERROR_BELOW else dg.AssetCheckSeverity.WARN
+def _verdict(facts: TableFacts, scored: Score, key: dg.AssetKey, plan: "Plan | None" = None) -> dict[str, Any]:
+    return {
+        "asset_key": key,
+        "check_name": TABLE_HEALTH,
+        "passed": scored.total >= WARN_BELOW,
+        "severity": dg.AssetCheckSeverity.ERROR if scored.total < ERROR_BELOW else dg.AssetCheckSeverity.WARN,
+        "description": health_sentence(facts.name, scored),
+        "metadata": health_metadata(facts, scored, plan),
+    }
 
 
 def health_check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:

@@ -200,7 +200,7 @@ def _files(table: Any, snapshot_id: int | None) -> set[str]:
 
 
 def _progress(progress: Progress) -> None:
-    if progress.state == "ended":
+    if progress.result is not None:
         _tell(f"\r{progress.step.action}: step {progress.number} of {progress.total} ended   ")
         if progress.number == progress.total:
             _tell("\n")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jobs.errors import FrazilError
 from jobs.maintain.compaction_batches import StepShare, commits_of, group_bytes, step_shares
@@ -13,8 +12,6 @@ from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.spark.jvm_calls import jvm_error_text
-
-log = logging.getLogger(__name__)
 
 _GROUPS_AT_ONCE = 2
 _ROUNDS = 3
@@ -93,11 +90,10 @@ def _refuse_unknown_columns(context: TableContext) -> None:
 
 
 def _of_partition(context: TableContext, share: StepShare, problem: str | None) -> StepResult:
-    step, groups = share.step, share.groups
-    rewritten, added = sum(each.rewritten for each in groups), sum(each.added for each in groups)
-    failed = sum(each.failed for each in groups)
+    step, rewritten = share.step, share.rewritten
+    failed = sum(each.failed for each in share.groups)
     where = f"table {context.name}, {step.scope or 'all of it'}"
-    detail: dict[str, str | int | float] = {"rewritten_files": rewritten, "added_files": added, "failed_files": failed}
+    detail: dict[str, str | int | float] = {"failed_files": failed}
     error = None
     if failed:
         error = f"{where}: {failed:,} data files could not be rewritten; Spark's log says why. They are as they were."
@@ -111,15 +107,22 @@ def _of_partition(context: TableContext, share: StepShare, problem: str | None) 
         error = f"{where}: nothing was rewritten: others changed its files meanwhile. The next run sees what is left."
     if share.beside:
         detail["bytes_of_earlier_specs"] = share.beside
+    return _result(share, detail, error)
+
+
+def _result(
+    share: StepShare, detail: Mapping[str, str | int | float] | None = None, error: str | None = None
+) -> StepResult:
+    rewritten, added = share.rewritten, sum(each.added for each in share.groups)
     # What a stream has brought since the plan was made is rewritten as well.
-    before = max(step.files_before, rewritten)
+    before = max(share.step.files_before, rewritten)
     return StepResult(
-        step,
+        share.step,
         files_before=before,
         files_after=before - rewritten + added,
-        bytes=sum(each.bytes for each in groups) + share.beside,
+        bytes=sum(each.bytes for each in share.groups) + share.beside,
         seconds=share.seconds,
-        detail=detail,
+        detail={"rewritten_files": rewritten, "added_files": added, **(detail or {})},
         error=error,
         done=bool(rewritten),
     )
@@ -134,19 +137,4 @@ def rewrite_position_deletes(context: TableContext, steps: Sequence[Step]) -> li
     began = time.monotonic()
     partitions = [step.partition for step in steps if step.partition]
     groups = context.procedures().rewrite_position_deletes(partitions, {"rewrite-all": "true"})
-    results: list[StepResult] = []
-    for share in step_shares(steps, groups, time.monotonic() - began):
-        rewritten, added = sum(each.rewritten for each in share.groups), sum(each.added for each in share.groups)
-        before = max(share.step.files_before, rewritten)
-        results.append(
-            StepResult(
-                share.step,
-                before,
-                before - rewritten + added,
-                sum(each.bytes for each in share.groups) + share.beside,
-                share.seconds,
-                {"rewritten_files": rewritten, "added_files": added},
-                done=bool(rewritten),
-            )
-        )
-    return results
+    return [_result(share) for share in step_shares(steps, groups, time.monotonic() - began)]

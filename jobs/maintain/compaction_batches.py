@@ -84,6 +84,11 @@ class StepShare:
     seconds: float
     beside: int = 0
 
+    @property
+    def rewritten(self) -> int:
+        """Files that were rewritten."""
+        return sum(group.rewritten for group in self.groups)
+
 
 def step_shares(
     steps: Sequence[Step], groups: Sequence[RewriteResult], seconds: float, current_spec: int | None = None

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Where the average file has this share of the target, compaction has nothing to win (Amoro's rule).
 GOOD_SHARE = 0.75
 _NUMBERED = re.compile(r"/(?:(\d+)-[^/]+|v(\d+))(?:\.gz)?\.metadata\.json(?:\.gz)?$")
+_SUMMED = ("bytes", "records", "delete_files", "position_deletes", "equality_deletes")
 _TOTALS = ("total-data-files", "total-files-size", "total-records")
 
 
@@ -177,13 +178,5 @@ def _totals(head: Snapshot | None) -> dict[str, int] | None:
 
 def _with_partitions(facts: TableFacts, partitions: tuple[PartitionFacts, ...]) -> TableFacts:
     """The totals as the files are: a summary's are sums over all commits, and some writers miscount."""
-    return replace(
-        facts,
-        partitions=partitions,
-        data_files=sum(each.files for each in partitions),
-        bytes=sum(each.bytes for each in partitions),
-        records=sum(each.records for each in partitions),
-        delete_files=sum(each.delete_files for each in partitions),
-        position_deletes=sum(each.position_deletes for each in partitions),
-        equality_deletes=sum(each.equality_deletes for each in partitions),
-    )
+    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in partitions) for name in _SUMMED}
+    return replace(facts, partitions=partitions, data_files=sum(each.files for each in partitions), **sums)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.maintain.health_facts import TableFacts, delete_ratio
@@ -42,12 +42,12 @@ class Score:
         hours_since: Hours since each action was last done, of those that were.
     """
 
-    total: int = 100
-    parts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(WEIGHTS, 0))
-    sentences: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(WEIGHTS, ""))
-    small_below: float = 0.0
-    small_files: int = 0
-    hours_since: Mapping[str, float] = field(default_factory=dict)
+    total: int
+    parts: Mapping[str, int]
+    sentences: Mapping[str, str]
+    small_below: float
+    small_files: int
+    hours_since: Mapping[str, float]
 
 
 def score(facts: TableFacts, policy: Policy, history: MaintenanceHistory | None = None) -> Score:

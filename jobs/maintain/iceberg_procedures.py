@@ -165,70 +165,57 @@ class Procedures:
         Returns:
             One entry for each group of files.
         """
-        try:
-            with self._active():
-                return self._rewrite(partitions, strategy, sort_by, options)
-        except Exception as problem:
-            raise self._problem("rewrite_data_files", problem) from None
-
-    def _rewrite(
-        self,
-        partitions: Sequence[PartitionFacts],
-        strategy: str,
-        sort_by: Sequence[SortExpr],
-        options: Mapping[str, object],
-    ) -> list[RewriteResult]:
-        jvm, actions, table = self._actions()
-        action = actions.rewriteDataFiles(table)
-        if strategy == "zorder":
-            action = action.zOrder(java_strings(self._session, [each.column for each in sort_by]))
-        elif strategy == "sort":
-            action = action.sort(java_sort_order(jvm, table, sort_by))
-        else:
-            action = action.binPack()
-        result = with_options(action.filter(of_partitions(jvm, partitions)), options).execute()
-        found = [
-            RewriteResult(
-                partition_key(jvm, group.info().partition()),
-                rewritten=group.rewrittenDataFilesCount(),
-                added=group.addedDataFilesCount(),
-                bytes=group.rewrittenBytesCount(),
-            )
-            for group in result.rewriteResults()
-        ]
-        return found + [
-            RewriteResult(partition_key(jvm, group.info().partition()), failed=group.dataFilesCount())
-            for group in result.rewriteFailures()
-        ]
+        with self._active("rewrite_data_files"):
+            jvm, actions, table = self._actions()
+            action = actions.rewriteDataFiles(table)
+            if strategy == "zorder":
+                action = action.zOrder(java_strings(self._session, [each.column for each in sort_by]))
+            elif strategy == "sort":
+                action = action.sort(java_sort_order(jvm, table, sort_by))
+            else:
+                action = action.binPack()
+            result = with_options(action.filter(of_partitions(jvm, partitions)), options).execute()
+            found = [
+                RewriteResult(
+                    partition_key(jvm, group.info().partition()),
+                    rewritten=group.rewrittenDataFilesCount(),
+                    added=group.addedDataFilesCount(),
+                    bytes=group.rewrittenBytesCount(),
+                )
+                for group in result.rewriteResults()
+            ]
+            return found + [
+                RewriteResult(partition_key(jvm, group.info().partition()), failed=group.dataFilesCount())
+                for group in result.rewriteFailures()
+            ]
 
     @_apart
     def rewrite_position_deletes(
         self, partitions: Sequence[PartitionFacts], options: Mapping[str, object]
     ) -> list[RewriteResult]:
         """Rewrite the files of position deletes of some partitions; one entry for each group of files."""
-        try:
-            with self._active():
-                jvm, actions, table = self._actions()
-                action = actions.rewritePositionDeletes(table).filter(of_partitions(jvm, partitions))
-                return [
-                    RewriteResult(
-                        partition_key(jvm, group.info().partition()),
-                        rewritten=group.rewrittenDeleteFilesCount(),
-                        added=group.addedDeleteFilesCount(),
-                        bytes=group.rewrittenBytesCount(),
-                    )
-                    for group in with_options(action, options).execute().rewriteResults()
-                ]
-        except Exception as problem:
-            raise self._problem("rewrite_position_delete_files", problem) from None
+        with self._active("rewrite_position_delete_files"):
+            jvm, actions, table = self._actions()
+            action = actions.rewritePositionDeletes(table).filter(of_partitions(jvm, partitions))
+            return [
+                RewriteResult(
+                    partition_key(jvm, group.info().partition()),
+                    rewritten=group.rewrittenDeleteFilesCount(),
+                    added=group.addedDeleteFilesCount(),
+                    bytes=group.rewrittenBytesCount(),
+                )
+                for group in with_options(action, options).execute().rewriteResults()
+            ]
 
     @contextlib.contextmanager
-    def _active(self) -> Iterator[None]:
+    def _active(self, procedure: str) -> Iterator[None]:
         """Spark looks catalogs up in the settings of the thread's active session, whichever session it is asked."""
         sessions: Any = self._session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
         sessions.setActiveSession(self._session._jsparkSession)
         try:
             yield
+        except Exception as problem:
+            raise self._problem(procedure, problem) from None
         finally:
             sessions.setActiveSession(self._theirs._jsparkSession)
 

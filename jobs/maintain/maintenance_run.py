@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
@@ -77,10 +76,18 @@ def maintain_tables(
         on_progress: Called as each step of a table begins and ends.
     """
     for table in tables:
-        maintain = partial(maintain_table, catalog, settings, table, spark=spark, specs=specs)
         result = problem = None
         try:
-            result = maintain(dry_run=dry_run, only=only, on_progress=on_progress)
+            result = maintain_table(
+                catalog,
+                settings,
+                table,
+                spark=spark,
+                specs=specs,
+                dry_run=dry_run,
+                only=only,
+                on_progress=on_progress,
+            )
         except Exception as raised:
             problem = raised
         yield table_outcome(settings, table, result, problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -42,7 +41,6 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
         OrphansRefusedError: Something may need what lies there.
         FrazilError: The location, the catalog or a pending record cannot be read, or the procedure failed.
     """
-    began = time.monotonic()
     older_than = context.now() - max(context.policy.orphans.older_than, FLOOR)
     # Before the table: what is committed in between, and whose record is gone by then, is named by the table.
     records = read_pending_files(context.settings)
@@ -60,8 +58,7 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
         "orphan_bytes": found.bytes,
     }
     if not found.orphans:
-        seconds = time.monotonic() - began
-        return StepResult(step, found.listed, found.listed, seconds=seconds, detail=detail, done=False)
+        return StepResult(step, found.listed, found.listed, detail=detail, done=False)
     refuse_too_many(context.name, found, context.policy.orphans)
     refuse_neighbours(context.name, table, other_locations(context.catalog, context.name))
     steps.step("maintain_before_removal")
@@ -73,8 +70,7 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
         found.listed,
         found.listed - len(gone),
         sum(sizes.get(without_store(path), 0) for path in gone),
-        time.monotonic() - began,
-        detail,
+        detail=detail,
     )
 
 

@@ -6,17 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.health_score import Score
 from jobs.maintain.maintenance_history import ActionRecord, MaintenanceHistory
-
-if TYPE_CHECKING:
-    pass
-
 
 Action = Literal["compact", "position_deletes", "manifests", "expire", "orphans", "metadata"]
 # In the order in which they are done: each works on what the one before has left.

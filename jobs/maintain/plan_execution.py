@@ -30,17 +30,23 @@ log = logging.getLogger(__name__)
 Procedure = Callable[[TableContext, Sequence[Step]], list[StepResult]]
 
 
-def _for_each(carry_out: Callable[[TableContext, Step], StepResult]) -> Procedure:
-    return lambda context, batch: [carry_out(context, step) for step in batch]
+def _timed(carry_out: Callable[[TableContext, Step], StepResult]) -> Procedure:
+    def procedure(context: TableContext, batch: Sequence[Step]) -> list[StepResult]:
+        (step,) = batch
+        began = time.monotonic()
+        result = carry_out(context, step)
+        return [replace(result, seconds=time.monotonic() - began)]
+
+    return procedure
 
 
 PROCEDURES: Mapping[Action, Procedure] = {
     "compact": compact,
     "position_deletes": rewrite_position_deletes,
-    "manifests": _for_each(rewrite_manifests),
-    "expire": _for_each(expire),
-    "orphans": _for_each(remove_orphans),
-    "metadata": _for_each(set_metadata_properties),
+    "manifests": _timed(rewrite_manifests),
+    "expire": _timed(expire),
+    "orphans": _timed(remove_orphans),
+    "metadata": _timed(set_metadata_properties),
 }
 
 
@@ -49,7 +55,6 @@ class Execution:
     """The steps of a plan, one after another.
 
     Attributes:
-        context: On the table.
         plan: What is to be done.
         on_progress: Told of each step as it begins and ends.
         procedures: What carries out a batch of steps, by their action.
@@ -96,8 +101,7 @@ class Execution:
 
     def _progress(self, step: Step, result: StepResult | None) -> Progress:
         number = 1 + next(index for index, each in enumerate(self.plan.steps) if each is step)
-        state = "ended" if result else "begins"
-        return Progress(self.context.name, step, number, len(self.plan.steps), state, result)
+        return Progress(self.context.name, step, number, len(self.plan.steps), result)
 
     def _why_not(self, step: Step) -> str | None:
         """Why a step is not tried; None if it is."""

@@ -33,8 +33,6 @@ def plan_expiry(at: PlanInput, expire: Expire, cutoff: ExpiryCutoff | str | None
     What `time_travel` promises stays even then: the snapshots of that time, and the one that was current when it began.
 
     Args:
-        at: The table.
-        expire: The policy.
         cutoff: What expiry would take, with all who need snapshots, see `expected_cutoff`; or why it would be
             refused. None: nobody was asked, so it goes by times alone.
     """
@@ -88,7 +86,6 @@ def _as_cut(
     """What expiry will take, by the very rules by which it is done.
 
     Args:
-        at: The table.
         cutoff: What goes, and who keeps what.
         kept: How many snapshots there are and may be, in words.
         why: Why some are due, in words.

@@ -25,7 +25,6 @@ def plan_manifests(at: PlanInput, policy: Manifests, commits: int = 0) -> Step |
     """Returns whether the manifests are written anew: only where at least half of them go.
 
     Args:
-        at: The table.
         policy: What is much.
         commits: That the steps before make in the same run, at most. Each adds a manifest, and what they leave is to be
             well, too: so it is judged with them.

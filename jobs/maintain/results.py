@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Plan, Step
@@ -21,7 +20,7 @@ class StepResult:
         files_before, files_after: What the action counts: data files of the partition, delete files, manifests,
             snapshots (`expire`), files listed (`orphans`).
         bytes: Rewritten, or deleted.
-        seconds: Steps that one run of Spark did together share its time by their bytes.
+        seconds: That it took; steps that one run of Spark did together share its time by their bytes.
         detail: Numbers and words of the action.
         error: Why it failed; None if it ended well.
         done: Whether anything was changed: what must stay may leave nothing to do.
@@ -76,7 +75,6 @@ class Progress:
     step: Step
     number: int
     total: int
-    state: Literal["begins", "ended"]
     result: StepResult | None = None
 
 

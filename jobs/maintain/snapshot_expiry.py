@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 
 from pyiceberg.table import Table
@@ -29,15 +28,10 @@ def expected_cutoff(context: TableContext, table: Table, now: datetime) -> Expir
     """What expiry would take of a table now, by the rules by which it is done; or why it would be refused.
 
     Nothing is written: the ledger counts as filled with what the streams' files name, which expiry does first.
-
-    Args:
-        context: On the table.
-        table: As loaded.
-        now: The instant of the plan.
     """
     try:
         refuse_unless_stamps_are_kept(table.metadata, context.name)
-        held = holds(context.catalog, context.settings, context.specs, context.name, table, now, to_be_filled=True)
+        held = holds(context, table, now, to_be_filled=True)
         return expiry_cutoff(table.metadata, context.policy.expire, held, now, context.name)
     except FrazilError as problem:
         return problem.message
@@ -55,14 +49,13 @@ def expire(context: TableContext, step: Step) -> StepResult:
     Raises:
         FrazilError: Something would be lost with the snapshots, or the procedure failed.
     """
-    began = time.monotonic()
     table = context.load()
     refuse_without_gc(table, context.name)
     refuse_unless_stamps_are_kept(table.metadata, context.name)
-    unfilled = fill_ledger(context.catalog, context.settings, context.specs, context.name)
+    unfilled = fill_ledger(context)
     table = context.load()
     now = context.now()
-    held = holds(context.catalog, context.settings, context.specs, context.name, table, now)
+    held = holds(context, table, now)
     # What is old is what was when it was planned, so that as many go as the plan says.
     planned = step.detail.get("planned_at")
     at = datetime.fromisoformat(str(planned)) if planned else now
@@ -76,7 +69,7 @@ def expire(context: TableContext, step: Step) -> StepResult:
     if warning := _too_many(found.staying, context.policy.expire.max_snapshots, found.holds):
         detail["warning"] = warning
     if not found.going:
-        return StepResult(step, before, before, seconds=time.monotonic() - began, detail=detail, done=False)
+        return StepResult(step, before, before, detail=detail, done=False)
     _keep_the_line(context)
     steps.step("maintain_before_expiry")
     answer = context.procedures().call(
@@ -86,7 +79,7 @@ def expire(context: TableContext, step: Step) -> StepResult:
     deleted = {key: int(value or 0) for key, value in answer.items() if key.startswith(_DELETED)}
     detail |= {key: value for key, value in deleted.items() if value}
     detail["deleted_files"] = sum(deleted.values())
-    return StepResult(step, before, after, seconds=time.monotonic() - began, detail=detail)
+    return StepResult(step, before, after, detail=detail)
 
 
 def _keep_the_line(context: TableContext) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
@@ -16,6 +15,7 @@ from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.pending_files import read_pending_files
 from jobs.maintain.snapshot_retention import Hold, head_time_at, time_of
+from jobs.maintain.table_context import TableContext
 from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -43,20 +43,10 @@ def streams_writing_to(specs: Sequence[StreamSpec], table: str) -> list[StreamSp
     return [spec for spec in specs if table in spec.target_names]
 
 
-def holds(
-    catalog: Catalog,
-    settings: Settings,
-    specs: Sequence[StreamSpec],
-    name: str,
-    table: Table,
-    now: datetime,
-    *,
-    to_be_filled: bool = False,
-) -> list[Hold]:
+def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: bool = False) -> list[Hold]:
     """Everybody who needs snapshots of the table.
 
     Args:
-        specs: All streams of the deployment.
         table: As it is now, and after `fill_ledger`.
         to_be_filled: The ledger will be filled first: a plan is made.
 
@@ -65,43 +55,34 @@ def holds(
     """
     return [
         *readers(table.metadata, now),
-        *_unrecorded(catalog, settings, specs, name, table, now, to_be_filled=to_be_filled),
-        *_pending(settings, name, table, now),
-        *_at_work(settings, specs, name, table, now),
-        *_windows(specs, name, now),
+        *_unrecorded(context, table, now, to_be_filled=to_be_filled),
+        *_pending(context, table, now),
+        *_at_work(context, table, now),
+        *_windows(context, now),
     ]
 
 
-def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec], name: str) -> str | None:
+def fill_ledger(context: TableContext) -> str | None:
     """Write what the table's stamps say to the ledger; returns why it could not be, which then keeps them."""
-    concerned = streams_writing_to(specs, name)
+    concerned = streams_writing_to(context.specs, context.name)
     if not concerned:
         return None
     try:
-        ledger_fill.fill_ledger(catalog, settings, concerned)
+        ledger_fill.fill_ledger(context.catalog, context.settings, concerned)
     except Exception as problem:
         said = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
-        told = redacted(settings, first_line(said))
-        log.warning("the ledger could not be filled for table %s: %s", name, told)
+        told = redacted(context.settings, first_line(said))
+        log.warning("the ledger could not be filled for table %s: %s", context.name, told)
         return told
     return None
 
 
-def _unrecorded(
-    catalog: Catalog,
-    settings: Settings,
-    specs: Sequence[StreamSpec],
-    name: str,
-    table: Table,
-    now: datetime,
-    *,
-    to_be_filled: bool,
-) -> Iterator[Hold]:
+def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_filled: bool) -> Iterator[Hold]:
     """The stamps that the ledger lacks; what replays and queues stamp it never has."""
     streams = [stream for stream in streams_of(table.metadata) if "~" not in stream]
-    found = find_ledger(catalog, settings) if streams else None
+    found = find_ledger(context.catalog, context.settings) if streams else None
     recorded = found.metadata.properties if found else {}
-    has_file = {spec.stream for spec in streams_writing_to(specs, name)}
+    has_file = {spec.stream for spec in streams_writing_to(context.specs, context.name)}
     uuid = str(table.metadata.table_uuid)
     for stream in streams:
         if to_be_filled and stream in has_file:
@@ -113,28 +94,29 @@ def _unrecorded(
         if oldest is None:
             continue
         if stream in has_file:
-            why = f"{len(lacking):,} stamps of stream {stream} are not in the ledger {settings.ledger.table} yet"
+            ledger = context.settings.ledger.table
+            why = f"{len(lacking):,} stamps of stream {stream} are not in the ledger {ledger} yet"
             yield Hold("ledger", time_of(oldest), why, warn=True)
         else:
             why = f"{len(lacking):,} stamps of stream {stream}, which no file names any more, are not in the ledger"
             yield Hold("ledger", max(time_of(oldest), now - CEILING), why, warn=True)
 
 
-def _pending(settings: Settings, name: str, table: Table, now: datetime) -> Iterator[Hold]:
+def _pending(context: TableContext, table: Table, now: datetime) -> Iterator[Hold]:
     """Whether a batch landed is told by its snapshot, for as long as its record stands."""
-    for pending in read_pending_files(settings):
-        if pending.concerns(name, str(table.metadata.table_uuid)):
+    for pending in read_pending_files(context.settings):
+        if pending.concerns(context.name, str(table.metadata.table_uuid)):
             old = now - pending.written > CEILING
             why = f"the batch of {pending.name} of stream {pending.stream} is not finished: {pending.command}"
             yield Hold("pending record", pending.written - _BEFORE_RECORD, why, warn=old)
 
 
-def _at_work(settings: Settings, specs: Sequence[StreamSpec], name: str, table: Table, now: datetime) -> Iterator[Hold]:
+def _at_work(context: TableContext, table: Table, now: datetime) -> Iterator[Hold]:
     """Replays read letters of the snapshot that they found; how long ago no lease tells."""
-    named = {spec.stream for spec in streams_writing_to(specs, name)}
+    named = {spec.stream for spec in streams_writing_to(context.specs, context.name)}
     for stream in sorted(named | {stream.partition("~")[0] for stream in streams_of(table.metadata)}):
         for part, what in _JOBS.items():
-            if _is_held(settings, stream, part):
+            if _is_held(context.settings, stream, part):
                 yield Hold(f"{part} of {stream}", now - CEILING, f"{what} is at work")
 
 
@@ -147,11 +129,11 @@ def _is_held(settings: Settings, stream: str, part: str) -> bool:
     return record is not None and record.held()
 
 
-def _windows(specs: Sequence[StreamSpec], name: str, now: datetime) -> Iterator[Hold]:
+def _windows(context: TableContext, now: datetime) -> Iterator[Hold]:
     """A driver that starts counts the failures of the window anew, from the stamps."""
-    for spec in specs:
+    for spec in context.specs:
         limit = spec.errors.stop_above
-        if spec.table.name == name and limit is not None and limit.window is not None:
+        if spec.table.name == context.name and limit is not None and limit.window is not None:
             why = f"stream {spec.stream} counts the failures of that time (errors.stop_above.window)"
             yield Hold("errors.stop_above.window", now - limit.window.of, why)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from jobs.commit.errors import FencedError
 from jobs.errors import FrazilError
@@ -16,17 +17,17 @@ class TableBusyError(FrazilError):
     """Somebody else maintains the table."""
 
 
+@dataclass(frozen=True, slots=True)
 class TableLock:
     """The held lock of one table.
 
-    Args:
+    Attributes:
         lease: Taken.
         table: The table's name, for messages.
     """
 
-    def __init__(self, lease: Lease, table: str) -> None:
-        self._lease: Lease = lease
-        self._table: str = table
+    lease: Lease
+    table: str
 
     def verify(self) -> None:
         """Raise unless the lock is still this process's.
@@ -35,12 +36,12 @@ class TableLock:
             FrazilError: It ran out, or somebody took it.
         """
         try:
-            self._lease.verify()
+            self.lease.verify()
         except (FencedError, OSError):
             raise FrazilError(
-                f"table {self._table}: the lock of its maintenance was lost: it ran out, somebody took it, or the "
+                f"table {self.table}: the lock of its maintenance was lost: it ran out, somebody took it, or the "
                 "state folder cannot be written. Nothing more is done to it.",
-                fix=f"frazil maintain {self._table}, which carries on",
+                fix=f"frazil maintain {self.table}, which carries on",
             ) from None
 
 

@@ -53,7 +53,6 @@ def maintain_table(
     """Do what the table's plan says.
 
     Args:
-        table: With its policy.
         spark: Gives a session; called when a step first needs one.
         specs: All streams of the deployment; of those that write to the table the ledger is filled first.
         dry_run: Only plan: no lock, no Spark, nothing is changed.
@@ -77,7 +76,6 @@ class TableMaintenance:
     """The maintenance of a table as it goes on: planned when this is made, then carried out, some actions at a time.
 
     Args:
-        context: On the table.
         only: Only these actions; None for all.
         on_progress: Told of each step as it begins and ends.
         procedures: What carries out a batch of steps, by their action.

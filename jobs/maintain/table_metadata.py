@@ -34,7 +34,6 @@ def rewrite_manifests(context: TableContext, step: Step, longest_pause: float = 
     Raises:
         FrazilError: It could not be done.
     """
-    began = time.monotonic()
     table = context.load()
     head = table.current_snapshot()
     listed = head.manifests(table.io) if head else []
@@ -66,8 +65,7 @@ def rewrite_manifests(context: TableContext, step: Step, longest_pause: float = 
         len(listed),
         len(listed) - rewritten + added,
         sum(manifest.manifest_length for manifest in listed),
-        time.monotonic() - began,
-        detail,
+        detail=detail,
         done=bool(rewritten),
     )
 
@@ -78,7 +76,6 @@ def set_metadata_properties(context: TableContext, step: Step) -> StepResult:
     Raises:
         FrazilError: Others committed to the table each time.
     """
-    began = time.monotonic()
     properties = {key: str(value) for key, value in step.detail.items()}
 
     def attempt() -> None:
@@ -91,4 +88,4 @@ def set_metadata_properties(context: TableContext, step: Step) -> StepResult:
 
     compare_and_swap(context.name, attempt, given_up)
     before = step.files_before
-    return StepResult(step, before, before, seconds=time.monotonic() - began, detail=dict(step.detail))
+    return StepResult(step, before, before, detail=dict(step.detail))

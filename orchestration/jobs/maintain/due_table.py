@@ -69,9 +69,6 @@ class DueTable:
     """A table that has something to do, on its way from step to step.
 
     Args:
-        table: With its policy.
-        settings: Of the deployment.
-        specs: All of its streams.
         only: Only these actions; None for all.
     """
 

@@ -1,4 +1,4 @@
-"""Table contexts for tests: what a step of maintenance works with, on a lake and without Spark."""
+"""Table contexts for tests: what a step of maintenance works with, on a lake and without Spark; and steps of one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import Table
 
-from jobs.maintain.iceberg_procedures import Procedures
+from jobs.maintain.health_facts import PartitionFacts, PartitionValue
+from jobs.maintain.iceberg_procedures import Procedures, RewriteResult
 from jobs.maintain.plan import Step
 from jobs.maintain.snapshot_holds import holds
 from jobs.maintain.table_context import TableContext
+from jobs.maintain.table_files import ListedFile
 from jobs.spec.maintenance_policy import Policy
 from jobs.spec.settings import Settings, SparkSettings
 from tests.helpers.lake import NAME, Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+MB, GB = 1024**2, 1024**3
+
 
 EXPIRE = {"expire": {"min_snapshots": 1, "keep": "1m", "max_snapshots": 2}}
 STEP = Step("expire", "", None, "")
@@ -54,11 +60,25 @@ def set_properties(table: Table, **properties: str) -> None:
 
 def held(lake: Lake, **options: Any) -> list[str]:
     """Who holds snapshots of the lake's table now."""
-    specs = options.pop("specs", [lake.spec])
-    return [hold.what for hold in holds(lake.catalog, lake.settings, specs, NAME, lake.table(), datetime.now(UTC))]
+    return [hold.what for hold in holds(table_context(lake, **options), lake.table(), datetime.now(UTC))]
 
 
 def with_secret(lake: Lake) -> Settings:
     """The lake's settings with a secret, which the environment has as PASS."""
     conf = SparkSettings.model_validate({"conf": {"spark.some.password": "${env:PASS}"}})
     return lake.settings.model_copy(update={"spark": conf})
+
+
+def step(value: object, size: int = MB, **detail: int) -> Step:
+    values = (PartitionValue("p", "p", "any", "identity", value, str(value)),)
+    facts = PartitionFacts(0, values, f"p={value}", (size,), 1)
+    details = {"target_file_size_bytes": 128 * MB, "min_file_size_bytes": 96 * MB, **detail}
+    return Step("compact", facts.name, facts, "", files_before=3, files_after=1, bytes=size, detail=details)
+
+
+def rewritten(value: object, size: int = MB) -> RewriteResult:
+    return RewriteResult((value,), rewritten=3, added=1, bytes=size)
+
+
+def listed(within: str) -> ListedFile:
+    return ListedFile(f"s3://lake/t/{within}", within, 1, datetime(2026, 1, 1, tzinfo=UTC))

@@ -17,7 +17,7 @@ from jobs.spec.maintenance_policy import Policy
 
 MB = 1024**2
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 OURS = {"frazil.stamp.payments": "{}", DELETE_AFTER_COMMIT: "true", PREVIOUS_VERSIONS: "20"}
 # Orphans were looked for just now, so that a plan can be empty.
 LOOKED = MaintenanceHistory().done("orphans", NOW)
@@ -143,3 +143,8 @@ def _replaced(facts: TableFacts, before: PartitionFacts, after: PartitionFacts) 
         data_files=sum(each.files for each in partitions),
         delete_files=sum(each.delete_files for each in partitions),
     )
+
+
+def every(step: timedelta, count: int, *, oldest: timedelta | None = None) -> TableFacts:
+    times = [NOW - n * step for n in range(count)]
+    return with_snapshots(table(partition("d", 120)), times + ([NOW - oldest] if oldest else []))

@@ -28,7 +28,7 @@ def test_a_catalog_that_goes_away_in_the_middle(lake: Lake) -> None:
     files = lake.files()
 
     def spoil(progress: Progress) -> None:
-        if progress.state == "begins":
+        if progress.result is None:
             database.write_bytes(b"no database" * 100)
 
     policy = {**EXPIRE, "compact": {"enabled": False}, "metadata": {"previous_versions": 5}}

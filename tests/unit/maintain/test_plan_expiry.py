@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
+from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Plan
 from jobs.maintain.planner import plan
 from jobs.maintain.snapshot_holds import readers
 from jobs.maintain.snapshot_retention import ExpiryCutoff, Hold, expiry_cutoff, kept_snapshots, time_of
 from jobs.spec.maintenance_policy import Policy
-from tests.unit.maintain import plan_fixtures
-from tests.unit.maintain.snapshot_metadata import NAME, NOW
+from tests.unit.maintain.plan_fixtures import (
+    DAY,
+    HOUR,
+    LOOKED,
+    MINUTE,
+    NOW,
+    every,
+    made,
+    partition,
+    skips_of,
+    steps_of,
+    table,
+    with_snapshots,
+)
+from tests.unit.maintain.snapshot_metadata import NAME
 from tests.unit.maintain.snapshot_metadata import table as metadata_of
-
-MINUTE = timedelta(minutes=1)
 
 
 @st.composite
@@ -58,8 +72,8 @@ policies = st.builds(
 def planned(metadata: TableMetadata, policy: Policy, holds: list[Hold]) -> tuple[Plan, ExpiryCutoff]:
     cutoff = expiry_cutoff(metadata, policy.expire, [*readers(metadata, NOW), *holds], NOW, NAME)
     times = [time_of(snapshot) for snapshot in metadata.snapshots]
-    facts = plan_fixtures.with_snapshots(plan_fixtures.table(plan_fixtures.partition("d", 120)), times)
-    return plan(facts, policy, plan_fixtures.LOOKED, NOW, cutoff=cutoff), cutoff
+    facts = with_snapshots(table(partition("d", 120)), times)
+    return plan(facts, policy, LOOKED, NOW, cutoff=cutoff), cutoff
 
 
 def expired(metadata: TableMetadata, cutoff: ExpiryCutoff) -> TableMetadata:
@@ -100,3 +114,104 @@ def test_what_is_held_is_said(metadata: TableMetadata, policy: Policy) -> None:
     (skip,) = (each for each in found.skips if each.action == "expire")
     due = len(metadata.snapshots) > policy.expire.max_snapshots
     assert not due or "for " in skip.reason
+
+
+def gone(found: Plan) -> int:
+    return sum(int(step.detail["go"]) for step in steps_of(found, "expire"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "keys", "go"),
+    [
+        (every(MINUTE, 300), {}, 0),
+        (every(MINUTE, 301), {}, 1),
+        (every(MINUTE, 360), {}, 60),
+        (every(10 * MINUTE, 300), {}, 300 - 145),
+        (every(MINUTE, 100), {"keep": "1h"}, 39),
+        (every(MINUTE, 80), {"keep": "1h"}, 0),
+        (every(DAY, 8), {}, 0),
+        (every(DAY, 12), {}, 2),
+        (every(MINUTE, 20, oldest=47 * HOUR), {}, 0),
+        (every(MINUTE, 20, oldest=49 * HOUR), {}, 1),
+        (every(MINUTE, 1000), {"keep": "6h", "time_travel": "6h", "max_snapshots": 100}, 1000 - 361),
+        (every(MINUTE, 400), {"time_travel": "24h"}, 0),
+        (every(MINUTE, 1000), {"max_snapshots": 100, "min_snapshots": 100}, 900),
+    ],
+)
+def test_how_many_snapshots_go(facts: TableFacts, keys: dict[str, Any], go: int) -> None:
+    found = made(facts, expire=keys)
+    assert gone(found) == go
+    assert len(steps_of(found, "expire")) + len(skips_of(found, "expire")) == 1
+    for step in steps_of(found, "expire"):
+        assert (step.files_before, step.files_after, step.bytes) == (facts.snapshots, facts.snapshots - go, 0)
+        assert step.detail["cutoff"] == facts.snapshot_times[go].isoformat()
+
+
+def test_the_reasons_of_expiry() -> None:
+    def said(facts: TableFacts, **keys: Any) -> str:
+        found = made(facts, expire=keys)
+        return [*steps_of(found, "expire"), *skips_of(found, "expire")][0].reason
+
+    assert said(every(MINUTE, 360)) == ("360 snapshots (at least 10, at most 300): 60 too many, the oldest of 6 h ago.")
+    assert said(every(10 * MINUTE, 290)) == (
+        "290 snapshots (at least 10, at most 300): 145 are older than 1d, the oldest of 2 days ago."
+    )
+    assert said(every(MINUTE, 400), time_travel="24h") == (
+        "Nothing may go: 400 snapshots (at least 10, at most 300); beyond the fewest, none is older than 1d. "
+        "What time_travel promises stays."
+    )
+    assert said(every(MINUTE, 80), keep="1h") == (
+        "Not worth it yet: 19 of 80 snapshots (at least 10, at most 300) may go; at 20 they do, or once "
+        "one is a day older."
+    )
+
+
+def test_a_promise_that_the_number_cannot_keep_is_warned_of() -> None:
+    facts = replace(every(MINUTE, 60), commits_per_day=1440.0)
+    (warning,) = made(facts, expire={"time_travel": "24h"}).warnings
+    assert warning == (
+        "At 1,440 commits a day, expire.max_snapshots (300) reaches 5 h back, less than expire.time_travel "
+        "promises (1d). "
+        "The promise is kept: there will be about 1,440 snapshots, and each commit takes longer for it. Use a longer "
+        "trigger, or promise less."
+    )
+    assert made(facts, expire={"time_travel": "5h"}).warnings == ()
+    assert made(facts).warnings == ()
+
+
+def test_what_a_tag_holds_is_not_tried_every_hour() -> None:
+    tagged = replace(every(MINUTE, 20, oldest=49 * HOUR), refs=("tag",))
+    assert gone(made(tagged)) == 0
+    assert "branches or tags hold as many" in skips_of(made(tagged), "expire")[0].reason
+    assert gone(made(replace(every(MINUTE, 302, oldest=49 * HOUR), refs=("tag",)))) == 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 3000), min_size=1, max_size=400),
+    st.integers(1, 50),
+    st.integers(50, 200),
+    st.sampled_from([1, 10, 24]),
+    st.sampled_from([None, "1h", "10h"]),
+)
+def test_the_rules_of_expiry(minutes: list[int], fewest: int, most: int, keep: int, promised: str | None) -> None:
+    facts = with_snapshots(table(partition("d", 120)), [NOW - each * MINUTE for each in minutes])
+    if promised == "10h":
+        keep = max(keep, 10)
+    expire = {"min_snapshots": fewest, "max_snapshots": most, "keep": f"{keep}h", "time_travel": promised or "none"}
+    found = made(facts, expire=expire)
+    for step in steps_of(found, "expire"):
+        cutoff = datetime.fromisoformat(str(step.detail["cutoff"]))
+        stay = [time for time in facts.snapshot_times if time >= cutoff]
+        assert len(stay) == step.files_after >= fewest
+        assert len(stay) >= min(most, facts.snapshots) or all(
+            time >= cutoff for time in facts.snapshot_times if NOW - time < keep * HOUR
+        )
+        if promised:
+            start = NOW - timedelta(hours=int(promised[:-1]))
+            assert cutoff <= start
+    left = facts.snapshots - gone(found)
+    if not promised:
+        # Those of one millisecond go together or not at all.
+        tied = facts.snapshot_times.count(facts.snapshot_times[max(0, facts.snapshots - most)])
+        assert left <= most + tied - 1 or left == facts.snapshots

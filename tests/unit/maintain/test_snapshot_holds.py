@@ -22,7 +22,7 @@ def test_what_the_ledger_does_not_have_stays(lake: Lake) -> None:
     # Nobody can fill it: somebody else's table has its name.
     lake.catalog.create_namespace_if_not_exists("frazil")
     lake.catalog.create_table("frazil.ledger", lake.table().schema())
-    assert fill_ledger(lake.catalog, lake.settings, [lake.spec], NAME) is not None
+    assert fill_ledger(table_context(lake)) is not None
     with pytest.raises(FrazilError, match=r"frazil.ledger is no ledger"):
         expire(table_context(lake, now=later), STEP)
     lake.catalog.drop_table("frazil.ledger")
@@ -30,12 +30,12 @@ def test_what_the_ledger_does_not_have_stays(lake: Lake) -> None:
     # A stream that no file names any more is not filled in by anybody: it holds for some days.
     assert held(lake, specs=[]) == ["ledger"]
     week = timedelta(days=8)
-    (hold,) = holds(lake.catalog, lake.settings, [], NAME, lake.table(), datetime.now(UTC) + week)
+    (hold,) = holds(table_context(lake, specs=[]), lake.table(), datetime.now(UTC) + week)
     assert "which no file names any more" in hold.why and hold.since > datetime.now(UTC)
 
 
 def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
-    fill_ledger(lake.catalog, lake.settings, [lake.spec], NAME)
+    fill_ledger(table_context(lake))
     lease = Lease(LocalStore(stream_folder(lake.settings, STREAM).root / "replay"), "payments~replay", 30)
     lease.acquire(above=0)
     assert held(lake) == ["replay of payments"]
@@ -45,11 +45,11 @@ def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
     assert held(lake) == ["pending record"]
     # The stream's own table only.
     other = lake.table(f"{NAME}_dead")
-    assert holds(lake.catalog, lake.settings, [lake.spec], f"{NAME}_dead", other, datetime.now(UTC)) == []
+    assert holds(table_context(lake, name=f"{NAME}_dead"), other, datetime.now(UTC)) == []
 
 
 def test_a_window_of_failures_holds(lake: Lake) -> None:
-    fill_ledger(lake.catalog, lake.settings, [lake.spec], NAME)
+    fill_ledger(table_context(lake))
     errors = {"stop_above": {"window": {"of": "2h", "ratio": 0.1}}}
     spec = type(lake.spec).model_validate(lake.spec.model_dump(mode="json") | {"errors": errors})
     assert held(lake, specs=[spec]) == ["errors.stop_above.window"]
