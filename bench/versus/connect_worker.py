@@ -110,7 +110,7 @@ class ConnectWorker:
     def start(self) -> None:
         """Start the JVM."""
         jars = os.pathsep.join(map(str, resolve_jars("connect")))
-        options = [*JVM, *self._sink.jvm, "-Dlog4j2.configurationFile=log4j2.properties"]
+        options = [*JVM, "-Dlog4j2.configurationFile=log4j2.properties"]
         with (self.folder / "connect.out").open("wb") as output:
             self._process = subprocess.Popen(
                 # The sink looks for the worker's file on this command line.

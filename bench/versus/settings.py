@@ -57,7 +57,7 @@ def settings_of(home: BenchDeployment, load: Load, batch: int, sink: SinkConfig)
         "Connect sink": {
             "versions": f"{_named(CONNECT, 'connect-runtime')}, {_named(CONNECT, 'iceberg-kafka-connect')}",
             "worker": "standalone, `offset.flush.interval.ms=1000`",
-            "JVM": f"`{' '.join((*JVM, *sink.jvm))}`",
+            "JVM": f"`{' '.join(JVM)}`",
             "tasks": str(sink.tasks),
             "commit interval": f"{sink.commit_ms / 1000:g} s",
             "converter": "JsonConverter, `schemas.enable=false`",

@@ -32,8 +32,6 @@ class SinkConfig:
         kafka_columns: Whether the transform `InsertField` gives each row the four columns of frazil's.
         consumer: Over `CONSUMER`.
         worker: Over the worker's own settings, such as `offset.flush.interval.ms`.
-        connector: Over the connector's.
-        jvm: After `JVM`.
     """
 
     topic: str
@@ -42,8 +40,6 @@ class SinkConfig:
     kafka_columns: bool = True
     consumer: Mapping[str, str] = field(default_factory=dict)
     worker: Mapping[str, str] = field(default_factory=dict)
-    connector: Mapping[str, str] = field(default_factory=dict)
-    jvm: tuple[str, ...] = ()
 
 
 def worker_properties(sink: SinkConfig, address: str, rest: str) -> dict[str, str]:
@@ -97,5 +93,4 @@ def sink_properties(sink: SinkConfig, name: str, control_topic: str, catalog: Ca
         **{f"iceberg.catalog.{key}": value for key, value in catalog_conf(catalog.name, catalog.revealed()).items()},
         # Without Hadoop's checksum file beside each file, which costs time.
         "iceberg.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        **sink.connector,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -218,8 +217,3 @@ class Drivers:
             for pid in session_members(child.pid)
             if was_given(pid, _MARK, self._workspace.name)
         ]
-
-
-def command_argument(command: Sequence[str]) -> str:
-    """A command as one argument of another; `jobs.certify.action` reads it."""
-    return json.dumps(list(command))

@@ -217,10 +217,10 @@ class Harness:
         fates = self.load.fates()
         for number, kill in enumerate(self._kills):
             later = self._kills[number + 1].result.killed_at if number + 1 < len(self._kills) else None
-            commit, killed_at = observation.first_commit(kill.epoch), kill.result.killed_at
+            committed_at, killed_at = observation.first_commit(kill.epoch), kill.result.killed_at
             # A kill that was followed by another one, and not by a commit, says nothing of the time to recover.
-            if commit and killed_at and kill.result.seconds is None and (later is None or commit.at < later):
-                kill.result.seconds = max(0.0, commit.at - killed_at)
+            if committed_at and killed_at and kill.result.seconds is None and (later is None or committed_at < later):
+                kill.result.seconds = max(0.0, committed_at - killed_at)
             kill.result.problems += kill.observation.problems(fates)
         self._kills = []
         living = watch.note.attempt if watch.note is not None else None

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.certify.comparison import Comparison, compare, stamp_problems
@@ -25,21 +24,10 @@ from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
+from jobs.verify.ledger_table import existing_table
+from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
 
 _SETTLED = 10
-
-
-@dataclass(frozen=True, slots=True)
-class FirstCommit:
-    """The first commit of a batch under a later epoch.
-
-    Attributes:
-        at: When, by the snapshot; seconds since 1970.
-        epoch: Of the driver that made it.
-    """
-
-    at: float
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +64,13 @@ class Observation:
         newest = self.newest
         return newest.position if newest else {}
 
-    def first_commit(self, above: int) -> FirstCommit | None:
-        """The first commit of a batch, on either table, under an epoch greater than this; None if there is none yet.
+    def first_commit(self, above: int) -> float | None:
+        """When the first batch was committed under an epoch greater than this; None if there is none yet.
 
-        That is a driver's own batch, or one that it has committed from the pending record of the driver before.
+        On either table, by its snapshot, in seconds since 1970. That is a driver's own batch, or one that it has
+        committed from the pending record of the driver before.
         """
-        found: list[FirstCommit] = []
+        found: list[float] = []
         for table in (self.table, self.dead_letters):
             newest = _newest(table)
             if table is None or newest is None or newest.epoch <= above:
@@ -91,8 +80,8 @@ class Observation:
                 if stamp.epoch <= above:
                     break
                 if stamp.kind == "batch":
-                    found.append(FirstCommit(times[snapshot], stamp.epoch))
-        return min(found, key=lambda commit: commit.at, default=None)
+                    found.append(times[snapshot])
+        return min(found, default=None)
 
     def compared(self, fates: Fates) -> Comparison:
         """What is in the tables against what has to be, up to where the stamps say that they are complete."""
@@ -100,8 +89,8 @@ class Observation:
         through = target_positions({table: self.newest, dead: _newest(self.dead_letters)}, table)
         return compare(
             fates,
-            _offsets(self.table, topic, "_kafka_topic", "_kafka_partition", "_kafka_offset"),
-            _offsets(self.dead_letters, topic, "topic", "partition", "offset"),
+            _offsets(self.table, topic, *SINK_COLUMNS),
+            _offsets(self.dead_letters, topic, *DEAD_LETTER_COLUMNS),
             _by_number(through[table]),
             _by_number(through[dead]),
         )
@@ -126,15 +115,15 @@ class Observer:
 
     def now(self) -> Observation:
         """Both tables as they are now, at one moment: a driver may be at work."""
-        dead = self._load(self._workspace.dead_letters)
+        dead = existing_table(self._catalog, self._workspace.dead_letters)
         for _ in range(_SETTLED):
-            table = self._load(self._workspace.table)
-            again = self._load(self._workspace.dead_letters)
+            table = existing_table(self._catalog, self._workspace.table)
+            again = existing_table(self._catalog, self._workspace.dead_letters)
             if _head(again) == _head(dead):
                 break
             dead = again
         else:
-            table = self._load(self._workspace.table)
+            table = existing_table(self._catalog, self._workspace.table)
         return Observation(self._workspace, table, dead)
 
     def epoch(self) -> int:
@@ -163,12 +152,6 @@ class Observer:
     def audited(self) -> StreamAudit:
         """What `frazil audit` says of the stream, by a ledger of the certificate's own."""
         return audit(self._workspace.spec(), self._workspace.settings, self._catalog)
-
-    def _load(self, name: str) -> Table | None:
-        try:
-            return self._catalog.load_table(name)
-        except NoSuchTableError:
-            return None
 
 
 def planned_end(checkpoints: Path, since: float) -> dict[TopicPartition, int]:

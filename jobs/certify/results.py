@@ -136,6 +136,8 @@ class Outcome:
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
         seconds = self.recoveries
+        records = asdict(self.final) if self.final else {}
+        records.pop("problems", None)
         return {
             "passed": self.passed,
             "kills": sum(each.killed_at is not None and each.scenario.manner != "asleep" for each in self.results),
@@ -146,18 +148,9 @@ class Outcome:
                 "worst": round(max(seconds), 3) if seconds else None,
                 "measured": len(seconds),
             },
-            "records": {"produced": self.produced, **(_counted(self.final) if self.final else {})},
+            "records": {"produced": self.produced, **records},
             "audit": self.audit,
             "problems": list(self.all_problems()),
             "steps": [asdict(row) for row in self.rows()],
             "trials": [result.facts() for result in self.results],
         }
-
-
-def _counted(final: Comparison) -> dict[str, int]:
-    return {
-        "landed": final.landed,
-        "dead": final.dead,
-        "tombstones": final.tombstones,
-        "passed_over": final.passed_over,
-    }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 
 from jobs.certify.action import reset_to
 from jobs.certify.driver_watch import DriverWatch
-from jobs.certify.drivers import armed_command, command_argument
+from jobs.certify.drivers import armed_command
 from jobs.certify.harness import ACTION_SECONDS, DEATH_SECONDS, END_SECONDS, Harness, ScenarioFailedError, last_line
 from jobs.certify.plan import KEPT, Scenario
 from jobs.certify.results import Result
@@ -88,7 +89,7 @@ def _die_of_roll(harness: Harness, scenario: Scenario, result: Result, upcoming:
     epoch = harness.observer.epoch()
     harness.say("its file has changed, and it is rolled")
     # Where the action has started the next driver before it dies, that one is the next scenario's.
-    command = command_argument(armed_command(harness.arming(upcoming)))
+    command = json.dumps(armed_command(harness.arming(upcoming)))
     harness.die_as_action(scenario, "roll", ["--command", command])
     harness.rolled = True
     harness.record_kill(result, None, epoch)
@@ -167,6 +168,6 @@ def _sleep(harness: Harness, scenario: Scenario, result: Result, watch: DriverWa
     if harness.observer.now().heads != before.heads:
         raise ScenarioFailedError("The driver that woke up has committed.")
     harness.record_kill(result, watch, epoch)
-    taken = before.first_commit(epoch)
+    taken_over_at = before.first_commit(epoch)
     result.killed_at = slept_at
-    result.seconds = taken.at - slept_at if taken is not None else None
+    result.seconds = taken_over_at - slept_at if taken_over_at is not None else None

@@ -96,24 +96,19 @@ def prepare(settings: Settings, run: str) -> Workspace:
     Raises:
         FrazilError: There is no room for it, or no permission.
     """
-    folder = settings.state / "certify" / run
+    folder, name = settings.state / "certify" / run, f"{PREFIX}{run}"
+    file = folder / "frazil.yaml"
     try:
-        return _prepared(settings, run, folder)
+        folder.mkdir(parents=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as output:
+            document = settings_document(settings, folder / "state", f"{name}.ledger")
+            yaml.safe_dump(document, output, sort_keys=False)
+        workspace = Workspace(name, folder, load_settings(file, home=folder))
+        workspace.write_spec()
+        workspace.logs.mkdir()
     except OSError as problem:
         raise FrazilError(f"{problem.filename or folder}: {problem.strerror}.", fix="see to that place") from None
-
-
-def _prepared(settings: Settings, run: str, folder: Path) -> Workspace:
-    folder.mkdir(parents=True)
-    name = f"{PREFIX}{run}"
-    document = settings_document(settings, folder / "state", f"{name}.ledger")
-    file = folder / "frazil.yaml"
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as output:
-        yaml.safe_dump(document, output, sort_keys=False)
-    workspace = Workspace(name, folder, load_settings(file, home=folder))
-    workspace.write_spec()
-    workspace.logs.mkdir()
     return workspace
 
 

@@ -25,7 +25,7 @@ from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.verify.ledger_table import existing_table, read_ledger
 from jobs.verify.other_writers import foreign_snapshots_since
 from jobs.verify.row_counter import RowCounter
-from jobs.verify.rows_in_ranges import COORDINATES
+from jobs.verify.rows_in_ranges import COORDINATES, missing_column
 from jobs.verify.stop_checks import unanswered_rollback
 
 # Dead letters are dated when their batch is planned, and recorded when it is committed.
@@ -67,10 +67,9 @@ class AuditedTable:
 
     def counter(self, stream: str, on_rows: Callable[[int], None]) -> RowCounter | None:
         """Counts its rows; None if they do not say where they came from."""
-        if self.table is None:
+        if self.table is None or missing_column(self.table, self.columns):
             return None
-        made = RowCounter(self.table, self.columns, stream=self.rows_of(stream), on_rows=on_rows)
-        return None if made.missing_column() else made
+        return RowCounter(self.table, self.columns, stream=self.rows_of(stream), on_rows=on_rows)
 
 
 def load_audited_tables(

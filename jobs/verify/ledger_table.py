@@ -34,6 +34,7 @@ from jobs.spec.partitioning import PartitionExpr
 from jobs.spec.settings import Settings
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.write.partitioning import partition_spec
+from jobs.write.pyiceberg_files import arrow_schema_in_files
 from jobs.write.table_creation import create_table_properties, ensure_table
 
 LEDGER_SCHEMA = Schema(
@@ -65,30 +66,7 @@ LEDGER_SCHEMA = Schema(
 LEDGER_PARTITIONS = (PartitionExpr("identity", "stream", None),)
 
 _COUNTS = ("read", "landed", "dead", "tombstones", "filtered")
-_ARROW = pa.schema(
-    [
-        pa.field("stream", pa.string(), nullable=False),
-        pa.field("table_name", pa.string(), nullable=False),
-        pa.field("table_uuid", pa.string(), nullable=False),
-        pa.field("anchor", pa.bool_(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("start_offset", pa.int64()),
-        pa.field("end_offset", pa.int64()),
-        *(pa.field(name, pa.int64()) for name in _COUNTS),
-        pa.field("epoch", pa.int64(), nullable=False),
-        pa.field("batch_id", pa.int64(), nullable=False),
-        pa.field("sequence", pa.int64(), nullable=False),
-        pa.field("snapshot_id", pa.int64()),
-        pa.field("committed_at", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("config_hash", pa.string(), nullable=False),
-        pa.field("generation", pa.string()),
-        pa.field("answer", pa.string()),
-        pa.field("note", pa.string()),
-        pa.field("since", pa.int64()),
-    ]
-)
+_ARROW = arrow_schema_in_files(LEDGER_SCHEMA)
 
 
 def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
@@ -167,32 +145,22 @@ def _rows_wanted(stream: str, table: str | None, after_sequence: int | None, uui
 
 
 def to_arrow(rows: Sequence[LedgerRow]) -> pa.RecordBatch:
-    """Rows as the table's columns."""
-    counts = [row.counts for row in rows]
-    whole = [row.partition == WHOLE_TABLE for row in rows]
-    columns: dict[str, list[Any]] = {
-        "stream": [row.stream for row in rows],
-        "table_name": [row.table for row in rows],
-        "table_uuid": [row.table_uuid for row in rows],
-        "anchor": [row.anchor for row in rows],
-        "kind": [row.kind for row in rows],
-        "topic": [None if all_ else row.partition.topic for row, all_ in zip(rows, whole, strict=True)],
-        "partition": [None if all_ else row.partition.partition for row, all_ in zip(rows, whole, strict=True)],
-        "start_offset": [None if all_ else row.range.start for row, all_ in zip(rows, whole, strict=True)],
-        "end_offset": [None if all_ else row.range.end for row, all_ in zip(rows, whole, strict=True)],
-        **{name: [None if each is None else getattr(each, name) for each in counts] for name in _COUNTS},
-        "epoch": [row.epoch for row in rows],
-        "batch_id": [row.batch for row in rows],
-        "sequence": [row.sequence for row in rows],
-        "snapshot_id": [row.snapshot_id or None for row in rows],
-        "committed_at": [row.committed_at for row in rows],
-        "config_hash": [row.config for row in rows],
-        "generation": [row.generation for row in rows],
-        "answer": [row.answer for row in rows],
-        "note": [row.note for row in rows],
-        "since": [row.since for row in rows],
-    }
-    return pa.RecordBatch.from_arrays([pa.array(columns[field.name], field.type) for field in _ARROW], schema=_ARROW)
+    """Rows, at least one, as the table's columns."""
+    columns = zip(*map(_values, rows), strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, _ARROW, strict=True)], schema=_ARROW
+    )
+
+
+def _values(row: LedgerRow) -> tuple[Any, ...]:
+    whole, counts = row.partition == WHOLE_TABLE, row.counts
+    return (
+        *(row.stream, row.table, row.table_uuid, row.anchor, row.kind),
+        *((None,) * 4 if whole else (*row.partition, *row.range)),
+        *(None if counts is None else getattr(counts, name) for name in _COUNTS),
+        *(row.epoch, row.batch, row.sequence, row.snapshot_id or None, row.committed_at),
+        *(row.config, row.generation, row.answer, row.note, row.since),
+    )
 
 
 def from_arrow(table: pa.Table) -> list[LedgerRow]:

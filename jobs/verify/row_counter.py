@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan, Or
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan, Or
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.errors import FrazilError
+from jobs.verify.rows_in_ranges import spanning
 
 WINDOW_OFFSETS = 16_000_000
 # A count stands for itself below it; this one means `so many or more`.
@@ -56,11 +57,6 @@ class RowCounter:
         self._conditions += [also] if also is not None else []
         self._snapshot_id: int | None = snapshot_id
         self._on_rows: Callable[[int], None] = on_rows
-
-    def missing_column(self) -> str | None:
-        """The first of the columns that the table does not have."""
-        present = {column.name for column in self._table.schema().columns}
-        return next((name for name in self._columns if name not in present), None)
 
     def count(self, pieces: Sequence[PartitionRange]) -> list[np.ndarray]:
         """How often each offset of each piece stands in the table, up to `MANY`.
@@ -134,12 +130,7 @@ class RowCounter:
             ]
             wanted = each[0] if len(each) == 1 else Or(*each)
         else:
-            wanted = And(
-                In(topic, {span.partition.topic for span in spans}),
-                In(partition, {span.partition.partition for span in spans}),
-                GreaterThanOrEqual(offset, min(span.range.start for span in spans)),
-                LessThan(offset, max(span.range.end for span in spans)),
-            )
+            wanted = spanning(self._columns, spans)
         return And(wanted, *self._conditions) if self._conditions else wanted
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, LessThan
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.spec.targets import Role
 
 SINK_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
@@ -81,12 +81,13 @@ def rows_in_ranges(
     name = ".".join(table.name())
     if not asked or table.current_snapshot() is None:
         return RowsInRanges(dict.fromkeys(asked, 0))
-    present = {column.name for column in table.schema().columns}
-    missing = [column for column in columns if column not in present]
-    if missing:
-        return RowsInRanges(None, f"table {name} has no column {missing[0]}")
+    if lacking := missing_column(table, columns):
+        return RowsInRanges(None, f"table {name} has no column {lacking}")
     began = time.monotonic()
-    scan = table.scan(row_filter=_within(columns, asked, stream), selected_fields=columns)
+    within = spanning(columns, [PartitionRange(*each) for each in asked.items()])
+    if stream is not None:
+        within = And(within, EqualTo("stream", stream))
+    scan = table.scan(row_filter=within, selected_fields=columns)
     total = sum(task.file.record_count for task in scan.plan_files())
     if total > max_rows:
         return RowsInRanges(None, f"it would read {total:,} rows of table {name}")
@@ -100,15 +101,18 @@ def rows_in_ranges(
     return RowsInRanges(sums.rows)
 
 
-def _within(
-    columns: tuple[str, str, str], ranges: Mapping[TopicPartition, OffsetRange], stream: str | None
-) -> BooleanExpression:
+def spanning(columns: tuple[str, str, str], ranges: Sequence[PartitionRange]) -> BooleanExpression:
     """One condition that the files' statistics can answer; wider than the ranges, which are told apart afterwards."""
     topic, partition, offset = columns
-    wanted: BooleanExpression = And(
-        In(topic, {each.topic for each in ranges}),
-        In(partition, {each.partition for each in ranges}),
-        GreaterThanOrEqual(offset, min(range_.start for range_ in ranges.values())),
-        LessThan(offset, max(range_.end for range_ in ranges.values())),
+    return And(
+        In(topic, {each.partition.topic for each in ranges}),
+        In(partition, {each.partition.partition for each in ranges}),
+        GreaterThanOrEqual(offset, min(each.range.start for each in ranges)),
+        LessThan(offset, max(each.range.end for each in ranges)),
     )
-    return wanted if stream is None else And(wanted, EqualTo("stream", stream))
+
+
+def missing_column(table: Table, columns: tuple[str, str, str]) -> str | None:
+    """The first of the columns that the table does not have."""
+    present = set(table.schema().column_names)
+    return next((name for name in columns if name not in present), None)

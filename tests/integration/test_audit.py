@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 from pyiceberg.expressions import EqualTo
 
 from orchestration.cli.main import main
+from tests.helpers.real_stream import DEAD, SINK, RealStream
+from tests.helpers.stream_history import HOLE, ROW, TOMBSTONE
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
 from tests.integration.topics import create_topic, read_topic
-from tests.unit.verify.audit_stream import DEAD, SINK, RealStream
-from tests.unit.verify.audit_world import HOLE, ROW, TOMBSTONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.target import Target
 from jobs.operator.accept import Answer, record_answer
-from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream
-from tests.unit.verify.audit_world import FAILED, ROW
+from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
+from tests.helpers.stream_history import FAILED, ROW
 
 HERE, BACK = TopicPartition(TOPIC, 0), TopicPartition("back", 0)
 IDS = {TOPIC: "id-here", "back": "id-back"}

@@ -24,8 +24,8 @@ from jobs.verify.ledger_table import read_ledger
 from orchestration.cli.main import main
 from orchestration.definitions import build_definitions
 from resources.deployment import Deployment
-from tests.unit.verify.audit_stream import DEAD, SINK, RealStream, dead_rows
-from tests.unit.verify.audit_world import FAILED, ROW, TOMBSTONE
+from tests.helpers.real_stream import DEAD, SINK, RealStream, dead_rows
+from tests.helpers.stream_history import FAILED, ROW, TOMBSTONE
 
 pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run is deprecated")
 

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyiceberg.expressions import EqualTo, In
+from pyiceberg.table import Table
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
@@ -16,9 +18,10 @@ from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger
-from jobs.verify.row_counter import RowCounter
-from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream, dead_rows
-from tests.unit.verify.audit_world import FAILED, HOLE, ROW, TOMBSTONE
+from jobs.verify.other_writers import with_changes
+from jobs.verify.rows_in_ranges import SINK_COLUMNS
+from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream, dead_rows
+from tests.helpers.stream_history import FAILED, HOLE, ROW, TOMBSTONE
 
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
@@ -343,22 +346,26 @@ def test_others_appends_do_not_hide_who_deleted(stream):
     assert (found(result), result.verdict) == ([("missing", SINK, P0, 1, ((7, 8),), True)], "changed_since")
 
 
-def test_scattered_rows_that_are_gone_are_looked_for_together(tmp_path, monkeypatch):
-    looks: list[tuple[int, int]] = []
+def test_scattered_rows_that_are_gone_are_looked_for_together(tmp_path):
+    scanned: list[int | None] = []
 
-    class Watched(RowCounter):
-        def count(self, pieces):
-            looks.extend((piece.range.start, piece.range.end) for piece in pieces)
-            return super().count(pieces)
+    class Watched(Table):
+        def scan(self, *args, snapshot_id: int | None = None, **kwargs):
+            scanned.append(snapshot_id)
+            return super().scan(*args, snapshot_id=snapshot_id, **kwargs)
 
-    monkeypatch.setattr("jobs.verify.other_writers.RowCounter", Watched)
     stream = RealStream(tmp_path)
     stream.land([ROW] * 999 + [FAILED])
     stream.table().delete(In("id", {f"p-0-{10 * number}" for number in range(100)}))
     result = audited(stream)
     (problem,) = result.problems
     assert (problem.records, len(problem.where), problem.explained) == (100, 100, True)
-    assert looks == [(0, 991), (0, 991)], "once before the snapshot, once after it"
+    table = stream.table()
+    watched = Watched(table.name(), table.metadata, table.metadata_location, table.io, table.catalog)
+    assert with_changes([replace(problem, changes=())], watched, SINK_COLUMNS, None) == [problem]
+    assert scanned == [each.snapshot_id for each in table.snapshots()[:-3:-1]], (
+        "once after the snapshot, once before it"
+    )
 
 
 def test_dead_letters_of_a_topic_that_came_back(stream):

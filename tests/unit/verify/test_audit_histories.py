@@ -1,4 +1,4 @@
-"""Any life of a stream that went well audits as complete; any damage to its tables is found, and nothing else."""
+"""Any history of a stream that went well audits as complete; any damage to its tables is found, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.verify.audit_world import (
+from jobs.verify.expected_rows import expected_rows
+from tests.helpers.stream_history import (
     DEAD,
     DEAD_TARGET,
     FAILED,
@@ -19,7 +20,7 @@ from tests.unit.verify.audit_world import (
     SINK,
     SINK_TARGET,
     TOMBSTONE,
-    Life,
+    StreamHistory,
     audited,
 )
 
@@ -34,21 +35,21 @@ events = st.one_of(
 )
 
 
-def lived(first: list[str], second: list[str], story: list[tuple[Any, ...]]) -> Life:
-    life = Life({P0: first, P1: second})
+def history_of(first: list[str], second: list[str], story: list[tuple[Any, ...]]) -> StreamHistory:
+    history = StreamHistory({P0: first, P1: second})
     for name, *arguments in [("batch", 5, 5), *story, ("batch", 50, 50)]:
         if name == "batch":
-            life.batch({P0: arguments[0], P1: arguments[1]})
+            history.batch({P0: arguments[0], P1: arguments[1]})
         else:
-            getattr(life, name)(*arguments)
-    return life
+            getattr(history, name)(*arguments)
+    return history
 
 
 @settings(max_examples=300)
 @given(fates, fates, st.lists(events, max_size=8), st.integers(1, 60))
-def test_a_life_that_went_well_is_complete(first, second, story, window):
-    life = lived(first, second, story)
-    found = audited(life.sink, life.dead, window=window)
+def test_a_history_that_went_well_is_complete(first, second, story, window):
+    history = history_of(first, second, story)
+    found = audited(history.sink, history.dead, window=window)
     assert found.problems == [] and found.pending == []
     assert found.verdict == "complete"
 
@@ -56,8 +57,8 @@ def test_a_life_that_went_well_is_complete(first, second, story, window):
 @settings(max_examples=300)
 @given(fates, fates, st.lists(events, max_size=8), st.integers(1, 60), st.data())
 def test_damage_is_found_and_nothing_else(first, second, story, window, data):
-    life = lived(first, second, story)
-    side = data.draw(st.sampled_from([each for each in (life.sink, life.dead) if each.rows] or [None]))
+    history = history_of(first, second, story)
+    side = data.draw(st.sampled_from([each for each in (history.sink, history.dead) if each.rows] or [None]))
     if side is None:
         return
     places = sorted(at for at, often in side.rows.items() if often)
@@ -68,10 +69,10 @@ def test_damage_is_found_and_nothing_else(first, second, story, window, data):
         side.rows[gone] -= 1
     if damage != "drop":
         side.rows[twice] += 1
-    found = audited(life.sink, life.dead, window=window)
+    found = audited(history.sink, history.dead, window=window)
     if damage == "swap" and (gone == twice or not found.problems):
         # Within a range that was read twice a row may stand for that of another record: both readings' sum is right.
-        assert gone == twice or any(len(group.batches) > 1 for group in group_ranges(life, side.name))
+        assert gone == twice or any(len(group.batches) > 1 for group in groups_of(history, side.name))
         assert found.problems == []
         return
     assert {problem.table for problem in found.problems} == {side.name}
@@ -95,52 +96,50 @@ def test_damage_is_found_and_nothing_else(first, second, story, window, data):
                 assert sum(end - start for start, end in problem.where) == 1
 
 
-def group_ranges(life: Life, name: str):
-    from jobs.verify.expected_rows import expected_rows
-
-    side, target = (life.sink, SINK_TARGET) if name == SINK else (life.dead, DEAD_TARGET)
+def groups_of(history: StreamHistory, name: str):
+    side, target = (history.sink, SINK_TARGET) if name == SINK else (history.dead, DEAD_TARGET)
     return list(expected_rows(target, side.ledger).all_groups())
 
 
 @pytest.mark.parametrize("window", [3, 1000])
 def test_a_missing_row_of_a_plain_topic_is_named_exactly(window):
-    life = Life({P0: [ROW, ROW, FAILED, ROW, ROW, ROW], P1: []})
-    life.batch({P0: 4})
-    life.batch({P0: 4})
-    del life.sink.rows[P0, 1]
-    (problem,) = audited(life.sink, life.dead, window=window).problems
+    history = StreamHistory({P0: [ROW, ROW, FAILED, ROW, ROW, ROW], P1: []})
+    history.batch({P0: 4})
+    history.batch({P0: 4})
+    del history.sink.rows[P0, 1]
+    (problem,) = audited(history.sink, history.dead, window=window).problems
     assert (problem.kind, problem.records, problem.where, problem.exact) == ("missing", 1, ((1, 2),), True)
 
 
 def test_a_missing_row_among_holes_is_one_of_them():
-    life = Life({P0: [ROW, HOLE, TOMBSTONE, ROW, FAILED], P1: []})
-    life.batch({P0: 5})
-    del life.sink.rows[P0, 3]
-    (problem,) = audited(life.sink, life.dead).problems
+    history = StreamHistory({P0: [ROW, HOLE, TOMBSTONE, ROW, FAILED], P1: []})
+    history.batch({P0: 5})
+    del history.sink.rows[P0, 3]
+    (problem,) = audited(history.sink, history.dead).problems
     assert (problem.records, problem.where, problem.exact) == (1, ((1, 4),), False)
 
 
 def test_a_record_in_both_tables_is_found_though_the_sums_are_right():
-    life = Life({P0: [ROW, FAILED, ROW, TOMBSTONE], P1: []})
-    life.batch({P0: 4})
-    del life.dead.rows[P0, 1]
-    life.dead.rows[P0, 0] = 1
-    found = audited(life.sink, life.dead)
+    history = StreamHistory({P0: [ROW, FAILED, ROW, TOMBSTONE], P1: []})
+    history.batch({P0: 4})
+    del history.dead.rows[P0, 1]
+    history.dead.rows[P0, 0] = 1
+    found = audited(history.sink, history.dead)
     assert [(each.kind, each.table, each.where) for each in found.problems] == [("both", DEAD, ((0, 1),))]
 
 
 def test_dead_letters_to_be_committed_yet_are_no_problem():
-    life = Life({P0: [ROW, FAILED, ROW, FAILED], P1: []})
-    life.batch({P0: 2})
-    life.batch({P0: 2}, dead_too=False)
-    found = audited(life.sink, life.dead)
+    history = StreamHistory({P0: [ROW, FAILED, ROW, FAILED], P1: []})
+    history.batch({P0: 2})
+    history.batch({P0: 2}, dead_too=False)
+    found = audited(history.sink, history.dead)
     assert found.problems == []
     assert found.pending == ["1 dead letters of payments-0 [2, 4) are to be committed yet"]
 
 
 def test_dead_letters_that_never_came_are_a_problem():
-    life = Life({P0: [ROW, FAILED, ROW, FAILED], P1: []})
-    life.batch({P0: 2}, dead_too=False)
-    life.batch({P0: 2})
-    (problem,) = audited(life.sink, life.dead).problems
+    history = StreamHistory({P0: [ROW, FAILED, ROW, FAILED], P1: []})
+    history.batch({P0: 2}, dead_too=False)
+    history.batch({P0: 2})
+    (problem,) = audited(history.sink, history.dead).problems
     assert (problem.kind, problem.table, problem.range, problem.records) == ("dead_letters", DEAD, (0, 2), 1)

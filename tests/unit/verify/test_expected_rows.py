@@ -14,7 +14,7 @@ from jobs.verify.expected_rows import expected_rows
 from jobs.verify.found_rows import FoundRows
 from jobs.verify.ledger_row import NO_RANGE, WHOLE_TABLE
 from jobs.verify.row_counter import WINDOW_OFFSETS
-from tests.unit.verify.audit_world import DEAD, DEAD_TARGET, P0, P1, SINK, SINK_TARGET, Side, audited, ledger_row
+from tests.helpers.stream_history import DEAD, DEAD_TARGET, P0, P1, SINK, SINK_TARGET, Side, audited, ledger_row
 
 
 def landed(count: int) -> Counts:

@@ -20,8 +20,8 @@ from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.replay.session import BATCHES, replay_id
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
-from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream
-from tests.unit.verify.audit_world import FAILED, ROW, TOMBSTONE
+from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
+from tests.helpers.stream_history import FAILED, ROW, TOMBSTONE
 
 P0 = TopicPartition(TOPIC, 0)
 

@@ -14,7 +14,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.errors import FrazilError
 from jobs.verify.row_counter import MANY, RowCounter
-from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
+from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, missing_column
 
 SCHEMA = Schema(
     NestedField(1, "_kafka_topic", StringType()),
@@ -94,8 +94,8 @@ def test_an_earlier_snapshot_and_an_empty_table(table):
 
 
 def test_a_table_without_the_columns_says_so(table):
-    assert RowCounter(table, SINK_COLUMNS).missing_column() is None
-    assert RowCounter(table, DEAD_LETTER_COLUMNS).missing_column() == "topic"
+    assert missing_column(table, SINK_COLUMNS) is None
+    assert missing_column(table, DEAD_LETTER_COLUMNS) == "topic"
 
 
 def test_a_file_that_is_gone_is_said_in_words(table):

@@ -23,8 +23,8 @@ from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import KEY, Heartbeat, LastError, write_heartbeat
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
-from tests.unit.verify.audit_stream import DEAD, SINK, TOPIC, RealStream
-from tests.unit.verify.audit_world import FAILED, ROW
+from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream
+from tests.helpers.stream_history import FAILED, ROW
 
 P0 = TopicPartition(TOPIC, 0)
 

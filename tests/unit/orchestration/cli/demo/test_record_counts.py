@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestration.cli.demo.record_counts import stamped_counts
-from tests.unit.verify.audit_stream import RealStream
-from tests.unit.verify.audit_world import FAILED, ROW
+from tests.helpers.real_stream import RealStream
+from tests.helpers.stream_history import FAILED, ROW
 
 
 def test_between_the_two_commits_of_a_batch_it_is_not_whole(tmp_path: Path) -> None:

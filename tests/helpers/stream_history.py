@@ -1,4 +1,4 @@
-"""A stream's life in memory: what the ledger says of it, and what its tables hold, so that an audit can be tried."""
+"""History of a stream in memory: what the ledger says of it, and what its tables hold, so that audits can be tried."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def ledger_row(
     )
 
 
-class Life:
+class StreamHistory:
     """What happens to a stream; `fate` says what becomes of each record."""
 
     def __init__(self, fates: Mapping[TopicPartition, Sequence[str]]) -> None:
@@ -186,9 +186,9 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     found.problems += problems
     found.pending += pending
 
-    def count(pieces: Sequence[PartitionRange]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
-        assert sum(piece.range.end - piece.range.start for piece in pieces) <= window
-        in_sink, in_dead = ([_counts(side.rows, piece) for piece in pieces] for side in (sink, dead))
+    def count(ranges: Sequence[PartitionRange]) -> tuple[dict[TargetSpec, list[np.ndarray]], list[np.ndarray]]:
+        assert sum(each.range.end - each.range.start for each in ranges) <= window
+        in_sink, in_dead = ([_counts(side.rows, each) for each in ranges] for side in (sink, dead))
         return {SINK_TARGET: in_sink, DEAD_TARGET: in_dead}, [np.zeros_like(each) for each in in_sink]
 
     every = compared_ranges({SINK_TARGET: of_sink.groups, DEAD_TARGET: of_dead.groups}, dict.fromkeys(TARGETS, 0))
@@ -200,6 +200,6 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
     return found
 
 
-def _counts(rows: Counter[At], piece: PartitionRange) -> np.ndarray:
-    start, end = piece.range
-    return np.array([min(MANY, rows[piece.partition, offset]) for offset in range(start, end)], np.uint8)
+def _counts(rows: Counter[At], range_: PartitionRange) -> np.ndarray:
+    start, end = range_.range
+    return np.array([min(MANY, rows[range_.partition, offset]) for offset in range(start, end)], np.uint8)

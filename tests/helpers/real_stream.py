@@ -1,4 +1,4 @@
-"""A stream whose tables are real, in a catalog of SQLite, filled through the project's own commits without Spark."""
+"""Stream with real tables in a catalog of SQLite, filled through the project's own commits without Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from tests.unit.verify.audit_world import FAILED, ROW, TOMBSTONE
+from tests.helpers.stream_history import FAILED, ROW, TOMBSTONE
 
 SINK, DEAD = "orders.payments", "orders.payments_dead"
 TOPIC = "payments"
