@@ -41,7 +41,7 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Reap the drivers that tests have started and ended; Python complains of those that nobody waited for."""
     if launcher := sys.modules.get("jobs.supervise.launcher"):
-        launcher.reap()
+        launcher.reap_drivers()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

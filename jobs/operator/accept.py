@@ -23,7 +23,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
-from jobs.stream.continuity import departed
+from jobs.stream.continuity import log_departures
 from jobs.write.table_remaking import is_as_made
 
 
@@ -121,7 +121,7 @@ def _decision(
         if identity is None:
             raise FrazilError(f"topic {answer.recreated_topic} does not exist", fix="frazil validate")
         log, newest = kafka.state(spec.source), stamps.get(anchor)
-        departures = {p: max(at, log.earliest[p]) for p, at in departed(newest, log, kafka).items()}
+        departures = {p: max(at, log.earliest[p]) for p, at in log_departures(newest, log, kafka).items()}
         return accept.recreated_topic(stamps, anchor, answer.recreated_topic, identity, log.latest, departures)
     log = kafka.state(spec.source)
     return accept.lost_offsets(stamps, anchor, log.earliest, log.topics)
@@ -132,7 +132,7 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
 
     Args:
         identities: The tables' uuids as the stream remembers them.
-        waits: Whether another table has to be told that this one is begun anew.
+        waits: Whether another table has to record that this one is begun anew.
 
     Raises:
         NothingToAcceptError: It was not dropped; with what stands in the stream's way, if its columns do.

@@ -24,8 +24,8 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics
 from jobs.kafka.metadata import KafkaLog
-from jobs.operator.reset_guard import controlled, existing_targets, refusal
-from jobs.operator.reset_plan import Counting, ResetPlan, described
+from jobs.operator.reset_guard import control_lock, existing_targets, reset_refusal
+from jobs.operator.reset_plan import Counting, ResetPlan, describe_reset
 from jobs.operator.reset_request import ResetRequest
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -72,7 +72,7 @@ def plan_reset(
             known = dict(anchored.position)
         made = moves(spec.stream, known, log, request.offsets(spec.stream, log, kafka))
         older = _stamps_of(targets[spec.coordinator])
-        return described(
+        return describe_reset(
             spec,
             request,
             targets,
@@ -80,7 +80,7 @@ def plan_reset(
             anchored,
             older,
             on_count=on_count,
-            obstacle=refusal(spec, settings),
+            obstacle=reset_refusal(spec, settings),
             unfinished=unfinished,
         )
 
@@ -109,8 +109,8 @@ def reset(
     """
     folder = stream_folder(settings, spec.stream)
     with connect_catalog(settings) as catalog:
-        with controlled(folder, spec.stream):
-            obstacle = refusal(spec, settings)
+        with control_lock(folder, spec.stream):
+            obstacle = reset_refusal(spec, settings)
             if obstacle:
                 raise obstacle
             kafka = connect()
@@ -131,7 +131,7 @@ def reset(
             with stream.held():
                 made, note = move_positions(stream, catalog, wanted, f"{who}: {reason}", older)
         # Counting may take a while, and the tables are looked at as they were left.
-        return described(
+        return describe_reset(
             spec, request, targets, made, newest, older, on_count=on_count, unfinished=unfinished, note=note
         )
 

@@ -23,7 +23,7 @@ _LOCK_SECONDS = 20.0
 
 
 @contextlib.contextmanager
-def controlled(folder: StreamFolder, stream: str) -> Iterator[None]:
+def control_lock(folder: StreamFolder, stream: str) -> Iterator[None]:
     """Hold the stream's control lock, so that nobody starts it meanwhile.
 
     Raises:
@@ -40,7 +40,7 @@ def controlled(folder: StreamFolder, stream: str) -> Iterator[None]:
         yield
 
 
-def refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
+def reset_refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | None:
     """Why the stream's offsets must not be moved now: it runs, or is wanted to; None if it is stopped."""
     store = stream_folder(settings, spec.stream).store
     stop = f"frazil stop {spec.stream} --reason 'reset offsets'"

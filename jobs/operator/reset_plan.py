@@ -12,7 +12,7 @@ from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
-from jobs.operator.reset_request import ResetRequest, explicit
+from jobs.operator.reset_request import ResetRequest, explicit_offsets
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import Role, TargetSpec
 from jobs.verify.rows_in_ranges import COORDINATES, RowsInRanges, rows_in_ranges
@@ -102,10 +102,10 @@ class ResetPlan:
         before = {m.partition: m.before for m in self.changed if m.kept.start <= m.before <= m.kept.end}
         if not before:
             return None
-        return f"frazil reset-offsets {self.stream} --to {explicit(before)} --reason 'undo the reset' --yes"
+        return f"frazil reset-offsets {self.stream} --to {explicit_offsets(before)} --reason 'undo the reset' --yes"
 
 
-def described(
+def describe_reset(
     spec: StreamSpec,
     request: ResetRequest,
     targets: Mapping[str, Target],

@@ -17,7 +17,7 @@ _SCOPE = re.compile(r"([A-Za-z0-9._-]+)(?::(\d{1,10}))?")
 _FORMS = "earliest, latest, a time such as 2026-01-31T08:00:00Z, or topic:partition=offset, several with commas"
 
 
-class Clock(Protocol):
+class OffsetsByTime(Protocol):
     """Who can tell which offset a time stands for."""
 
     def at_time(self, partitions: list[TopicPartition], millis: int) -> Positions:
@@ -39,7 +39,7 @@ class ResetRequest:
     only: tuple[str, ...]
     target: Literal["earliest", "latest"] | datetime | Mapping[TopicPartition, int]
 
-    def offsets(self, stream: str, log: LogState, clock: Clock) -> dict[TopicPartition, int]:
+    def offsets(self, stream: str, log: LogState, log_times: OffsetsByTime) -> dict[TopicPartition, int]:
         """The new offset of every partition that the request concerns.
 
         Raises:
@@ -49,7 +49,7 @@ class ResetRequest:
             return dict(self.target)
         concerned = self._concerned(stream, log)
         if isinstance(self.target, datetime):
-            return dict(clock.at_time(concerned, int(self.target.timestamp() * 1000)))
+            return dict(log_times.at_time(concerned, int(self.target.timestamp() * 1000)))
         at = log.earliest if self.target == "earliest" else log.latest
         return {partition: at[partition] for partition in concerned}
 
@@ -98,7 +98,7 @@ def reset_request(to: str, only: tuple[str, ...] = ()) -> ResetRequest:
     return ResetRequest(to, only, _time(to))
 
 
-def explicit(positions: Positions) -> str:
+def explicit_offsets(positions: Positions) -> str:
     """Positions as `--to` takes them."""
     return ",".join(f"{at.topic}:{at.partition}={offset}" for at, offset in sorted(positions.items()))
 

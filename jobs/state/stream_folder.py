@@ -33,7 +33,7 @@ class StreamFolder:
 
     @staticmethod
     def at(root: Path) -> StreamFolder:
-        """With its documents in the folder itself."""
+        """Of a stream whose folder is known; this is where its documents' store is chosen."""
         return StreamFolder(root, LocalStore(root))
 
     def below(self, name: str) -> StreamFolder:
@@ -89,4 +89,4 @@ def stream_folder(settings: Settings, stream: str) -> StreamFolder:
         stream: Its id. What works beside it has a folder in its own: `payments/replay` for `payments~replay`.
     """
     name = "/".join(["streams", *stream.split("~")])
-    return StreamFolder(settings.state / name, state_store(settings).below(name))
+    return StreamFolder.at(settings.state / name)

@@ -21,15 +21,15 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.state.store import NotWrittenError
 from jobs.steps import step
-from jobs.stream.batch_stamps import batch_stamp, stamp_for
+from jobs.stream.batch_stamps import batch_stamp, target_stamp
 from jobs.stream.breaker import Breaker
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
-from jobs.stream.retry import describe, retried
-from jobs.stream.stopped_record import offer_stopped
+from jobs.stream.retry import error_name, with_retries
+from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import Prepared, run_tasks, slice_plan
 
 if TYPE_CHECKING:
@@ -130,11 +130,11 @@ class BatchRunner:
         started = time.monotonic()
 
         def failed(problem: Exception, pause: float) -> None:
-            log.warning("batch %d: tries again in %.1f s after %s", batch, pause, describe(problem))
-            self.waits.retrying(f"batch {batch} is tried again after {describe(problem)}")
+            log.warning("batch %d: tries again in %.1f s after %s", batch, pause, error_name(problem))
+            self.waits.retrying(f"batch {batch} is tried again after {error_name(problem)}")
 
         try:
-            made = retried(
+            made = with_retries(
                 lambda: self._prepare(frame, batch, ranges, end, needs),
                 stream.spec.errors.retry,
                 wait=self._wait,
@@ -175,7 +175,7 @@ class BatchRunner:
         end: dict[TopicPartition, int],
         needs: dict[str, Need],
     ) -> Prepared:
-        """All of a batch before anything is noted or committed; what fails here leaves nothing behind."""
+        """All of a batch before anything is recorded or committed; what fails here leaves nothing behind."""
         stream = self._stream
         for target in stream.targets.values():
             target.renew_access()
@@ -191,7 +191,7 @@ class BatchRunner:
             ends = self._kafka.ends(end)
             self._continuity.check(ends, results)
         except FrazilError:
-            # Nothing is noted or committed yet, so nobody can ever reference these.
+            # Nothing is recorded or committed yet, so nobody can ever reference these.
             drop_files(results, stream.targets, keep=frozenset())
             raise
         return Prepared(seen, results, tasks_ended, ends, seen_ms)
@@ -200,8 +200,8 @@ class BatchRunner:
         try:
             self._breaker.check(results)
         except ToleranceError as stop:
-            if said := offer_stopped(self._stream, results):
-                raise type(stop)(f"{stop.message} {said}", fix=stop.fix) from None
+            if message := publish_stopped_record(self._stream, results):
+                raise type(stop)(f"{stop.message} {message}", fix=stop.fix) from None
             raise
 
     def _check_topics(self, end: dict[TopicPartition, int]) -> None:
@@ -223,7 +223,7 @@ class BatchRunner:
             {
                 target.name: PendingTarget(
                     {p: at for p, at in stream.positions[target.name].items() if p in ranges},
-                    stamp_for(stream, target, stamp, ranges, results),
+                    target_stamp(stream, target, stamp, ranges, results),
                     tuple(results.files[target.name]),
                     seen[target.name],
                 )
@@ -237,7 +237,7 @@ class BatchRunner:
         An error leaves the pending record and the files as they are: what has landed is a matter for the next start.
         """
         stream = self._stream
-        note = stream.folder.pending(stream.epoch)
+        record = stream.folder.pending(stream.epoch)
         encoded = pending.encode({name: target.table.metadata for name, target in stream.targets.items()})
         try:
             stream.lease.verify()
@@ -246,9 +246,9 @@ class BatchRunner:
             raise
         # From here on another driver may commit from the record, also while this call hangs, or after it has failed.
         try:
-            stream.folder.store.put(note, encoded)
+            stream.folder.store.put(record, encoded)
         except NotWrittenError:
-            # Nobody can have noted them, and a full disk would be filled by each attempt anew.
+            # Nobody can have read them, and a full disk would be filled by each attempt anew.
             drop_files(results, stream.targets, keep=frozenset())
             raise
         step("before_commit")
@@ -263,7 +263,7 @@ class BatchRunner:
                 log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
                 reached = target.newest.position if target.newest else {}
                 stream.positions[name] = pointwise_max([stream.positions[name], reached])
-                self._drop_noted(note, results, keep=committed)
+                self._drop_recorded(record, results, keep=committed)
                 if stream.anchor.name in committed:
                     self._counted += results.counts()
                 return False
@@ -272,10 +272,10 @@ class BatchRunner:
             if target is stream.anchor:
                 step("after_anchor_commit")
         step("after_commits")
-        stream.folder.store.delete(note)
+        stream.folder.store.delete(record)
         return True
 
-    def _drop_noted(self, note: str, results: TaskResults, keep: AbstractSet[str]) -> None:
+    def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
         """Delete files that the record names, unless another driver may have read it.
 
         Whoever takes the stream over takes the lease and claims every table before it looks for records. So a table
@@ -285,7 +285,7 @@ class BatchRunner:
             FencedError: Another driver may; its files stay, and are orphan removal's if nobody commits them.
         """
         stream = self._stream
-        stream.folder.store.delete(note)
+        stream.folder.store.delete(record)
         stream.lease.verify()
         for target in stream.targets.values():
             target.refuse_later_claim(stream.epoch)

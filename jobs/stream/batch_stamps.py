@@ -69,7 +69,7 @@ def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retire
     return remembered(newest.retired, now, {*stream.log.topics, *stream.begin.dropped}, now_ms)
 
 
-def stamp_for(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
+def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:
     """The batch's stamp as the target carries it, with what that target receives."""
     parts = results.parts(ranges, stream.positions[target.name], target)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))

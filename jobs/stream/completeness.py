@@ -39,10 +39,10 @@ def valid_through(
 
     - now, if it was read to the end of all that is there. Behind the end of what is decided there may be records of
       open transactions, which come later and are not of later;
-    - the time of an earlier look, if it was read past the end that the log had then;
+    - an earlier observation's time, if it was read past the end that the log had then;
     - the time of its newest record, if the broker set it when it took the record: then no later record is older. A time
       that a producer sets says nothing of other records;
-    - what was said before.
+    - what held before.
 
     The stream is as complete as its least complete partition, and never less than it was.
 
@@ -50,7 +50,7 @@ def valid_through(
         end: The next offsets after the batch.
         now: The ends of the logs after the tasks had read.
         tallies: Of the batch.
-        before_ms: What was said before.
+        before_ms: What held before.
         earlier: The ends of the logs at an earlier time.
 
     Returns:

@@ -11,7 +11,7 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 
 
-def departed(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict[TopicPartition, int]:
+def log_departures(newest: Stamp | None, log: LogState, kafka: KafkaLog) -> dict[TopicPartition, int]:
     """Where the logs, as they were just looked at, depart from what the anchor's newest stamp says was read of them.
 
     The leader that took the last record that was read has it: nobody is asked while it leads under the same epoch.

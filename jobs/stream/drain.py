@@ -161,14 +161,14 @@ def _run_queries(
             decide_start(stream, kafka)
             if len(result.batches) == before and stream.begin == begin:
                 raise FrazilError(
-                    f"stream {stream.spec.stream}: the Spark query failed: {first_lines(problem)}",
+                    f"stream {stream.spec.stream}: the Spark query failed: {spark_message(problem)}",
                     fix=f"look at the Spark log, then `frazil run {stream.spec.stream}`",
                 ) from problem
-            log.warning("stream %s: begins again after %s", stream.spec.stream, first_lines(problem))
+            log.warning("stream %s: begins again after %s", stream.spec.stream, spark_message(problem))
     result.seconds = time.monotonic() - started
 
 
-def first_lines(problem: BaseException, limit: int = 600) -> str:
+def spark_message(problem: BaseException, limit: int = 600) -> str:
     """What Spark says of a failure at first: no stack traces, and of a task only what it raised."""
     text = str(problem).split("JVM stacktrace")[0].strip()
     before, trace, below = text.partition("Traceback (most recent call last):")

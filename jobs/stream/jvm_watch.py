@@ -77,4 +77,4 @@ class JvmWatch:
         before, seconds = self._used, now - self._looked
         self._used, self._looked = used, now
         if before is None or abs(used - before) > _AT_WORK * seconds:
-            self._work.got_on(time.time())
+            self._work.made_progress(time.time())

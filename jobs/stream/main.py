@@ -168,11 +168,11 @@ def _last_error(problem: FrazilError, kind: Literal["operator", "error"], redact
 def _listen(control: ControlReader) -> None:
     """SIGTERM and Ctrl-C end the driver after its batch; a closed terminal is none of its business."""
 
-    def asked(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         control.signalled = True
 
-    signal.signal(signal.SIGTERM, asked)
-    signal.signal(signal.SIGINT, asked)
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 

@@ -28,7 +28,7 @@ from jobs.spec.settings import EMBEDDED_FOLDER, Settings
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
-from jobs.stream.continuity import departed
+from jobs.stream.continuity import log_departures
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.takeover import claim, forget_retired, recover
@@ -143,7 +143,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
         known,
         subscribed,
         pointwise_max(target.position for target in stamps.values() if target),
-        departed(newest, stream.log, kafka),
+        log_departures(newest, stream.log, kafka),
     )
     for topic in stream.begin.retired:
         log.info("stream %s: topic %s was read to its end and is gone; it is retired", spec.stream, topic)

@@ -65,7 +65,7 @@ class WorkLog:
         with self._guard:
             self._work = msgspec.structs.replace(self._work, busy_since=now)
 
-    def got_on(self, now: float) -> None:
+    def made_progress(self, now: float) -> None:
         """Something of the batch at hand was seen to work."""
         with self._guard:
             self._work = msgspec.structs.replace(self._work, got_on_at=now)

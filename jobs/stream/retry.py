@@ -96,7 +96,9 @@ def is_transient(problem: BaseException) -> bool:
     return is_unavailable(problem) or _task_says_unavailable(problem)
 
 
-def delay(attempt: int, longest: timedelta, rest: float | None, chance: Callable[[], float] = random.random) -> float:
+def retry_delay(
+    attempt: int, longest: timedelta, rest: float | None, chance: Callable[[], float] = random.random
+) -> float:
     """Seconds to wait after a failed attempt.
 
     Args:
@@ -112,7 +114,7 @@ def delay(attempt: int, longest: timedelta, rest: float | None, chance: Callable
     return max(0.0, wanted if rest is None else min(wanted, rest))
 
 
-def retried(
+def with_retries(
     action: Callable[[], Result],
     retry: Retry,
     *,
@@ -140,7 +142,7 @@ def retried(
             rest = None if isinstance(retry.timeout, str) else retry.timeout.total_seconds() - (clock() - began)
             if (rest is not None and rest <= 0) or not is_transient(problem):
                 raise
-            pause = delay(attempt, retry.max_delay, rest)
+            pause = retry_delay(attempt, retry.max_delay, rest)
             on_failure(problem, pause)
             if wait(pause):
                 raise
@@ -162,7 +164,7 @@ def _task_says_unavailable(problem: BaseException) -> bool:
     return False
 
 
-def describe(problem: Exception) -> str:
+def error_name(problem: Exception) -> str:
     """The problem's kind and system error, without what its text may quote."""
     code = errno.errorcode.get(getattr(problem, "errno", None) or 0)
     return f"{type(problem).__name__} ({code})" if code else type(problem).__name__

@@ -18,7 +18,7 @@ from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
-from jobs.stream.drain import first_lines
+from jobs.stream.drain import spark_message
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import LagWatch
@@ -129,15 +129,15 @@ class StreamRunner:
         from pyspark.errors import PySparkException
 
         fruitless, decided = 0, True
-        while not self.finished and (asked := self._control.now()) != "end":
+        while not self.finished and (order := self._control.now()) != "end":
             if not decided:
                 # The stamps and the topics say where a query begins; where the one before began may be months ago.
                 # They also say more of why it failed than its own error: lost offsets and lost topics stop here.
                 decide_start(stream, kafka)
             decided = False
             watch.follow(stream.log)
-            if asked == "pause" or not stream.begin.offsets:
-                self._stand_by(stream, asked == "pause")
+            if order == "pause" or not stream.begin.offsets:
+                self._stand_by(stream, order == "pause")
                 continue
             before = self._heartbeat.work.work(time.time()).batches
             try:
@@ -146,7 +146,7 @@ class StreamRunner:
                 if is_full(problem):
                     raise
                 fruitless = 0 if self._heartbeat.work.work(time.time()).batches > before else fruitless + 1
-                message = redacted(self._settings, first_lines(problem))
+                message = redacted(self._settings, spark_message(problem))
                 if fruitless >= _FRUITLESS_QUERIES:
                     decide_start(stream, kafka)
                     raise FrazilError(
@@ -234,13 +234,13 @@ class StreamRunner:
         self._heartbeat.change(unpublished_letters=state.unpublished, outbox_error=error)
 
     def _stand_by(self, stream: OpenStream, paused: bool) -> None:
-        """Hold the stream without reading: at an operator's wish, or because there is no topic to read yet."""
+        """Hold the stream without reading: as an operator asked, or because there is no topic to read yet."""
         self._heartbeat.change(state="paused" if paused else "running")
         deadline = time.monotonic() + (float("inf") if paused else _NO_TOPIC_SECONDS)
-        asked = self._control.now()
-        while self._control.now() == asked and time.monotonic() < deadline:
+        order = self._control.now()
+        while self._control.now() == order and time.monotonic() < deadline:
             _refuse_lost(stream)
-            self._control.wait_while(asked, 1.0)
+            self._control.wait_while(order, 1.0)
 
     def _wait_for(self, problem: Exception) -> None:
         self._retries += 1

@@ -33,8 +33,8 @@ MARK = FRAZIL + "stopped"
 _ROOM = 64
 
 
-def offer_stopped(stream: OpenStream, results: TaskResults) -> str | None:
-    """Publish the record that a stop names, unless it was published before; what fails here is only told.
+def publish_stopped_record(stream: OpenStream, results: TaskResults) -> str | None:
+    """Publish the record that a stop names, unless it was published before; what fails here is only reported.
 
     Args:
         results: Of the batch, whose files are still there and are referenced by nobody.
@@ -57,24 +57,24 @@ def offer_stopped(stream: OpenStream, results: TaskResults) -> str | None:
         raise
     except Exception as problem:
         # Whatever it is, the stream stops for its own reason, and says this one as well.
-        said = problem.message if isinstance(problem, FrazilError) else type(problem).__name__
-        said = redacted(stream.settings, said, tuple(letter_secrets(stream.spec.errors)))
-        log.warning("the record that stopped the stream is not published: %s", said)
-        return f"The record is not in topic {topic.name}: {said}."
+        text = problem.message if isinstance(problem, FrazilError) else type(problem).__name__
+        message = redacted(stream.settings, text, tuple(letter_secrets(stream.spec.errors)))
+        log.warning("the record that stopped the stream is not published: %s", message)
+        return f"The record is not in topic {topic.name}: {message}."
     return f"The record is in topic {topic.name}, marked with {MARK}{'' if fresh else ', since an earlier stop'}."
 
 
 def _letter(stream: OpenStream, results: TaskResults, first: Example) -> dict[str, Any] | None:
     """The letter of a record, from the files of the batch."""
     table = stream.dead_letters.table
-    wanted = (
+    coordinates = (
         (pc.field("topic") == first.topic)
         & (pc.field("partition") == first.partition)
         & (pc.field("offset") == first.offset)
     )
     for file in results.files.get(stream.dead_letters.name, ()):
         with table.io.new_input(file.file_path).open() as source:
-            rows = pq.read_table(source, filters=wanted).to_pylist()
+            rows = pq.read_table(source, filters=coordinates).to_pylist()
         if rows:
             return rows[0]
     return None

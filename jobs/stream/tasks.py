@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch before anything of it is noted.
+    """A batch before anything of it is recorded.
 
     Attributes:
         seen: The tables as the tasks saw them.
@@ -61,7 +61,7 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
 
     Args:
         stream: The stream.
-        plan: What each task is told.
+        plan: What each task gets.
         ranges: The batch's.
         context: Of the driver's Spark.
 
@@ -94,9 +94,9 @@ def python_traceback(text: str) -> str:
 
     All of the text if Python said nothing.
     """
-    said = text.rpartition("PythonException: ")[2].partition("\n\n\tat ")[0]
-    found = list(RAISED.finditer(said))
-    return f"{said[found[-1].start() :].rstrip()}\n\n{said}" if found else said
+    message = text.rpartition("PythonException: ")[2].partition("\n\n\tat ")[0]
+    found = list(RAISED.finditer(message))
+    return f"{message[found[-1].start() :].rstrip()}\n\n{message}" if found else message
 
 
 def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskPlan:

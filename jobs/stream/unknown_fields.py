@@ -90,7 +90,7 @@ class UnknownFields(msgspec.Struct, frozen=True):
         return [path for path in self.most_frequent() if not slo.leaves_out(path)]
 
     def sentence(self, path: str) -> str:
-        """What there is to tell of a field, without a value."""
+        """What there is to report of a field, without a value."""
         met = self.fields[path]
         where = f", such as topic {met.topic}, partition {met.partition}, offset {met.offset}" if met.topic else ""
         return f"{path} in {self.share(path):.1%} of {self.landed:,} records{where}"
@@ -131,7 +131,7 @@ def read_unknown_fields(store: StateStore, config: str | None = None) -> Unknown
 
 
 class UnknownFieldsRecord:
-    """The note of a stream, for the process that holds the stream's lease.
+    """The document of a stream, for the process that holds the stream's lease.
 
     Args:
         store: The stream's part of the state store.

@@ -1,7 +1,7 @@
 """Actual state of a stream: its lease, driver and keeper, as its state folder says. Asks no network.
 
-A driver beats as soon as it can, but not at once. Until then only the launcher's note tells which process it is, so
-that a launcher that is killed while it waits leaves no driver that nobody knows of.
+A driver writes its heartbeat as soon as it can, but not at once. Until then only the launch record says which process
+it is, so that a launcher that is killed while it waits leaves no driver that nobody knows of.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LeaseState = Literal["none", "live", "expired", "released", "dead"]
 
 # So long after its last heartbeat a driver counts as alive only if its lease says so.
 SILENT_SECONDS = 30.0
-# A launch is given so long to say something; and, if no process was noted for it, so long.
+# A launch is given so long to say something; and, if no process was recorded for it, so long.
 START_SECONDS = 90.0
 UNSTARTED_SECONDS = 5.0
 
@@ -58,7 +58,7 @@ class Driver:
     Attributes:
         local: Whether it runs on this host, so that it can be seen and sent signals.
         heartbeat: Its newest; None before the first.
-        frozen: Whether it neither beats nor holds the lease any more.
+        frozen: Whether it neither writes heartbeats nor holds the lease any more.
     """
 
     attempt: int
@@ -89,7 +89,7 @@ class ActualState:
         heartbeat_age: Seconds since then, by the boot clock where it is this host's.
         process: Whether the heartbeat's process runs; None if that cannot be told from here.
         launch: The newest launch.
-        launched_process: The process of the newest launch, as its launcher noted it.
+        launched_process: The process of the newest launch, as its launcher recorded it.
         launched_process_lives: Whether that process runs; None if that cannot be told from here.
         launched_for: Seconds since the newest launch, as far as known.
         down_for: Seconds for which no driver has been seen, on a clock that neither jumps nor stops; None if nobody
@@ -121,7 +121,7 @@ class ActualState:
 
     @property
     def lease_is_the_drivers(self) -> bool:
-        """Whether who beats is who holds, or last held, the lease."""
+        """Whether who writes heartbeats is who holds, or last held, the lease."""
         beat, lease = self.heartbeat, self.lease
         if beat is None or lease.state == "none":
             return False
@@ -129,7 +129,7 @@ class ActualState:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether who beats holds the stream's lease now."""
+        """Whether who writes heartbeats holds the stream's lease now."""
         return self.lease.state == "live" and self.lease_is_the_drivers
 
     @property
@@ -141,12 +141,12 @@ class ActualState:
 
     @property
     def frozen(self) -> bool:
-        """Whether the process that once beat still exists, but neither beats nor holds the lease any more."""
+        """Whether the process of the heartbeats still exists, but neither writes them nor holds the lease any more."""
         return self.process is True and not self.fresh and not self.holds_lease
 
     @property
     def unheld(self) -> bool:
-        """Whether a driver that beats is at work without the lease, as one that waits or starts may be."""
+        """Whether a driver with heartbeats is at work without the lease, as one that waits or starts may be."""
         at_work = self.heartbeat is not None and self.heartbeat.state in ("running", "stopping")
         return at_work and self.driver_lives and self.fresh and not self.holds_lease
 
@@ -157,17 +157,17 @@ class ActualState:
 
     @property
     def unstarted(self) -> bool:
-        """Whether no process was noted for the newest launch, or it is known to be gone."""
+        """Whether no process was recorded for the newest launch, or it is known to be gone."""
         if self.launch is None:
             return False
-        note = self.launched_process
-        return note is None or note.attempt < self.launch.attempt or self.launched_process_lives is False
+        launched = self.launched_process
+        return launched is None or launched.attempt < self.launch.attempt or self.launched_process_lives is False
 
     @property
     def starting(self) -> bool:
         """Whether the newest launch may still say something for the first time."""
-        timeouts = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
-        return self.awaited and self.launched_for < timeouts
+        limit = UNSTARTED_SECONDS if self.unstarted else START_SECONDS
+        return self.awaited and self.launched_for < limit
 
     @property
     def kept(self) -> bool:
@@ -181,13 +181,13 @@ class ActualState:
         Of a driver on another host only its heartbeats and its lease are seen: it counts as alive until both have run
         out.
         """
-        beat, note = self.heartbeat, self.launched_process
-        if note is not None and (beat is None or beat.attempt <= note.attempt) and self.launched_process_lives:
-            own = beat if beat is not None and (beat.attempt, beat.pid) == (note.attempt, note.pid) else None
+        beat, launched = self.heartbeat, self.launched_process
+        if launched is not None and (beat is None or beat.attempt <= launched.attempt) and self.launched_process_lives:
+            own = beat if beat is not None and (beat.attempt, beat.pid) == (launched.attempt, launched.pid) else None
             # It knows best what it runs: its keeper launched it by the file alone, and the settings may have changed.
-            runs = own.generation if own is not None else note.generation
+            runs = own.generation if own is not None else launched.generation
             frozen = own is not None and self.frozen
-            return Driver(note.attempt, runs, note.pid, note.started, note.host, True, own, frozen)
+            return Driver(launched.attempt, runs, launched.pid, launched.started, launched.host, True, own, frozen)
         lives = self.process if self.process is not None else self.driver_lives
         if beat is None or not lives:
             return None
@@ -251,7 +251,7 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
         # It may have said its last word just now.
         beat = read(lambda: read_heartbeat(store)) or beat
         process = beat.process_lives()
-    note = read(lambda: read_launched_process(store))
+    launched = read(lambda: read_launched_process(store))
     keeper = find_keeper(store, launch.attempt) if launch is not None else None
     return ActualState(
         lease=_holder(lease),
@@ -259,8 +259,8 @@ def read_actual(store: StateStore, stream: str) -> ActualState:
         heartbeat_age=beat.age() if beat is not None else 0.0,
         process=process,
         launch=launch,
-        launched_process=note,
-        launched_process_lives=note.process_lives() if note is not None else None,
+        launched_process=launched,
+        launched_process_lives=launched.process_lives() if launched is not None else None,
         launched_for=max(0.0, time.time() - launch.at) if launch is not None else 0.0,
         keeper=keeper.pid if keeper is not None else None,
         problem=problems[0].message if problems else "",

@@ -131,7 +131,7 @@ class Work(msgspec.Struct, frozen=True):
     unknown_fields: dict[str, int] = {}
 
     @property
-    def got_on(self) -> bool:
+    def made_progress(self) -> bool:
         """Whether the driver has committed a batch, of its own or of one before it."""
         return self.batches + self.recovered > 0
 

@@ -38,16 +38,16 @@ def main() -> int:
             return 0
         with contextlib.suppress(OSError):
             write_keeper(LocalStore(folder), int(order["attempt"]))
-        wait(folder, int(order["pid"]), str(order["started"]))
+        wait_for_driver(folder, int(order["pid"]), str(order["started"]))
         from jobs.supervise.kept_stream import KeptStream
 
         kept = KeptStream(order)
-        while kept.look_after():
-            wait(folder, kept.pid, kept.started)
+        while kept.run_once():
+            wait_for_driver(folder, kept.pid, kept.started)
     return 0
 
 
-def wait(folder: Path, pid: int, started: str) -> None:
+def wait_for_driver(folder: Path, pid: int, started: str) -> None:
     """Wait until a driver has ended, has been silent for a while, or something was launched since.
 
     Args:

@@ -29,7 +29,7 @@ from jobs.supervise.control_request import LOCK, read_control
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS
 from jobs.supervise.keeper_decision import KeeperDecision, KeeperObservation, Policy, decide_restart
 from jobs.supervise.keeper_record import write_keeper
-from jobs.supervise.launcher import driver_command, launched, reap
+from jobs.supervise.launcher import driver_command, launched, reap_drivers
 from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch
 from jobs.supervise.termination import end_leftovers, kill_session
 from jobs.system.locks import exclusive
@@ -65,7 +65,7 @@ class KeptStream:
         self.pid: int = order["pid"]
         self.started: str = order["started"]
 
-    def look_after(self) -> bool:
+    def run_once(self) -> bool:
         """Do what there is to do now; returns whether there is a driver to wait for.
 
         It never raises for what it finds: a keeper that gives up leaves its stream to the supervisor.
@@ -79,7 +79,7 @@ class KeptStream:
         except OSError as problem:
             return self._end(str(problem))
         finally:
-            reap()
+            reap_drivers()
 
     def _observe_living(self) -> bool:
         """Go on waiting for a driver that beats, and end one that is frozen or never began to beat."""

@@ -25,7 +25,7 @@ from jobs.steps import step
 from jobs.supervise.heartbeat import KEY as BEAT
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launches import Launch, LaunchedProcess, write_launch, write_launched_process
-from jobs.supervise.termination import DRIVER_VARIABLE, Timeouts, driver_id, kill_session, wait
+from jobs.supervise.termination import DRIVER_VARIABLE, Timeouts, driver_id, kill_session, wait_until
 from jobs.system.boot import boot_id
 from jobs.system.private_files import private_folder, private_opener
 from jobs.system.processes import is_alive, start_time
@@ -61,7 +61,7 @@ class Launching:
 
     def lives(self) -> bool:
         """Whether its process runs."""
-        reap()
+        reap_drivers()
         return is_alive(self.pid, self.started)
 
     def died_silently(self) -> bool:
@@ -109,11 +109,11 @@ def launched(
             if launching is not None and (beat is None or beat.final or not launching.lives()):
                 # Of a driver that ended by itself this takes what it left behind.
                 kill_session(launching.pid, launching.started, stream, launch.attempt)
-            reap()
+            reap_drivers()
         raise
 
 
-def reap() -> None:
+def reap_drivers() -> None:
     """Take notice of the drivers that this process started and that have ended."""
     _ours[:] = [process for process in _ours if process.poll() is None]
 
@@ -127,19 +127,19 @@ def await_ready(launching: Launching, timeouts: Timeouts) -> Heartbeat:
     Raises:
         FrazilError: It ended, or never gave a heartbeat and was killed.
     """
-    wait(lambda: launching.beat() is not None or not launching.lives(), timeouts.first_heartbeat_seconds)
+    wait_until(lambda: launching.beat() is not None or not launching.lives(), timeouts.first_heartbeat_seconds)
     if launching.beat() is None:
         if not launching.lives():
             raise FrazilError(
                 f"The driver of stream {launching.stream} ended before its first heartbeat; the end of "
-                f"{launching.output}:\n{tail(launching.output)}",
+                f"{launching.output}:\n{last_lines(launching.output)}",
                 fix=f"read {launching.output}",
             )
         kill_session(launching.pid, launching.started, launching.stream, launching.attempt)
         raise FrazilError(
             f"The driver of stream {launching.stream} gave no heartbeat within "
             f"{timeouts.first_heartbeat_seconds:.0f} s, and was killed; the end of {launching.output}:\n"
-            f"{tail(launching.output)}",
+            f"{last_lines(launching.output)}",
             fix=f"read {launching.output}",
         )
 
@@ -147,19 +147,19 @@ def await_ready(launching: Launching, timeouts: Timeouts) -> Heartbeat:
         beat = launching.beat()
         return not launching.lives() or (beat is not None and (beat.final or beat.state in _READY))
 
-    wait(settled, timeouts.ready_seconds)
+    wait_until(settled, timeouts.ready_seconds)
     beat = launching.beat()
     if beat is None:
         raise FrazilError(f"{launching.folder.store.place(BEAT)} has gone.", fix=f"frazil restart {launching.stream}")
     if beat.final:
         # Its last word is said, and what it started is about to end.
-        wait(lambda: not launching.lives(), timeouts.term_seconds)
+        wait_until(lambda: not launching.lives(), timeouts.term_seconds)
     if beat.final or (beat.attempt == launching.attempt and not launching.lives()):
-        raise last_word(launching.stream, beat, launching.output)
+        raise final_error(launching.stream, beat, launching.output)
     return beat
 
 
-def last_word(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
+def final_error(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
     """What a driver that is gone has said of why, as an error."""
     log = beat.log or str(output)
     if beat.error is not None:
@@ -174,12 +174,12 @@ def last_word(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
         return FrazilError(f"The driver of stream {stream} {ending} (attempt {beat.attempt}).", fix=f"read {log}")
     return FrazilError(
         f"The driver of stream {stream} died without a word while it was {beat.state} (attempt {beat.attempt}); the "
-        f"end of {output}:\n{tail(output)}",
+        f"end of {output}:\n{last_lines(output)}",
         fix=f"read {log}",
     )
 
 
-def tail(path: Path) -> str:
+def last_lines(path: Path) -> str:
     """The last lines of a file, indented."""
     try:
         with path.open(errors="replace") as lines:
@@ -195,7 +195,7 @@ def _start(
     private_folder(output.parent)
     root = str(Path(jobs.__path__[0]).resolve().parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    reap()
+    reap_drivers()
     with open(output, "ab", opener=private_opener) as file:
         try:
             process = subprocess.Popen(

@@ -91,10 +91,10 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
         return launch.failures + 1
     if beat.final and beat.state not in ("failed", "fenced"):
         return 0
-    got_on = beat.work.got_on and beat.state != "fenced"
+    made_progress = beat.work.made_progress and beat.state != "fenced"
     had_nothing_to_do = beat.state != "starting" and beat.work.busy_since is None and not beat.work.total_lag
     stable = had_nothing_to_do and beat.beat_wall - beat.since >= stable_seconds
-    return 1 if got_on or stable else launch.failures + 1
+    return 1 if made_progress or stable else launch.failures + 1
 
 
 def pause_before(failures: int, first: float, longest: float) -> float:

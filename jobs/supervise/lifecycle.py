@@ -2,7 +2,7 @@
 
 Whatever is written, and every launch, happens in short sections under the stream's control lock; waiting for a driver
 happens outside. So an action that waits, or that is killed while it waits, keeps nobody from stopping the stream. Two
-actions at once never make two drivers: each looks again, under the lock, before it launches.
+actions at once never make two drivers: each observes again, under the lock, before it launches.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control
 from jobs.supervise.desired import read_stream_files
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.launcher import Launching, await_ready, last_word, launched
+from jobs.supervise.launcher import Launching, await_ready, final_error, launched
 from jobs.supervise.launches import Launch, failures_in_a_row
 from jobs.supervise.observation import Observation, observe
-from jobs.supervise.termination import Timeouts, end_driver, end_leftovers, wait
+from jobs.supervise.termination import Timeouts, end_driver, end_leftovers, wait_until
 from jobs.system.locks import exclusive
 from jobs.system.private_files import private_folder
 
@@ -38,7 +38,7 @@ _FILELESS = ("none", "unsure")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActionResult:
     """What an action came to.
 
     Attributes:
@@ -109,14 +109,14 @@ class Lifecycle:
     def _judge(self, now: Observation, config: Configuration) -> SpecError | None:
         if config.generation not in self._judged:
             # Imported here: most actions meet no changed file, and this imports PyIceberg.
-            from jobs.supervise.spec_check import judge
+            from jobs.supervise.spec_check import check_spec
 
             try:
-                self._judged[config.generation] = judge(config.spec, config.file, now.settings)
+                self._judged[config.generation] = check_spec(config.spec, config.file, now.settings)
             except FrazilError as problem:
-                said = f"it is not known whether the stream's table can hold it: {problem.message}"
+                message = f"it is not known whether the stream's table can hold it: {problem.message}"
                 self._judged[config.generation] = SpecError(
-                    [f"{config.file}: {said}"], fix=problem.fix or "frazil validate", path=config.file
+                    [f"{config.file}: {message}"], fix=problem.fix or "frazil validate", path=config.file
                 )
         return self._judged[config.generation]
 
@@ -175,7 +175,7 @@ class Lifecycle:
         *,
         count_failures: bool = False,
         resumed: bool = False,
-    ) -> Done:
+    ) -> ActionResult:
         """See `replaced` to its end, and launch a driver unless one lives; then wait until it is at work.
 
         Args:
@@ -201,7 +201,7 @@ class Lifecycle:
                     # It was there before, or another action was quicker.
                     launching = Launching(now.folder, self._stream, driver.attempt, driver.pid, driver.started)
                 else:
-                    return Done(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
+                    return ActionResult(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
             if driver is None or not now.ending:
                 step("before_first_beat")
                 try:
@@ -214,7 +214,7 @@ class Lifecycle:
                 already = driver is not None and replaced is None and not resumed
                 if now.control.mode == "running" and beat.state == "paused":
                     beat = self._await_resumed(launching, beat)
-                return Done(f"{self._stream} {_state_of(beat, already)}.{ended}{note}", beat)
+                return ActionResult(f"{self._stream} {_state_of(beat, already)}.{ended}{note}", beat)
         # Yet another action has asked that driver to end meanwhile.
         return self.bring_up(now, driver, reason, count_failures=count_failures, resumed=resumed)
 
@@ -270,10 +270,10 @@ class Lifecycle:
         def resumed() -> bool:
             return (launching.beat() or paused).state != "paused" or not launching.lives()
 
-        wait(resumed, self._timeouts.ready_seconds)
+        wait_until(resumed, self._timeouts.ready_seconds)
         beat = launching.beat() or paused
         if beat.final or not launching.lives():
-            raise last_word(self._stream, beat, launching.output)
+            raise final_error(self._stream, beat, launching.output)
         return beat
 
 

@@ -23,7 +23,7 @@ from jobs.write.table_remaking import is_as_made
 _COLUMN = re.compile(r"Column (\w+)")
 
 
-def judge(spec: StreamSpec, file: Path, settings: Settings) -> SpecError | None:
+def check_spec(spec: StreamSpec, file: Path, settings: Settings) -> SpecError | None:
     """Why a driver with this configuration would end as soon as it starts; None if nothing is known to be in its way.
 
     It is asked what a start asks, as far as that can be known without the stream's lease: a start creates tables that
@@ -41,10 +41,10 @@ def judge(spec: StreamSpec, file: Path, settings: Settings) -> SpecError | None:
         catalog = quick_catalog(settings)
     except NoCatalogYet:
         return None
-    return refusal(spec, file, find_table(catalog, spec.table.name))
+    return spec_refusal(spec, file, find_table(catalog, spec.table.name))
 
 
-def refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError | None:
+def spec_refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError | None:
     """Why the stream's table cannot take what its file declares; None if it can, or is not there yet."""
     found = list(_misfits(spec, table))
     if not found:

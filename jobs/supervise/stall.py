@@ -1,6 +1,6 @@
 """Stall of a driver: whether it gets on with its work, by its own heartbeat: pure.
 
-Its heart beats in a thread of its own, so it beats also when its JVM hangs, or a batch, or whoever begins the batches.
+Heartbeats come from a thread of their own, so also when the JVM hangs, or a batch, or whoever begins the batches.
 Only the driver's own clock is asked, so a supervisor on another host, or with another time, sees the same.
 """
 
@@ -46,7 +46,7 @@ def stalled_after(spec: StreamSpec) -> float:
     return (own.total_seconds() if own is not None else STALLED_SECONDS) + max(pause, waits).total_seconds()
 
 
-def stall_of(beat: Heartbeat, after_seconds: float) -> Stall | None:
+def find_stall(beat: Heartbeat, after_seconds: float) -> Stall | None:
     """How a driver has stalled; None if it gets on, waits for what is away, is paused, or has nothing to do.
 
     A JVM that does not answer is a stall at once. A batch is one if it has taken longer than `after_seconds`, and its

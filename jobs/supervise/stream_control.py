@@ -17,9 +17,9 @@ from jobs.supervise.configuration import Configuration
 from jobs.supervise.control_request import DesiredMode
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from jobs.supervise.launcher import driver_command
-from jobs.supervise.lifecycle import Done, Lifecycle
+from jobs.supervise.lifecycle import ActionResult, Lifecycle
 from jobs.supervise.observation import Observation
-from jobs.supervise.termination import Timeouts, end_leftovers, wait
+from jobs.supervise.termination import Timeouts, end_leftovers, wait_until
 
 Action = Literal["start", "stop", "pause", "resume", "restart", "roll", "ensure_running", "end", "let_go"]
 
@@ -54,11 +54,11 @@ class StreamControl:
         """The stream as it is now."""
         return self._life.observe()
 
-    def perform(self, action: Action, reason: str, by: str) -> Done:
+    def perform(self, action: Action, reason: str, by: str) -> ActionResult:
         """The action of this name."""
         return getattr(self, "drain_driver" if action == "let_go" else action)(reason, by)
 
-    def start(self, reason: str, by: str) -> Done:
+    def start(self, reason: str, by: str) -> ActionResult:
         """See to it that the stream runs as its file says, whatever was asked before."""
         self._life.prepare()
         with self._life.section() as now:
@@ -66,7 +66,7 @@ class StreamControl:
             self._life.request(now, "start", reason, by, mode="running", end_attempt=_attempt(replaced))
         return self._life.bring_up(now, replaced, reason, resumed=now.control.mode != "running")
 
-    def resume(self, reason: str, by: str) -> Done:
+    def resume(self, reason: str, by: str) -> ActionResult:
         """Let a paused or stopped stream go on."""
         self._life.prepare()
         with self._life.section() as now:
@@ -75,10 +75,10 @@ class StreamControl:
             replaced = _to_replace(now)
             self._life.request(now, "resume", reason, by, mode="running", end_attempt=_attempt(replaced))
             if not now.desired.continuous:
-                return Done(f"{self._stream} may be drained again: frazil run {self._stream}.", now.heartbeat)
+                return ActionResult(f"{self._stream} may be drained again: frazil run {self._stream}.", now.heartbeat)
         return self._life.bring_up(now, replaced, reason, resumed=now.control.mode != "running")
 
-    def restart(self, reason: str, by: str) -> Done:
+    def restart(self, reason: str, by: str) -> ActionResult:
         """End the driver after its batch and launch another. A paused stream stays paused."""
         self._life.prepare()
         with self._life.section() as now:
@@ -87,7 +87,7 @@ class StreamControl:
             self._life.request(now, "restart", reason, by, mode=mode, end_attempt=_attempt(now.driver))
         return self._life.bring_up(now, now.driver, reason)
 
-    def roll(self, reason: str, by: str) -> Done:
+    def roll(self, reason: str, by: str) -> ActionResult:
         """Replace a driver that runs another configuration than the file's; the operator's mode stays."""
         self._life.prepare()
         with self._life.section() as now:
@@ -99,13 +99,15 @@ class StreamControl:
                 raise config.problem
             now.refuse_stopped()
             if now.driver is None and now.control.mode == "paused":
-                return Done(f"{self._stream} is paused: its file takes effect when it is resumed.", now.heartbeat)
+                return ActionResult(
+                    f"{self._stream} is paused: its file takes effect when it is resumed.", now.heartbeat
+                )
             replaced = _to_replace(now, config)
             if replaced is not None:
                 self._life.request(now, "roll", reason, by, mode=now.control.mode, end_attempt=_attempt(replaced))
         return self._life.bring_up(now, replaced, reason)
 
-    def ensure_running(self, reason: str, by: str) -> Done:
+    def ensure_running(self, reason: str, by: str) -> ActionResult:
         """Start what is wanted and does not run; the operator's mode stays, so a paused stream is refused.
 
         Launches that failed in a row are counted on, while an operator's own start counts anew. A driver that runs is
@@ -121,28 +123,28 @@ class StreamControl:
                 self._life.request(now, "ensure_running", reason, by, mode="running", end_attempt=_attempt(replaced))
         return self._life.bring_up(now, replaced, reason, count_failures=True)
 
-    def pause(self, reason: str, by: str) -> Done:
+    def pause(self, reason: str, by: str) -> ActionResult:
         """Let the driver stay and read nothing, until the stream is resumed."""
         with self._life.section() as now:
             self._life.request(now, "pause", reason, by, mode="paused")
         driver = now.driver
         if driver is None:
             _refuse_while_drained(now)
-            return Done(f"{self._stream} is paused; no driver runs, and none is started.", now.heartbeat)
+            return ActionResult(f"{self._stream} is paused; no driver runs, and none is started.", now.heartbeat)
 
         def settled() -> bool:
             beat = _beat_of(now, driver)
             return (beat is not None and (beat.state == "paused" or beat.final)) or not _lives(driver)
 
-        reached = wait(settled, self._timeouts.grace_seconds)
+        reached = wait_until(settled, self._timeouts.grace_seconds)
         beat = _beat_of(now, driver)
         if not reached:
-            return Done(f"{self._stream} pauses when its batch is done, which takes long.", beat)
+            return ActionResult(f"{self._stream} pauses when its batch is done, which takes long.", beat)
         if _lives(driver) and beat is not None and beat.state == "paused":
-            return Done(f"{self._stream} is paused: {driver.name} stays and reads nothing.", beat)
-        return Done(f"{self._stream} is paused; its driver has ended, and none is started.", beat)
+            return ActionResult(f"{self._stream} is paused: {driver.name} stays and reads nothing.", beat)
+        return ActionResult(f"{self._stream} is paused; its driver has ended, and none is started.", beat)
 
-    def stop(self, reason: str, by: str) -> Done:
+    def stop(self, reason: str, by: str) -> ActionResult:
         """End the driver after its batch; none is started until somebody starts or resumes the stream."""
         with self._life.section() as now:
             already = now.control.mode == "stopped" and now.driver is None
@@ -150,11 +152,13 @@ class StreamControl:
         if now.driver is None:
             _refuse_while_drained(now)
             end_leftovers(now.actual.launched_process, self._stream)
-            return Done(f"{self._stream} is stopped{' already' if already else ''}.", now.heartbeat)
+            return ActionResult(f"{self._stream} is stopped{' already' if already else ''}.", now.heartbeat)
         how = self._life.end(now, now.driver)
-        return Done(f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
+        return ActionResult(
+            f"{self._stream} is stopped: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store)
+        )
 
-    def end(self, reason: str, by: str) -> Done:
+    def end(self, reason: str, by: str) -> ActionResult:
         """End a driver that nobody wants any more: stopped, without a file, drained now and then, or long done.
 
         The operator's mode stays.
@@ -162,25 +166,25 @@ class StreamControl:
         with self._life.section() as now:
             unwanted = now.control.mode == "stopped" or not now.desired.continuous or now.desired.gone
             beat = now.driver.heartbeat if now.driver is not None else None
-            said_its_last_word = beat is not None and beat.final
+            ended = beat is not None and beat.final
             if now.driver is None:
                 end_leftovers(now.actual.launched_process, self._stream)
-                return Done(f"{self._stream} has no driver.", now.heartbeat)
-            if not (unwanted or said_its_last_word):
-                return Done(f"{self._stream} is wanted: its driver stays.", now.heartbeat)
+                return ActionResult(f"{self._stream} has no driver.", now.heartbeat)
+            if not (unwanted or ended):
+                return ActionResult(f"{self._stream} is wanted: its driver stays.", now.heartbeat)
             self._life.request(now, "end", reason, by, mode=now.control.mode, end_attempt=now.driver.attempt)
         how = self._life.end(now, now.driver)
-        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
+        return ActionResult(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
-    def drain_driver(self, reason: str, by: str) -> Done:
+    def drain_driver(self, reason: str, by: str) -> ActionResult:
         """End the driver after its batch, and leave the desired mode: whoever supervises next starts another."""
         with self._life.section() as now:
             # Also without a driver: its keeper may be about to start the next one.
             self._life.request(now, "let_go", reason, by, mode=now.control.mode, end_attempt=now.last_attempt)
             if now.driver is None:
-                return Done(f"{self._stream} has no driver.", now.heartbeat)
+                return ActionResult(f"{self._stream} has no driver.", now.heartbeat)
         how = self._life.end(now, now.driver)
-        return Done(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
+        return ActionResult(f"{self._stream}: attempt {now.driver.attempt} {how}.", read_heartbeat(now.folder.store))
 
 
 def _to_replace(now: Observation, config: Configuration | None = None) -> Driver | None:

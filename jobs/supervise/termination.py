@@ -47,7 +47,7 @@ def driver_id(stream: str, attempt: int) -> str:
     return f"{stream}:{attempt}"
 
 
-def wait(condition: Callable[[], bool], seconds: float) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     """Wait until `condition` holds; False if it does not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -81,11 +81,11 @@ def end_driver(stream: str, driver: Driver, timeouts: Timeouts, find: Callable[[
         deaf = driver.lives() and (now := find()) is not None and now.frozen
         return deaf or not driver.lives()
 
-    if not wait(done, timeouts.grace_seconds) and not deaf:
+    if not wait_until(done, timeouts.grace_seconds) and not deaf:
         how = "ended on SIGTERM"
         if driver.lives():
             _send([driver.pid], signal.SIGTERM, stream)
-        if not wait(lambda: not driver.lives(), timeouts.term_seconds):
+        if not wait_until(lambda: not driver.lives(), timeouts.term_seconds):
             how = "did not listen and was killed"
     if deaf:
         how = "was frozen and was killed"
@@ -117,7 +117,7 @@ def _await_distant(stream: str, driver: Driver, timeouts: Timeouts, find: Callab
         now = find()
         return now is None or now.attempt > driver.attempt
 
-    if not wait(ended, timeouts.grace_seconds):
+    if not wait_until(ended, timeouts.grace_seconds):
         raise FrazilError(
             f"stream {stream} is driven by {driver.name}, which this host cannot reach: it was asked to end, and did "
             f"not within {timeouts.grace_seconds:.0f} s.",
@@ -145,7 +145,7 @@ def _session_of(leader: int, carried: str) -> list[int]:
 
 def _end_leftovers(session: int, stream: str, attempt: int, grace_seconds: float) -> None:
     carried = driver_id(stream, attempt)
-    if not wait(lambda: not _session_of(session, carried), grace_seconds):
+    if not wait_until(lambda: not _session_of(session, carried), grace_seconds):
         _kill(lambda: _session_of(session, carried), stream)
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
-_PROC = Path("/proc")
-# Fields of /proc/<pid>/stat that follow the command's closing parenthesis, by proc(5).
-_PARENT, _UTIME, _CHILDREN_STIME = 1, 11, 14
+from jobs.system.processes import proc_stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +59,4 @@ def _tree(processes: dict[int, _Process], root: int) -> list[int]:
 
 
 def _processes() -> dict[int, _Process]:
-    found: dict[int, _Process] = {}
-    try:
-        folders = [folder for folder in _PROC.iterdir() if folder.name.isdigit()]
-    except OSError:
-        return found
-    for folder in folders:
-        try:
-            text = (folder / "stat").read_text()
-        except OSError:
-            # It ended meanwhile.
-            continue
-        fields = text[text.rindex(")") + 2 :].split()
-        ticks = sum(int(field) for field in fields[_UTIME : _CHILDREN_STIME + 1])
-        found[int(folder.name)] = _Process(int(fields[_PARENT]), ticks)
-    return found
+    return {pid: _Process(int(fields[1]), sum(int(field) for field in fields[11:15])) for pid, fields in proc_stats()}

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from jobs.system.boot import boot_id
@@ -89,14 +90,14 @@ def session_members(session: int) -> list[int]:
     """The living processes of a session; a JVM's Python workers have groups of their own, but not sessions."""
     if not _has_proc():
         return _session_members_from_ps(session)
-    found: list[int] = []
-    for folder in _PROC.iterdir():
-        if not folder.name.isdigit():
-            continue
-        fields = _stat(int(folder.name))
-        if fields is not None and int(fields[3]) == session:
-            found.append(int(folder.name))
-    return found
+    return [pid for pid, fields in proc_stats() if int(fields[3]) == session and not _is_dead(fields)]
+
+
+def proc_stats() -> Iterator[tuple[int, list[str]]]:
+    """What the kernel says of each process in /proc, zombies included: its pid, and its fields from the state on."""
+    for folder in _PROC.iterdir() if _has_proc() else ():
+        if folder.name.isdigit() and (fields := _stat(int(folder.name))) is not None:
+            yield int(folder.name), fields
 
 
 def was_given(pid: int, variable: str, value: str) -> bool:
@@ -152,20 +153,22 @@ def _send(pid: int, which: signal.Signals, *, group: bool) -> None:
 
 def _start_time_from_proc(pid: int) -> str | None:
     fields = _stat(pid)
-    return fields[19] if fields is not None else None
+    return fields[19] if fields is not None and not _is_dead(fields) else None
 
 
 def _stat(pid: int) -> list[str] | None:
-    """What the kernel says of a process, from its state on; None if it is dead."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the command's name in brackets, which may hold anything, brackets too; `man 5 proc` counts
-    # from 1, so after it the state (3), the session (6), the number of threads (20) and the start time (22) are at
-    # places 0, 3, 17 and 19.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZXx" and int(fields[17]) <= 1 else fields
+    # from 1, so after it the state (3), the parent (4), the session (6), the times (14 to 17), the number of threads
+    # (20) and the start time (22) are at places 0, 1, 3, 11 to 14, 17 and 19.
+    return text.rpartition(")")[2].split()
+
+
+def _is_dead(fields: list[str]) -> bool:
+    return fields[0] in "ZXx" and int(fields[17]) <= 1
 
 
 def _start_time_from_ps(pid: int) -> str | None:

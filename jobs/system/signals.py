@@ -25,14 +25,14 @@ def deferred_signals() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     arrived: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         if number in arrived:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
         arrived.append(number)
 
     for number in _SIGNALS:
-        signal.signal(number, note)
+        signal.signal(number, on_signal)
     with contextlib.ExitStack() as restored:
         # Each is put back even if the other one's own signal comes between the two.
         for number, handler in before.items():

@@ -23,7 +23,7 @@ from jobs.kafka.metadata import KafkaLog, KafkaUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
-from jobs.stream.continuity import departed
+from jobs.stream.continuity import log_departures
 from jobs.supervise.heartbeat import LastError, read_heartbeat
 from jobs.verify.audit_result import Problem
 
@@ -129,7 +129,7 @@ def _begin(spec: StreamSpec, kafka: KafkaLog, tables: Tables) -> None:
     log = kafka.state(spec.source)
     known = restart_positions(target_positions(stamps, anchor))
     reached = pointwise_max(stamp.position for stamp in stamps.values() if stamp)
-    cut = departed(anchored, log, kafka)
+    cut = log_departures(anchored, log, kafka)
     try:
         starting_point(spec.stream, known, anchored, log, known, spec.source.reads, reached, cut)
     except TopicLostError:

@@ -12,7 +12,7 @@ from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder, streams_with
 from jobs.supervise.control_request import read_control
 from jobs.supervise.launches import LAUNCH_KEY
-from jobs.supervise.stream_control import Done
+from jobs.supervise.lifecycle import ActionResult
 from orchestration.cli.recorded_runs import RunRecorder, open_recorder
 from orchestration.cli.terminal import current_user, print_error, print_json
 from orchestration.jobs.control import (
@@ -43,7 +43,7 @@ def _command(action: StreamAction, text: str) -> click.Command:
         with open_recorder(deployment) as ledger:
             for stream in chosen:
                 config = ControlConfig(stream=stream, action=action, reason=reason, by=by)
-                done: Done | FrazilError
+                done: ActionResult | FrazilError
                 try:
                     done, problem = carry_out(ledger, config)
                 except FrazilError as error:
@@ -63,7 +63,7 @@ def _command(action: StreamAction, text: str) -> click.Command:
     return command
 
 
-def carry_out(ledger: RunRecorder, config: ControlConfig) -> tuple[Done, str | None]:
+def carry_out(ledger: RunRecorder, config: ControlConfig) -> tuple[ActionResult, str | None]:
     """Do it, as a run if possible.
 
     Returns:
@@ -110,14 +110,14 @@ def _is_stopped(store: StateStore) -> bool:
     return False
 
 
-def _say(done: Done | FrazilError) -> None:
+def _say(done: ActionResult | FrazilError) -> None:
     if isinstance(done, FrazilError):
         print_error(done)
     else:
         click.echo(done.sentence)
 
 
-def _facts(stream: str, action: StreamAction, done: Done | FrazilError, problem: str | None) -> dict[str, Any]:
+def _facts(stream: str, action: StreamAction, done: ActionResult | FrazilError, problem: str | None) -> dict[str, Any]:
     facts: dict[str, Any] = {"stream": stream, "action": action.value, "kept_as_run": problem is None}
     if isinstance(done, FrazilError):
         return {**facts, "done": False, "sentence": done.message, "next": done.fix}

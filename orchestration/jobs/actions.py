@@ -110,7 +110,7 @@ def _act_on_each(
     reason: str,
 ) -> None:
     paths = deployment.deployment()
-    told: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     problems: list[FrazilError] = []
     for stream in streams:
         try:
@@ -120,11 +120,11 @@ def _act_on_each(
             problems.append(problem)
             continue
         context.log.info(done.sentence)
-        told[f"result of {stream}"] = done.sentence
+        metadata[f"result of {stream}"] = done.sentence
         if len(streams) == 1:
-            told |= driver_metadata(done.heartbeat)
+            metadata |= driver_metadata(done.heartbeat)
     if problems:
         ended = failure(problems[0])
         also = f" {len(problems) - 1} more could not be done either." if len(problems) > 1 else ""
-        raise dg.Failure(f"{ended.description}{also}", {**ended.metadata, **told}, allow_retries=False)
-    context.add_output_metadata(told)
+        raise dg.Failure(f"{ended.description}{also}", {**ended.metadata, **metadata}, allow_retries=False)
+    context.add_output_metadata(metadata)

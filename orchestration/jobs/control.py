@@ -10,7 +10,8 @@ from pydantic import Field
 from assets.failures import failure
 from assets.metadata import driver_metadata
 from jobs.errors import FrazilError
-from jobs.supervise.stream_control import Done, StreamControl
+from jobs.supervise.lifecycle import ActionResult
+from jobs.supervise.stream_control import StreamControl
 from orchestration.jobs.runs import MAX_RUNTIME_TAG, action_tags, run_config, tag_run
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -58,7 +59,7 @@ def control_run_config(config: ControlConfig) -> dict[str, Any]:
     return run_config(OP, config)
 
 
-def perform(deployment: Deployment, config: ControlConfig) -> Done:
+def perform(deployment: Deployment, config: ControlConfig) -> ActionResult:
     """Carry the action out.
 
     Raises:
@@ -68,7 +69,7 @@ def perform(deployment: Deployment, config: ControlConfig) -> Done:
     return control.perform(config.action.value, config.reason, config.by)
 
 
-def control_job_of(act: Callable[[Deployment, ControlConfig], Done]) -> dg.JobDefinition:
+def control_job_of(act: Callable[[Deployment, ControlConfig], ActionResult]) -> dg.JobDefinition:
     """The job `frazil_control`.
 
     Args:

@@ -93,10 +93,10 @@ def tag_run(context: dg.OpExecutionContext, tags: Mapping[str, str]) -> None:
 
 
 def is_gone(worker: str, run_id: str) -> bool:
-    """Whether the process of a run's tag is known to be gone; False if that cannot be told from here."""
-    told, _, rest = worker.partition(" ")
+    """Whether the process of a run's tag is known to be gone; False if that cannot be tagged from here."""
+    tagged, _, rest = worker.partition(" ")
     # A run that is executed anew in the UI has the tags of the run before it until its process writes its own.
-    if told != run_id:
+    if tagged != run_id:
         return False
     pid, _, rest = rest.partition(" ")
     started, _, rest = rest.partition(" ")

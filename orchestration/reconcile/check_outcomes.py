@@ -12,7 +12,7 @@ from jobs.spec.trigger import Every
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.actual import SILENT_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
-from jobs.supervise.stall import stall_of
+from jobs.supervise.stall import find_stall
 from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision
 from orchestration.reconcile.lag import Lag
 
@@ -105,7 +105,7 @@ def _batch_not_stalled(desired: DesiredState, actual: ActualState) -> CheckOutco
     if not actual.fresh:
         sentence = f"The driver has not beaten for more than {SILENT_SECONDS:.0f} s"
         return CheckOutcome(name, False, with_next(sentence, fix), "silent", at=beat.beat_wall)
-    if stall := stall_of(beat, desired.stalled_after):
+    if stall := find_stall(beat, desired.stalled_after):
         sentence, figures = f"The driver {stall.sentence}", {"stalled_seconds": round(stall.seconds)}
         return CheckOutcome(name, False, with_next(sentence, fix), "stalled", figures=figures, at=beat.beat_wall)
     figures = {"batches": beat.work.batches}

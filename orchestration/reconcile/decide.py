@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from jobs.supervise.actual import START_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
-from jobs.supervise.stall import Stall, stall_of
+from jobs.supervise.stall import Stall, find_stall
 from orchestration.reconcile.decide_restart import decide_restart
 from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision, fix_of, in_seconds, problem_of
 
@@ -82,7 +82,7 @@ def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Deci
         return Decision(Action.WAIT, f"{who} was asked to make room", f"frazil restart {desired.stream}")
     if actual.unheld and desired.file != "unsure" and desired.launchable:
         return _without_lease(actual, who)
-    stall = stall_of(beat, desired.stalled_after)
+    stall = find_stall(beat, desired.stalled_after)
     if stall is not None and _is_replaced(desired, stall):
         return Decision(Action.ROLL, f"{who} {stall.sentence}; it is ended, and another takes its place", ends=True)
     if desired.file != "valid":

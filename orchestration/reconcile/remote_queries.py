@@ -96,7 +96,7 @@ class RemoteQueries:
             FrazilError: The catalog does not say in time.
         """
         from jobs.catalog import NoCatalogYet
-        from jobs.supervise.spec_check import refusal
+        from jobs.supervise.spec_check import spec_refusal
 
         table = self._loaded(spec.table.name)
         if isinstance(table, NoCatalogYet):
@@ -104,8 +104,8 @@ class RemoteQueries:
         if isinstance(table, FrazilError):
             raise table
         file = Path(f"{spec.stream}.yaml")
-        found = refusal(spec, file, table)
-        return found if found is None else refusal(spec, find_file() or file, table)
+        found = spec_refusal(spec, file, table)
+        return found if found is None else spec_refusal(spec, find_file() or file, table)
 
     def lag(self, spec: StreamSpec, now: float) -> Lag | None:
         """How far a stream without a driver is behind, by its stamps; None if that cannot be found out in time.

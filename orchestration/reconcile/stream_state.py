@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jobs.supervise.actual import ActualState, Driver
 from jobs.supervise.observation import Observation
-from jobs.supervise.stall import stall_of
+from jobs.supervise.stall import find_stall
 from orchestration.reconcile.decision import Action, Decision
 
 # Between two batches and in one: no news.
@@ -104,7 +104,7 @@ def _with_driver(now: Observation, driver: Driver) -> str:
         return "frozen"
     if now.ending:
         return "stopping"
-    if stall_of(beat, now.desired.stalled_after) is not None:
+    if find_stall(beat, now.desired.stalled_after) is not None:
         return "stalled"
     if beat.state == "running":
         return "running" if beat.work.busy_since is not None else "waiting"
@@ -139,7 +139,7 @@ def _since(state: str, now: Observation) -> float | None:
     if beat is None or now.actual.other_holder is not None:
         return None
     if state == "stalled":
-        stall = stall_of(beat, now.desired.stalled_after)
+        stall = find_stall(beat, now.desired.stalled_after)
         return stall.since if stall is not None else beat.state_since
     if state in ("dead", "frozen") or (state == "halted" and not beat.final):
         return beat.beat_wall

@@ -15,7 +15,7 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Decision, LastRead
 from jobs.commit.stamps import Stamp
 from jobs.errors import FrazilError
-from jobs.stream.continuity import departed
+from jobs.stream.continuity import log_departures
 
 P0 = TopicPartition("t", 0)
 AT = {P0: 30}
@@ -61,7 +61,7 @@ def test_the_epochs_are_asked_whatever_the_ids_say(before: str, now: str) -> Non
     newest = Stamp(
         "s", "batch", 0, 1, "c", start={}, position=AT, topics={"t": before}, last_reads={P0: LastRead(30, 30, 4)}
     )
-    assert departed(newest, LogState({"t": now}, {P0: 0}, {P0: 50}, {P0: 50}, {P0: 0}), kafka) == {P0: 0}
+    assert log_departures(newest, LogState({"t": now}, {P0: 0}, {P0: 50}, {P0: 50}, {P0: 0}), kafka) == {P0: 0}
 
 
 @pytest.mark.parametrize(

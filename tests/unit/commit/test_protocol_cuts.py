@@ -18,7 +18,7 @@ from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
-from jobs.stream.continuity import departed
+from jobs.stream.continuity import log_departures
 from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, Driver, World, assert_ledger_says_so, pause
 from tests.unit.commit.test_protocol import CONFIGS, WORLD, _world_in_memory, incidents, moves, play, produces, starts
 
@@ -85,7 +85,7 @@ def answer(world: CutWorld) -> None:
     targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in (TABLE, DEAD)}  # type: ignore[arg-type]
     stamps = {name: target.past().newest for name, target in targets.items()}
     log, kafka = world.state(None), world
-    where = departed(stamps[TABLE], log, kafka)  # type: ignore[arg-type]
+    where = log_departures(stamps[TABLE], log, kafka)  # type: ignore[arg-type]
     new = recreated_topic(stamps, TABLE, TOPIC, "topic-id", log.latest, where)
     world.lease_epoch = 1 + max(world.lease_epoch, *(target.greatest_epoch() for target in targets.values()))
     for name, stamp in new.items():

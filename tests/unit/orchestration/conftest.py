@@ -6,6 +6,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from resources.deployment import Deployment
+from tests.unit.orchestration.deployments import deployment_in
 from tests.unit.orchestration.maintain_deployment import Tables
 from tests.unit.orchestration.reconcile.supervised_deployment import World
 
@@ -13,6 +17,21 @@ from tests.unit.orchestration.reconcile.supervised_deployment import World
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment.at(deployment_in(tmp_path, "payments"))
+
+
+@pytest.fixture
+def settings(deployment: Deployment) -> Settings:
+    return deployment.prepared_settings()
+
+
+@pytest.fixture
+def spec(deployment: Deployment) -> StreamSpec:
+    return deployment.stream("payments")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ def end_all(world: World) -> None:
     world.end()
 
     def reaped() -> bool:
-        launcher.reap()
+        launcher.reap_drivers()
         return not launcher._ours
 
     wait_for(reaped, "the drivers' end")

@@ -13,7 +13,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import LastRead, LastReads
 from jobs.commit.stamps import Stamp
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
-from jobs.stream.continuity import Continuity, departed
+from jobs.stream.continuity import Continuity, log_departures
 from jobs.stream.results import TaskResults
 from jobs.task.tally import Tally
 
@@ -75,7 +75,7 @@ def log(identity: str = "id", **epochs: int) -> LogState:
 )
 def test_who_is_asked_at_the_start(newest: Stamp | None, now: LogState, asked: list[TopicPartition]) -> None:
     kafka: Any = Kafka(p1=5)
-    found = departed(newest, now, kafka)
+    found = log_departures(newest, now, kafka)
     assert [sorted(each) for each in kafka.asked] == ([asked] if asked else [])
     assert found == ({P1: 5} if P1 in asked else {})
 
@@ -85,7 +85,7 @@ def test_a_mark_of_another_position_is_not_asked_about() -> None:
     moved = Stamp(
         "s", "accept", 0, 1, "c", start={}, position={P0: 4}, topics={"t": "id"}, last_reads=NEWEST.last_reads
     )
-    assert departed(moved, log(), kafka) == {}
+    assert log_departures(moved, log(), kafka) == {}
     assert kafka.asked == []
 
 

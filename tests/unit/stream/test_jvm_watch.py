@@ -71,7 +71,7 @@ def test_a_jvm_that_is_gone_is_no_silent_one() -> None:
 def test_workers_that_work_are_seen_and_stopped_ones_are_not() -> None:
     work = WorkLog(time.time())
 
-    def got_on() -> float:
+    def made_progress() -> float:
         return work.work(time.time()).got_on_at or 0.0
 
     with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True) as jvm:
@@ -79,15 +79,15 @@ def test_workers_that_work_are_seen_and_stopped_ones_are_not() -> None:
         worker = int(jvm.stdout.readline())
         watch = JvmWatch(work, lambda: None, local=True, every_seconds=0.3).start()
         try:
-            wait_for(lambda: got_on() > 0, "the first look", 20)
-            first = got_on()
-            wait_for(lambda: got_on() > first + 0.5, "work to be seen", 20)
+            wait_for(lambda: made_progress() > 0, "the first look", 20)
+            first = made_progress()
+            wait_for(lambda: made_progress() > first + 0.5, "work to be seen", 20)
             subprocess.run(["kill", f"-{signal.SIGSTOP.value}", str(worker)], check=True)
             settled: list[float] = []
 
             def stands_still() -> bool:
-                settled.append(got_on())
-                return time.time() - got_on() > 2.0
+                settled.append(made_progress())
+                return time.time() - made_progress() > 2.0
 
             wait_for(stands_still, "the work to stand still", 30)
         finally:

@@ -18,7 +18,7 @@ from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
-from jobs.stream.retry import delay, is_transient, retried
+from jobs.stream.retry import is_transient, retry_delay, with_retries
 from jobs.stream.tasks import Prepared
 from tests.helpers.tasks import stream_spec
 
@@ -49,13 +49,13 @@ def failing(times: int, problem: Exception) -> Callable[[], str]:
 
 
 def run(action: Callable[[], str], retry: Retry, clock: Clock, **changed: Any) -> str:
-    return retried(
+    return with_retries(
         action, retry, **{"wait": clock.wait, "on_failure": lambda *_: None, "clock": lambda: clock.now} | changed
     )
 
 
 def test_the_pauses_double_from_300_ms_on_and_are_random_below_the_cap_after() -> None:
-    assert [delay(k, timedelta(seconds=2), None, lambda: 0.25) for k in (1, 2, 3, 4, 5, 9999)] == [
+    assert [retry_delay(k, timedelta(seconds=2), None, lambda: 0.25) for k in (1, 2, 3, 4, 5, 9999)] == [
         0.3,
         0.6,
         1.2,
@@ -66,8 +66,8 @@ def test_the_pauses_double_from_300_ms_on_and_are_random_below_the_cap_after() -
 
 
 def test_a_pause_ends_with_the_time_that_is_left() -> None:
-    assert delay(5, MINUTE, 1.5) == 1.5
-    assert delay(5, MINUTE, -1.0) == 0.0
+    assert retry_delay(5, MINUTE, 1.5) == 1.5
+    assert retry_delay(5, MINUTE, -1.0) == 0.0
 
 
 def test_what_passes_is_tried_until_it_has() -> None:

@@ -360,10 +360,10 @@ def test_work_adds_up_over_openings_and_forgets_what_is_no_longer_recent() -> No
 
 def test_a_batch_committed_from_a_record_is_told_and_stays_told() -> None:
     work = WorkLog(1000.0)
-    assert not work.work(1000.0).got_on
+    assert not work.work(1000.0).made_progress
     work.opened({P: 5}, recovered=1)
     work.opened({P: 5})
-    assert (work.work(1000.0).recovered, work.work(1000.0).got_on) == (1, True)
+    assert (work.work(1000.0).recovered, work.work(1000.0).made_progress) == (1, True)
     counts = {"snapshot_id": None, "dead_letter_snapshot_id": None, "refusals": 0}
     work.done(done(), {P: 15}, 1001.0, **counts)
     assert (work.work(1001.0).recovered, work.work(1001.0).batches) == (1, 1)

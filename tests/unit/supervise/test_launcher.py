@@ -19,7 +19,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.state.local_store import LocalStore
 from jobs.supervise.heartbeat import Heartbeat, write_heartbeat
-from jobs.supervise.launcher import reap
+from jobs.supervise.launcher import reap_drivers
 from jobs.supervise.launches import read_launched_process
 from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.processes import is_alive, session_members, start_time, was_given
@@ -263,7 +263,7 @@ def test_our_own_dead_drivers_are_reaped(world: World) -> None:
     pid = world.beat().pid
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: start_time(pid) is None, "the driver's end")
-    reap()
+    reap_drivers()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

@@ -9,7 +9,7 @@ import pytest
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
 from jobs.supervise.heartbeat import Heartbeat, State, Work
-from jobs.supervise.stall import stall_of, stalled_after
+from jobs.supervise.stall import find_stall, stalled_after
 from tests.unit.spec.test_generation import spec_with
 
 NOW = 1_800_000_000.0
@@ -50,7 +50,7 @@ def beat(state: State = "running", since: float = 5000.0, **work: Any) -> Heartb
     ],
 )
 def test_what_has_stalled(newest: Heartbeat, what: str, sure: bool) -> None:
-    stall = stall_of(newest, AFTER)
+    stall = find_stall(newest, AFTER)
     assert stall is not None
     assert (what in stall.what, stall.sure) == (True, sure), stall
     assert stall.since == NOW - stall.seconds
@@ -76,7 +76,7 @@ def test_what_has_stalled(newest: Heartbeat, what: str, sure: bool) -> None:
     ],
 )
 def test_what_has_not(newest: Heartbeat) -> None:
-    assert stall_of(newest, AFTER) is None
+    assert find_stall(newest, AFTER) is None
 
 
 def with_restart(**restart: str) -> StreamSpec:

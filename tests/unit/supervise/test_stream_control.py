@@ -18,7 +18,7 @@ from jobs.state.local_store import LocalStore
 from jobs.supervise import lifecycle
 from jobs.supervise.heartbeat import write_heartbeat
 from jobs.supervise.launches import read_launch
-from jobs.supervise.stream_control import Done
+from jobs.supervise.lifecycle import ActionResult
 from jobs.system.locks import exclusive
 from jobs.system.processes import is_alive, wait_until_dead
 from tests.helpers.waiting import wait_for
@@ -234,10 +234,10 @@ def test_failures_in_a_row_are_counted_by_the_supervisor_and_forgotten_by_an_ope
     assert failures() == 0
 
 
-def together(*actions: Callable[[], Done]) -> list[Done | FrazilError]:
-    came: list[Done | FrazilError] = []
+def together(*actions: Callable[[], ActionResult]) -> list[ActionResult | FrazilError]:
+    came: list[ActionResult | FrazilError] = []
 
-    def run(action: Callable[[], Done]) -> None:
+    def run(action: Callable[[], ActionResult]) -> None:
         try:
             came.append(action())
         except FrazilError as problem:
@@ -255,14 +255,14 @@ def together(*actions: Callable[[], Done]) -> list[Done | FrazilError]:
 def test_two_actions_at_once_make_one_driver(world: World, action: str) -> None:
     controls = [world.control() for _ in range(4)]
     came = together(*(lambda one=one: getattr(one, action)(*WHY) for one in controls))
-    assert all(isinstance(each, Done) for each in came), came
+    assert all(isinstance(each, ActionResult) for each in came), came
     beat = world.beat()
     assert (beat.state, beat.attempt, world.living()) == ("running", 1, [beat.pid])
 
 
 def test_restarts_at_once_leave_one_driver(world: World) -> None:
     came = together(*(lambda: world.control().restart(*WHY) for _ in range(4)))
-    assert any(isinstance(each, Done) for each in came), came
+    assert any(isinstance(each, ActionResult) for each in came), came
     assert all("came while its driver started" in each.message for each in came if isinstance(each, FrazilError))
     beat = world.beat()
     assert (beat.state, world.living()) == ("running", [beat.pid])

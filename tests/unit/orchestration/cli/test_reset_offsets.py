@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import time
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -23,17 +21,16 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
-from jobs.operator.reset_guard import existing_targets, refusal
-from jobs.operator.reset_plan import described
-from jobs.operator.reset_request import explicit, reset_request
+from jobs.operator.reset_guard import existing_targets, reset_refusal
+from jobs.operator.reset_plan import describe_reset
+from jobs.operator.reset_request import explicit_offsets, reset_request
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import Lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
+from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import ControlRequest, write_control
-from jobs.supervise.heartbeat import Heartbeat, State, write_heartbeat
-from jobs.system.boot import boot_clock, boot_id
-from jobs.system.processes import start_time
+from jobs.supervise.heartbeat import State
 from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, rows_in_ranges
 from jobs.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.main import main
@@ -90,8 +87,8 @@ def test_what_means_nothing_is_told_with_what_would(to: str, only: tuple[str, ..
 
 def test_offsets_are_written_as_they_are_read() -> None:
     offsets = {P1: 2, P0: 7, Q0: 4}
-    assert explicit(offsets) == "t.v1:0=7,t.v1:1=2,u:0=4"
-    assert reset_request(explicit(offsets)).target == offsets
+    assert explicit_offsets(offsets) == "t.v1:0=7,t.v1:1=2,u:0=4"
+    assert reset_request(explicit_offsets(offsets)).target == offsets
 
 
 @pytest.fixture
@@ -102,32 +99,14 @@ def folder(settings: Settings) -> StreamFolder:
 
 
 def beat(folder: StreamFolder, state: State) -> None:
-    pid = os.getpid()
-    now = time.time()
-    write_heartbeat(
-        folder.store,
-        Heartbeat(
-            "payments",
-            "g",
-            1,
-            pid,
-            str(start_time(pid)),
-            boot_id(),
-            socket.gethostname(),
-            now,
-            state,
-            now,
-            boot_clock(),
-            now,
-        ),
-    )
+    HeartbeatThread(folder.store, "payments", "g", 1, folder.root).change(state=state)
 
 
 def test_a_stream_that_runs_or_may_start_is_not_reset(
     spec: StreamSpec, settings: Settings, folder: StreamFolder
 ) -> None:
     def said() -> tuple[str, str | None]:
-        problem = refusal(spec, settings)
+        problem = reset_refusal(spec, settings)
         return (problem.message, problem.fix) if problem else ("", None)
 
     stop = "frazil stop payments --reason 'reset offsets'"
@@ -152,11 +131,11 @@ def test_a_stream_that_is_drained_on_request_needs_no_wish(
     spec: StreamSpec, settings: Settings, folder: StreamFolder
 ) -> None:
     drained = spec.model_copy(update={"trigger": "available_now"})
-    assert refusal(drained, settings) is None
+    assert reset_refusal(drained, settings) is None
     lease = Lease(folder.store, "payments", 30.0)
     lease.acquire(above=0)
     try:
-        problem = refusal(drained, settings)
+        problem = reset_refusal(drained, settings)
         assert problem is not None and "wait for process" in (problem.fix or "")
     finally:
         lease.release()
@@ -226,8 +205,8 @@ def test_a_plan_says_what_lands_twice_and_how_it_does_not(settings: Settings, sp
         older = [Stamp("payments", "claim", 1, 1, "c", {P0: 0}, {P0: 0}, valid_through_ms=1000)]
         made = (Move(P0, 50, 30, OffsetRange(0, 60)), Move(P1, 5, 9, OffsetRange(7, 9)))
         request = reset_request("t.v1:0=30,t.v1:1=9")
-        plan = described(spec, request, targets, made, newest, older, on_count=lambda *_: None)
-        back = described(spec, request, targets, made[:1], newest, older, on_count=lambda *_: None)
+        plan = describe_reset(spec, request, targets, made, newest, older, on_count=lambda *_: None)
+        back = describe_reset(spec, request, targets, made[:1], newest, older, on_count=lambda *_: None)
         old_head = targets[spec.table.name].table.metadata.snapshots[0].snapshot_id
     said = "\n".join(reset_sentences(plan, "frazil"))
     assert "4 offsets are passed over for good" in said
@@ -258,7 +237,7 @@ def test_a_snapshot_after_an_earlier_reset_is_no_way_back(settings: Settings, sp
         for epoch, position in ((3, 30), (4, 50)):
             stamp = Stamp("payments", "accept", 1, epoch, "c", {P0: position}, {P0: position})
             targets[spec.table.name].claim(epoch, lambda newest, stamp=stamp: stamp)
-        plan = described(spec, request, targets, made, None, [], on_count=lambda *_: None)
+        plan = describe_reset(spec, request, targets, made, None, [], on_count=lambda *_: None)
     assert plan.rollback is not None
     assert plan.rollback.position == {P0: 0}, (
         "where the stream stood at 30, its first records up to 50 are in the table"

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.errors import PythonException
 
-from jobs.stream.drain import first_lines
+from jobs.stream.drain import spark_message
 from orchestration.cli.interrupts import Terminated
 from orchestration.cli.main import Commands, main
 from orchestration.cli.unexpected_error import _KEPT
@@ -135,8 +135,8 @@ def test_what_a_task_raised_is_told_without_its_stack_trace() -> None:
         "PermissionError: [Errno 13] Failed to open local file '/lake/dead/data/x.parquet'. Detail: Permission denied\n"
         "\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)\n"
     )
-    assert first_lines(PythonException(text)) == (
+    assert spark_message(PythonException(text)) == (
         "[STREAM_FAILED] Query terminated with exception: Job aborted.: PermissionError: [Errno 13] Failed to open "
         "local file '/lake/dead/data/x.parquet'. Detail: Permission denied"
     )
-    assert first_lines(ValueError("plain")) == "plain"
+    assert spark_message(ValueError("plain")) == "plain"
