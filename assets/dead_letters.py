@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from assets import dagster_names
@@ -13,10 +14,11 @@ from assets.last_reported import is_driver_only, last_check_result
 from assets.metadata import cell, row_count
 from assets.stream_checks import CheckOutcome, check_result, evaluation, totals_of
 from jobs.deadletter.table import STATES
-from jobs.deadletter.tally import WAITING, KnownFiles, Tally, tally
+from jobs.deadletter.tally import WAITING, DeadLetterTally, KnownFiles, tally_dead_letters
 from jobs.spec.error_handling import DEFAULT_STOP
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 
@@ -39,7 +41,7 @@ _SHOWN_REASONS = 20
 # Of this process: it counts each data file once.
 KNOWN_FILES = KnownFiles()
 
-DeadLetterJudge = Callable[[Deployment, str, Sequence[str]], Sequence[CheckOutcome]]
+DeadLetterJudge = Callable[[Deployment, str, Callable[[], Catalog], Sequence[str]], Sequence[CheckOutcome]]
 
 
 def allowed_ratio(spec: StreamSpec | None) -> float:
@@ -51,7 +53,7 @@ def allowed_ratio(spec: StreamSpec | None) -> float:
     return spec.slo.dead_letter_ratio or (stop and stop.ratio) or DEFAULT_DEAD_LETTER_RATIO
 
 
-def tally_metadata(counted: Tally) -> dict[str, Any]:
+def tally_metadata(counted: DeadLetterTally) -> dict[str, Any]:
     """The numbers of a tally, in letters, each of them in every report; and the table of reasons and states."""
     told: dict[str, Any] = {f"dead_letters_{state}": count for state, count in counted.by_state.items()}
     told |= {"dead_letters_total": counted.total, "dead_letters_waiting": counted.waiting}
@@ -62,7 +64,7 @@ def tally_metadata(counted: Tally) -> dict[str, Any]:
     return told
 
 
-def tally_markdown(counted: Tally) -> str:
+def tally_markdown(counted: DeadLetterTally) -> str:
     """Reasons by states as a table in Markdown: never a value of a record, nor a message."""
     rows = counted.table()
     states = [state for state in STATES if any(row[state] for row in rows.values())]
@@ -80,7 +82,7 @@ def tally_markdown(counted: Tally) -> str:
     return "\n".join(lines)
 
 
-def letters_waiting(spec: StreamSpec, counted: Tally, read: int, at: float | None = None) -> CheckOutcome:
+def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: float | None = None) -> CheckOutcome:
     """Whether too many letters wait.
 
     Args:
@@ -124,7 +126,7 @@ def letters_waiting(spec: StreamSpec, counted: Tally, read: int, at: float | Non
 
 def report_dead_letters(
     instance: dg.DagsterInstance, spec: StreamSpec, settings: Settings, dead: Table, sink: Table | None, **more: Any
-) -> Tally:
+) -> DeadLetterTally:
     """Tell Dagster how the letters stand, as the supervisor does: as reports without a run.
 
     So the check is read as evaluated, whichever run materialized the asset.
@@ -132,7 +134,7 @@ def report_dead_letters(
     Args:
         more: Further metadata.
     """
-    counted = tally(dead, spec.stream, KNOWN_FILES)
+    counted = tally_dead_letters(dead, spec.stream, KNOWN_FILES)
     key = dagster_names.table_key(settings, spec.dead_letter_table)
     for event in tally_events(spec, key, counted, totals_of(sink, spec.stream).read, row_count(dead), more):
         instance.report_runless_asset_event(event)
@@ -143,12 +145,12 @@ def report_check(
     instance: dg.DagsterInstance, spec: StreamSpec, key: dg.AssetKey, dead: Table, sink: Table | None
 ) -> None:
     """Tell Dagster what the check says of the letters, without a run, after a run has materialized them."""
-    found = letters_waiting(spec, tally(dead, spec.stream, KNOWN_FILES), totals_of(sink, spec.stream).read)
+    found = letters_waiting(spec, tally_dead_letters(dead, spec.stream, KNOWN_FILES), totals_of(sink, spec.stream).read)
     instance.report_runless_asset_event(evaluation(found, key))
 
 
 def tally_events(
-    spec: StreamSpec, key: dg.AssetKey, counted: Tally, read: int, rows: int, more: dict[str, Any]
+    spec: StreamSpec, key: dg.AssetKey, counted: DeadLetterTally, read: int, rows: int, more: dict[str, Any]
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """The report of a tally, and what the check says of it."""
     told: dict[str, Any] = {"dagster/row_count": rows} | tally_metadata(counted) | more
@@ -178,7 +180,7 @@ def dead_letter_checks(
         can_subset=True,
     )
     def watch_letters(
-        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource
+        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> Iterator[dg.AssetCheckResult]:
         selected = [check.name for check in context.selected_asset_check_keys]
         if is_driver_only(context, spec, table_key):
@@ -187,7 +189,7 @@ def dead_letter_checks(
                 if kept is not None:
                     yield kept
             return
-        for verdict in judge(deployment.deployment(), spec.stream, selected):
+        for verdict in judge(deployment.deployment(), spec.stream, catalog.quick, selected):
             yield check_result(verdict, key)
 
     return watch_letters

@@ -21,7 +21,7 @@ from assets.metadata import (
     table_metadata,
 )
 from assets.stream_checks import adds_up, check_result, totals_of
-from jobs.deadletter.tally import tally
+from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -87,7 +87,9 @@ def materialize(
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
     if target.role == "rows":
         return landed_metadata(spec, drained, table)
-    return dead_letter_metadata(spec, drained, table) | tally_metadata(tally(table, spec.stream, KNOWN_FILES))
+    return dead_letter_metadata(spec, drained, table) | tally_metadata(
+        tally_dead_letters(table, spec.stream, KNOWN_FILES)
+    )
 
 
 def _running(

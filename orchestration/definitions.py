@@ -34,8 +34,8 @@ from orchestration.jobs.reset import reset_offsets_job
 from orchestration.reconcile.assessment import evaluate_checks
 from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.reconcile import reconcile_sensor
+from orchestration.sensors.replay_proposal import judge_dead_letters
 from orchestration.sensors.replays import replay_sensor
-from orchestration.sensors.replays_tick import judge_letters
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -96,7 +96,9 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
 def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
     yield stream_checks(spec, keys[0], evaluate_checks)
     yield audit_check(spec, keys[0])
-    yield dead_letter_checks(spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], judge_letters)
+    yield dead_letter_checks(
+        spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], judge_dead_letters
+    )
     yield health_checks(spec, keys)
 
 

@@ -1,4 +1,4 @@
-"""A dead letter as Kafka Connect's sinks write theirs: original bytes, original headers, then why it failed.
+"""Headers of a dead letter as Kafka Connect's sinks write theirs: behind the record's own, why it failed.
 
 Kafka Connect's contract is that of its `DeadLetterQueueReporter` (Kafka 4.0): ten headers `__connect.errors.*` in a
 fixed order behind the record's own, all UTF-8 text. What Connect has no header for goes under `__frazil.`.

@@ -1,4 +1,4 @@
-"""What of a failed record its letter does not keep: masked fields of the value, headers, the key."""
+"""Masking of dead letters: fields of the value, headers and the key that a letter does not keep."""
 
 from __future__ import annotations
 

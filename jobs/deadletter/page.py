@@ -1,4 +1,4 @@
-"""Letters to look at, with why they failed: those with the same class, field and need have one cause."""
+"""Page of dead letters by cause, for a person: those with the same class, stage, field and need have one cause."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
 # pyright: reportCallIssue=false
@@ -192,15 +192,15 @@ def _masked(batch: pa.RecordBatch, spec: StreamSpec) -> list[tuple[bytes | None,
     fields = batch.column("field").to_pylist()
     failures = [Failure(row, "", "", messages[row] or "", fields[row]) for row in range(batch.num_rows)]
     again = masked(batch.select(["key", "value", "headers"]), failures, spec.errors.mask, spec.resolved.schema)
-    told: list[tuple[bytes | None, str | None, str | None]] = []
+    shown: list[tuple[bytes | None, str | None, str | None]] = []
     for row, value in enumerate(again.records.column("value").to_pylist()):
         message: str | None = again.failures[row].message
         if epochs[row] is None:
             # From a queue of Connect, whose own words may stand in it.
             message = without_value(message or "")
         missing = dict.fromkeys(part for part in (parts[row], again.parts[row]) if part)
-        told.append((value, message or None, ",".join(missing) or None))
-    return told
+        shown.append((value, message or None, ",".join(missing) or None))
+    return shown
 
 
 def _letter(

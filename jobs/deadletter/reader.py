@@ -1,4 +1,4 @@
-"""Reading letters: how many there are of which kind, and the letters of a selection in batches of bounded size."""
+"""Reader of dead letters: counts by kind, and the letters of a selection in batches of bounded size."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class DeadLetterCounts:
         parts = []
         for state in sorted({state for state, _ in self.by_kind}, key=STATES.index):
             reasons = DeadLetterCounts({kind: count for kind, count in self.by_kind.items() if kind[0] == state}).by(1)
-            told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-            parts.append(f"{sum(reasons.values()):,} {state} ({told})")
+            by_reason = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+            parts.append(f"{sum(reasons.values()):,} {state} ({by_reason})")
         return ", ".join(parts) if parts else "none at all"
 
 
@@ -206,7 +206,7 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
             continue
         values = batch.column(index)
         arrays.append(values if values.type == column.type else values.cast(column.type))
-    # Damage may have put nulls where none should be; that is told by letter, not here.
+    # Damage may have put nulls where none should be; that is reported letter by letter, not here.
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f.with_nullable(True) for f in DEAD_LETTER_ARROW]))
 
 

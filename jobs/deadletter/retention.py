@@ -1,4 +1,4 @@
-"""Deleting dead letters by age: whole data files, by metadata alone, while the stream runs on."""
+"""Retention of dead letters: whole data files are deleted by age, by metadata alone, while the stream runs on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class ExpiredLetters:
     """What was deleted, or would be.
 
     Attributes:
@@ -53,14 +53,14 @@ class Expired:
         return sum(count for state, count in self.by_state.items() if state not in ("replayed", "dismissed"))
 
     def sentence(self, table: str, *, dry_run: bool = False) -> str:
-        """What became of the letters of a table, or would."""
+        """What was deleted from a table, or would be."""
         what = "would be deleted" if dry_run else "deleted"
-        told = f"{table}: {self.letters:,} letters first seen before {self.before:%Y-%m-%d} {what}"
+        text = f"{table}: {self.letters:,} letters first seen before {self.before:%Y-%m-%d} {what}"
         if self.never_replayed:
-            told += f", of which {self.never_replayed:,} had never come back"
+            text += f", of which {self.never_replayed:,} had never come back"
         if self.held_back:
-            told += f"; {self.held_back:,} older ones stay, since younger ones are in their data files"
-        return told
+            text += f"; {self.held_back:,} older ones stay, since younger ones are in their data files"
+        return text
 
 
 def expire_dead_letters(
@@ -70,7 +70,7 @@ def expire_dead_letters(
     now: datetime | None = None,
     dry_run: bool = False,
     backoff: Callable[[], Backoff] = Backoff,
-) -> Expired:
+) -> ExpiredLetters:
     """Delete the letters that were first seen before the day on which `keep` ago lies (UTC), whatever their state.
 
     Age alone decides: a limit that a state could lift would keep what a rule of privacy says must go. The letters
@@ -89,10 +89,10 @@ def expire_dead_letters(
     today = ((now or datetime.now(UTC)) - keep).astimezone(UTC)
     before = today.replace(hour=0, minute=0, second=0, microsecond=0)
 
-    def attempt() -> Expired:
+    def attempt() -> ExpiredLetters:
         table.refresh()
         going, held_back = _old_files(table, before)
-        found = Expired(
+        found = ExpiredLetters(
             before,
             letters=sum(file.record_count for file in going),
             by_state=_by_state(table, going),

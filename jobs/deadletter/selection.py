@@ -1,4 +1,4 @@
-"""Which letters are meant: by reason, stage, field, time, offsets, state, or a SQL predicate."""
+"""Selection of dead letters: by reason, stage, field, time, offsets, state, or a SQL predicate."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
 # pyright: reportCallIssue=false
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -122,6 +122,49 @@ class Selection:
         if self.where is not None:
             parts.append(_parsed(self.where, schema))
         return functools.reduce(And, parts)
+
+
+def parse_selection(
+    *,
+    reasons: Sequence[str],
+    stages: Sequence[str],
+    fields: Sequence[str],
+    since: str | None,
+    until: str | None,
+    offsets: Sequence[str],
+    states: Sequence[str],
+    where: str | None,
+    limit: int | None,
+    default_states: tuple[str, ...] = REPLAYABLE,
+) -> Selection:
+    """A selection by what a person writes.
+
+    Args:
+        since, until: ISO 8601.
+        offsets: See `parse_offsets`.
+        states: With `all` among them, every state; without any, `default_states`.
+
+    Raises:
+        SelectionError: Something of it means nothing.
+    """
+    return Selection(
+        tuple(reasons),
+        tuple(stages),
+        tuple(fields),
+        _instant(since),
+        _instant(until),
+        tuple(parse_offsets(each) for each in offsets),
+        STATES if "all" in states else tuple(states) or default_states,
+        where,
+        limit,
+    )
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise SelectionError(f"'{text}' is no time.", fix="write it such as 2026-01-31T08:00:00Z") from None
 
 
 def parse_offsets(text: str) -> OffsetSelection:

@@ -97,7 +97,7 @@ class AlteredTableError(FrazilError):
 
 
 def ensure_replay_state_columns(catalog: Catalog, name: str) -> Table:
-    """The dead-letter table, with the columns of a letter's life; several that add them at once all succeed.
+    """The dead-letter table, with the columns of the replay state; several that add them at once all succeed.
 
     Raises:
         AlteredTableError: It lacks a column that letters are written to, or has one that cannot hold them.

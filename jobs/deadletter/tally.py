@@ -1,4 +1,4 @@
-"""Counting a stream's letters by state, reason and configuration; each data file is read once however often asked."""
+"""Tally of a stream's dead letters by state, reason and configuration; each data file is read once."""
 
 # PyIceberg's expressions are pydantic models, of which a type checker sees the keywords only.
 # pyright: reportCallIssue=false
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class DeadLetterTally:
     """A stream's letters at one snapshot of their table.
 
     Attributes:
@@ -107,7 +107,7 @@ class KnownFiles:
                 self._counts.popitem(last=False)
 
 
-def tally(table: Table, stream: str, known: KnownFiles | None = None) -> Tally:
+def tally_dead_letters(table: Table, stream: str, known: KnownFiles | None = None) -> DeadLetterTally:
     """Count a stream's letters at the snapshot that the table stands at in memory.
 
     Reads four columns of the files that `known` does not have, and the manifests. What a call that is given up has
@@ -133,7 +133,7 @@ def tally(table: Table, stream: str, known: KnownFiles | None = None) -> Tally:
         for (owner, kind), n in counts.items():
             if owner == stream:
                 kinds[kind] = kinds.get(kind, 0) + n
-    return Tally(table.metadata.current_snapshot_id, kinds, unreadable)
+    return DeadLetterTally(table.metadata.current_snapshot_id, kinds, unreadable)
 
 
 def _counted(table: Table, task: FileScanTask) -> dict[tuple[str, Kind], int]:

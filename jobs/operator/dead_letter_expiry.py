@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.outbox.position import OutboxPosition
 from jobs.deadletter.outbox.reader import count_unpublished
-from jobs.deadletter.retention import Expired, expire_dead_letters
+from jobs.deadletter.retention import ExpiredLetters, expire_dead_letters
 from jobs.deadletter.table import check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
@@ -32,7 +32,7 @@ class DeadLetterExpiry:
     """
 
     table: Table
-    expired: Expired
+    expired: ExpiredLetters
     unpublished: int
 
     def sentences(self, spec: StreamSpec, *, dry_run: bool) -> list[str]:

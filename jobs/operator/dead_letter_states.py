@@ -1,4 +1,4 @@
-"""What people decide about letters: set them aside, make them new again, settle what a rollback or a loss left."""
+"""States of dead letters that an operator sets: dismissed, new again, or by the rows after a rollback or a loss."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def change_dead_letters(
         return changed
 
 
-def settle(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> int:
+def settle_lost_replay(spec: StreamSpec, settings: Settings, catalog: Catalog, note: str) -> int:
     """Let replays go on after a record was lost whose letters an operator has looked after; returns 0."""
     with replay_session(spec, settings, catalog, recover=False) as session:
         session.settle_lost()
     return 0
 
 
-def set_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, note: str) -> int:
+def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, note: str) -> int:
     """Set every letter to what the stream's table says after it, or the dead letters, was rolled back.
 
     A letter that is replayed and whose row is gone becomes new, unless it went back to a topic; one whose row stands is
@@ -99,7 +99,7 @@ def set_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str,
             there = already_landed(session.sink.table, batch)
             known = np.array([state == "replayed" for state in batch.column("state").to_pylist()], dtype=bool)
             # What went back to a topic has no row to be looked for.
-            gone = np.array([is_returned(said) for said in batch.column("note").to_pylist()], dtype=bool)
+            gone = np.array([is_returned(note) for note in batch.column("note").to_pylist()], dtype=bool)
             back = batch.filter(pa.array(known & ~there & ~gone))
             come = batch.filter(pa.array(~known & there))
             changed += update_replay_state(
@@ -135,7 +135,7 @@ def _letters(target: Target, stream: str, selection: Selection) -> Iterator[pa.R
 
 
 def _changes(letters: pa.RecordBatch, change: Change, state: str | None = None) -> pa.Table:
-    """The life of letters after a decision: what replays said of them stays, but for the attempts of new ones."""
+    """The replay state of letters after a decision: what replays left stays, but for the attempts of new ones."""
     state = state or change.state
     anew = {"attempts": 0, "replay_snapshot_id": None} if state == "new" else {}
     return replay_state_changes(letters, keep=True, state=state, changed_by=change.by, note=change.note, **anew)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pyiceberg.catalog import Catalog
 
 from jobs.replay.pipeline import ReplayPipeline
-from jobs.replay.request import MAX_LETTERS, ReplayRequest, batches_of, replay_result, tables_for
-from jobs.replay.result import Progress, ReplayResult, Sums
+from jobs.replay.request import MAX_LETTERS, ReplayRequest, batches_of, finish_result, tables_for
+from jobs.replay.result import Progress, Reasons, ReplayResult
 from jobs.spec.models import StreamSpec
 
 
@@ -27,10 +27,12 @@ def dry_run(
     """
     began = time.monotonic()
     sink, letters = tables_for(spec, catalog, request)
-    sums = Sums(request.count(letters, spec.stream))
+    result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
+    result.selected = request.count(letters, spec.stream)
     pipeline = ReplayPipeline(request.corrected(spec))
-    for batch in batches_of(letters, spec.stream, request, sums, MAX_LETTERS):
+    for batch in batches_of(letters, request, result, MAX_LETTERS):
         _, outcome = pipeline.process(sink, letters, batch)
-        sums.add(batch, outcome)
-        on_progress(sums.progress)
-    return replay_result(spec.stream, request, sums, began, letters, dry_run=True)
+        result.add(outcome)
+        reasons.add_batch(batch, outcome.failures)
+        on_progress(result.progress)
+    return finish_result(result, reasons, began, letters)

@@ -17,7 +17,7 @@ from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letter
 from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
-from jobs.replay.result import ReplayResult, Sums
+from jobs.replay.result import Reasons, ReplayResult, ReturnResult
 from jobs.schema.compatibility import disagreements
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
@@ -52,6 +52,10 @@ class ReplayRequest:
     def corrected(self, spec: StreamSpec) -> StreamSpec:
         """The stream with the correction, if there is one."""
         return self.correction.spec if self.correction else spec
+
+    def new_result(self, stream: str, *, dry_run: bool = False) -> ReplayResult:
+        """A result in which nothing is counted yet."""
+        return ReplayResult(stream, dry_run, correction=self.correction.text if self.correction else None)
 
     def count(self, letters: Table, stream: str) -> int:
         """How many letters are meant, the selection's limit included."""
@@ -109,49 +113,29 @@ def tables_for(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tu
     return sink, letters
 
 
-def batches_of(table: Table, stream: str, request: ReplayRequest, sums: Sums, most: int) -> Iterator[pa.RecordBatch]:
-    """The selected letters; files that cannot be read are told in the sums."""
+def batches_of(
+    table: Table, request: ReplayRequest, result: ReplayResult | ReturnResult, most: int
+) -> Iterator[pa.RecordBatch]:
+    """The selected letters of the result's stream; files that cannot be read are named in the result."""
 
     def unreadable(problem: UnreadableDeadLettersError, rows: int) -> None:
-        sums.unreadable += rows
-        sums.problems.append(problem.message)
+        result.unreadable += rows
+        result.problems.append(problem.message)
 
     return dead_letter_batches(
-        table, stream, request.selection, most=most, most_bytes=MAX_BYTES, on_unreadable=unreadable
+        table, result.stream, request.selection, most=most, most_bytes=MAX_BYTES, on_unreadable=unreadable
     )
 
 
-def replay_result(
-    stream: str,
-    request: ReplayRequest,
-    sums: Sums,
-    began: float,
-    letters: Table,
-    *,
-    dry_run: bool = False,
-    replay: str = "",
-) -> ReplayResult:
-    """The sums as a result; with all letters of the stream where the request means none.
+def finish_result(result: ReplayResult, reasons: Reasons, began: float, letters: Table) -> ReplayResult:
+    """Complete a result; with all letters of the stream where the request means none.
 
     Args:
         began: When, by the monotonic clock.
         letters: The dead-letter table.
-        replay: The id; empty if nothing was replayed.
     """
-    return ReplayResult(
-        stream,
-        dry_run,
-        replay,
-        selected=sums.total,
-        replayed=sums.landed,
-        standing=sums.standing,
-        failed_again=sums.failed_again,
-        parked=sums.parked,
-        unreadable=sums.unreadable,
-        reasons=sums.by_count(),
-        problems=tuple(sums.problems),
-        snapshots=tuple(sums.snapshots),
-        correction=request.correction.text if request.correction else None,
-        seconds=time.monotonic() - began,
-        there_is=None if sums.total else count_dead_letters(letters, stream, Selection(states=STATES)),
-    )
+    result.reasons = reasons.by_count()
+    if not result.selected:
+        result.there_is = count_dead_letters(letters, result.stream, Selection(states=STATES))
+    result.seconds = time.monotonic() - began
+    return result

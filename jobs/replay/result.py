@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -27,6 +28,17 @@ class Reason:
     count: int
     example: Coordinates
 
+    @property
+    def place(self) -> str:
+        """Where the example is."""
+        topic, partition, offset = self.example
+        return f"topic {topic}, partition {partition}, offset {offset}"
+
+    @property
+    def sentence(self) -> str:
+        """Such as `3 × wrong_type in decode_value, such as topic orders, partition 0, offset 17`."""
+        return f"{self.count:,} × {self.error_class} in {self.stage}, such as {self.place}"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -44,7 +56,30 @@ class Progress:
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
+class Reasons:
+    """The reasons of failures, counted."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Reason] = {}
+
+    def add(self, failure: Failure, example: Coordinates) -> None:
+        """Count the reason of one more record."""
+        key = failure.stage, failure.error_class
+        known = self._found.get(key) or Reason(*key, 0, example)
+        self._found[key] = replace(known, count=known.count + 1)
+
+    def add_batch(self, letters: pa.RecordBatch, failures: Sequence[Failure]) -> None:
+        """Count the reasons of the failures of a batch of letters."""
+        for failure in failures:
+            topic, partition, offset = (letters.column(name)[failure.row].as_py() for name in COORDINATES)
+            self.add(failure, (topic, partition, offset))
+
+    def by_count(self) -> tuple[Reason, ...]:
+        """The reasons, the most frequent first."""
+        return tuple(sorted(self._found.values(), key=lambda reason: (-reason.count, reason.error_class)))
+
+
+@dataclass(slots=True)
 class ReplayResult:
     """The result of a replay, or of a dry run.
 
@@ -74,16 +109,40 @@ class ReplayResult:
     parked: int = 0
     unreadable: int = 0
     reasons: tuple[Reason, ...] = ()
-    problems: tuple[str, ...] = ()
-    snapshots: tuple[int, ...] = ()
+    problems: list[str] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
     correction: str | None = None
     seconds: float = 0.0
     there_is: DeadLetterCounts | None = None
+
+    def add(self, outcome: Outcome, parked: int = 0) -> None:
+        """Add the outcome of a batch, `parked` of whose failed letters are parked now."""
+        self.replayed += len(outcome.landed)
+        self.standing += len(outcome.already_landed)
+        self.parked += parked
+        self.failed_again += len(outcome.failures) - parked
 
     @property
     def failed(self) -> int:
         """Letters that failed, for the last time or not."""
         return self.failed_again + self.parked
+
+    @property
+    def progress(self) -> Progress:
+        """How far the replay is."""
+        done = self.replayed + self.standing + self.failed + self.unreadable
+        return Progress(max(self.selected, done), done, self.replayed, self.failed)
+
+    @property
+    def sentence(self) -> str:
+        """How many letters came back, or would."""
+        if not self.selected and not self.unreadable:
+            there_is = self.there_is.sentence() if self.there_is else "others"
+            return f"{self.stream}: no letter fits the selection; nothing to do. There is: {there_is}"
+        if self.dry_run:
+            came = f"of {self.selected:,} letters {self.replayed:,} would come back; nothing was changed"
+            return f"{self.stream}: {came}"
+        return f"{self.stream}: {self.replayed:,} of {self.selected:,} letters came back ({self.replay})"
 
 
 @dataclass(slots=True)
@@ -110,45 +169,3 @@ class ReturnResult:
     unreadable: int = 0
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class Sums:
-    """A result in the making; its numbers are letters."""
-
-    total: int = 0
-    landed: int = 0
-    standing: int = 0
-    failed_again: int = 0
-    parked: int = 0
-    unreadable: int = 0
-    reasons: dict[tuple[str, str], Reason] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    snapshots: list[int] = field(default_factory=list)
-
-    def add(self, letters: pa.RecordBatch, outcome: Outcome, parked: int = 0) -> None:
-        """Add the outcome of a batch, `parked` of whose failed letters are parked now."""
-        self.landed += len(outcome.landed)
-        self.standing += len(outcome.already_landed)
-        self.parked += parked
-        self.failed_again += len(outcome.failures) - parked
-        for failure in outcome.failures:
-            topic, partition, offset = (letters.column(name)[failure.row].as_py() for name in COORDINATES)
-            self.failed_for(failure, (topic, partition, offset))
-
-    def failed_for(self, failure: Failure, coordinates: Coordinates) -> None:
-        """Count the reason of one more record."""
-        key = failure.stage, failure.error_class
-        known = self.reasons.get(key) or Reason(*key, 0, coordinates)
-        self.reasons[key] = replace(known, count=known.count + 1)
-
-    def by_count(self) -> tuple[Reason, ...]:
-        """The reasons, the most frequent first."""
-        return tuple(sorted(self.reasons.values(), key=lambda reason: (-reason.count, reason.error_class)))
-
-    @property
-    def progress(self) -> Progress:
-        """How far it is."""
-        failed = self.failed_again + self.parked
-        done = self.landed + self.standing + failed + self.unreadable
-        return Progress(max(self.total, done), done, self.landed, failed)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,7 @@ from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_retur
 from jobs.replay.pipeline import MASKED, UNREADABLE
 from jobs.replay.replay_state import attempts_after, replay_state_changes, update_replay_state
 from jobs.replay.request import ReplayRequest, batches_of, tables_for
-from jobs.replay.result import Progress, ReturnResult, Sums
+from jobs.replay.result import Progress, ReturnResult
 from jobs.replay.session import ReplaySession
 from jobs.spec.error_handling import LetterTopic
 from jobs.spec.models import StreamSpec
@@ -75,7 +74,8 @@ def return_letters(
         )
     result = ReturnResult(spec.stream, topic, dry_run)
     if dry_run:
-        for batch in _batches(letters, spec, request, result, MAX_LETTERS):
+        result.selected = request.count(letters, spec.stream)
+        for batch in batches_of(letters, request, result, MAX_LETTERS):
             kept = _returnable(batch, spec, catalog, topic, result)
             result.returned += len(np.unique(first_of(batch)[kept]))
         result.seconds = time.monotonic() - began
@@ -132,15 +132,6 @@ def _recover(session: ReplaySession, settings: Settings, result: ReturnResult) -
         pending.remove(store)
 
 
-def _batches(
-    table: Any, spec: StreamSpec, request: ReplayRequest, result: ReturnResult, most: int
-) -> Iterator[pa.RecordBatch]:
-    sums = Sums()
-    result.selected = request.count(table, spec.stream)
-    yield from batches_of(table, spec.stream, request, sums, most)
-    result.unreadable, result.problems = sums.unreadable, sums.problems
-
-
 def _returnable(
     letters: pa.RecordBatch, spec: StreamSpec, catalog: Catalog, topic: str, result: ReturnResult
 ) -> np.ndarray:
@@ -185,8 +176,10 @@ class _Return:
         """All batches of the selection."""
         result, spec = self.result, self.session.spec
         self.transactions.take_over()
+        letters = self.session.letters.table
+        result.selected = self.request.count(letters, spec.stream)
         pace, passed = self.request.pace(spec, MAX_LETTERS), 0
-        for batch in _batches(self.session.letters.table, spec, self.request, result, pace.batch):
+        for batch in batches_of(letters, self.request, result, pace.batch):
             pace.wait(passed)
             kept = _returnable(batch, spec, self.catalog, result.topic, result)
             if len(kept):

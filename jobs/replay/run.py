@@ -8,15 +8,14 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
 
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
 from jobs.replay.outcome import Attempt, changes_after
 from jobs.replay.pipeline import ReplayPipeline
-from jobs.replay.request import MAX_LETTERS, ReplayRequest, batches_of, replay_result, tables_for
-from jobs.replay.result import Progress, ReplayResult, Sums
+from jobs.replay.request import MAX_LETTERS, ReplayRequest, batches_of, finish_result, tables_for
+from jobs.replay.result import Progress, Reasons, ReplayResult
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -51,47 +50,44 @@ def replay(
     sink, letters = tables_for(spec, catalog, request)
     refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)
-    nothing = Sums()
-    if is_at_rest(spec, settings, sink, letters) and not _any_of(letters, spec.stream, request, nothing):
+    result = request.new_result(spec.stream)
+    if is_at_rest(spec, settings, sink, letters) and next(batches_of(letters, request, result, 1), None) is None:
         # It would commit nothing but its claims.
-        return replay_result(spec.stream, request, nothing, began, letters)
+        return finish_result(result, Reasons(), began, letters)
     with replay_session(spec, settings, catalog) as session:
         # Finishing what an earlier replay left may have changed letters.
         session.letters.read()
         work = _Replay(session, request)
-        work.sums.total = request.count(session.letters.table, spec.stream)
+        work.result.selected = request.count(session.letters.table, spec.stream)
         # Also without a letter that can be read: it tells of the others.
         work.run(most, on_progress)
-        return replay_result(spec.stream, request, work.sums, began, session.letters.table, replay=work.id)
-
-
-def _any_of(letters: Table, stream: str, request: ReplayRequest, sums: Sums) -> bool:
-    return next(batches_of(letters, stream, request, sums, 1), None) is not None
+        return finish_result(work.result, work.reasons, began, session.letters.table)
 
 
 class _Replay:
     """One replay at work."""
 
     def __init__(self, session: ReplaySession, request: ReplayRequest) -> None:
-        self.sums: Sums = Sums()
-        self.id: str = session.new_replay()
+        self.result: ReplayResult = request.new_result(session.spec.stream)
+        self.result.replay = session.new_replay()
+        self.reasons: Reasons = Reasons()
         self._session: ReplaySession = session
         self._request: ReplayRequest = request
         self._spec: StreamSpec = request.corrected(session.spec)
         self._pipeline: ReplayPipeline = ReplayPipeline(self._spec)
         correction = request.correction.text if request.correction else None
         park_after = self._spec.errors.replay.park_after
-        self._attempt: Attempt = Attempt(self.id, request.by or None, request.run_id, correction, park_after)
+        self._attempt: Attempt = Attempt(self.result.replay, request.by or None, request.run_id, correction, park_after)
 
     def run(self, most: int, on_progress: Callable[[Progress], None]) -> None:
         """All batches of the selection, one after another."""
-        stream, table = self._session.spec.stream, self._session.letters.table
+        table = self._session.letters.table
         pace, passed = self._request.pace(self._session.spec, most), 0
-        for batch in batches_of(table, stream, self._request, self.sums, pace.batch):
+        for batch in batches_of(table, self._request, self.result, pace.batch):
             pace.wait(passed)
             self._land(batch)
             passed += batch.num_rows
-            on_progress(self.sums.progress)
+            on_progress(self.result.progress)
 
     def _land(self, letters: pa.RecordBatch) -> None:
         sink = self._session.sink
@@ -105,9 +101,10 @@ class _Replay:
             counts = Counts(landed + failed, landed, failed)
             changes = changes_after(letters, outcome, self._attempt)
             if self._session.land(self._spec.config_hash, files, seen, changes, counts):
-                self.sums.add(letters, outcome, changes.column("state").to_pylist().count("parked"))
+                self.result.add(outcome, changes.column("state").to_pylist().count("parked"))
+                self.reasons.add_batch(letters, outcome.failures)
                 if files and self._session.snapshot is not None:
-                    self.sums.snapshots.append(self._session.snapshot)
+                    self.result.snapshots.append(self._session.snapshot)
                 return
         raise FrazilError(
             f"stream {self._spec.stream}: a batch of letters was tried {MAX_RUNS} times and each time table "

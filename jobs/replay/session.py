@@ -114,16 +114,16 @@ class ReplaySession(CommitSession):
         stamp = self._stamp(config, counts)
         batch = {BATCHES: OffsetRange(stamp.batch, stamp.batch + 1)}
         planned = PendingTarget({BATCHES: stamp.batch}, stamp, tuple(files), seen)
-        note, beside, store = self.folder.pending(self.epoch), _letters_key(self.epoch, stamp.batch), self.folder.store
+        store = self.folder.store
         pending = Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()})
         try:
             self.lease.verify()
-            store.put(beside, as_parquet(changes))
+            store.put(_changes_key(stamp), as_parquet(changes))
         except OSError:
             self._delete_files(planned)
             raise
         try:
-            store.put(note, pending)
+            store.put(self.folder.pending(self.epoch), pending)
         except NotWrittenError:
             # Nobody can have read which files they are.
             self._delete_files(planned)
@@ -131,10 +131,10 @@ class ReplaySession(CommitSession):
         step("replay_before_commit")
         self.lease.verify()
         if self.commit(self.sink, planned, batch) is Outcome.RUN_AGAIN:
-            self._give_up(note, beside, planned)
+            self._drop(planned)
             return False
         step("replay_after_commit")
-        self._finish(stamp, changes, note, beside)
+        self._finish(stamp, changes)
         return True
 
     def _stamp(self, config: str, counts: Counts) -> Stamp:
@@ -156,13 +156,13 @@ class ReplaySession(CommitSession):
     def _metadata(self) -> TableMetadata:
         return self.sink.table.metadata
 
-    def _finish(self, stamp: Stamp, changes: pa.Table, note: str, beside: str) -> None:
+    def _finish(self, stamp: Stamp, changes: pa.Table) -> None:
         self.snapshot = self._snapshot_of(stamp)
         update_replay_state(
             self.letters, with_snapshot(changes, self.snapshot), epoch=self.epoch, stamp=_on_letters(stamp, self.epoch)
         )
         step("replay_after_life")
-        self._forget(note, beside)
+        self._forget(stamp)
 
     def _snapshot_of(self, stamp: Stamp) -> int | None:
         """The snapshot that holds the batch; None if it has expired or was never committed."""
@@ -171,9 +171,9 @@ class ReplaySession(CommitSession):
                 return snapshot_id
         return None
 
-    def _give_up(self, note: str, beside: str, planned: PendingTarget) -> None:
+    def _drop(self, planned: PendingTarget) -> None:
         self._delete_files(planned)
-        self._forget(note, beside)
+        self._forget(planned.stamp)
 
     def _delete_files(self, planned: PendingTarget) -> None:
         for file in planned.files:
@@ -182,9 +182,9 @@ class ReplaySession(CommitSession):
             except OSError as problem:
                 log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
 
-    def _forget(self, note: str, beside: str) -> None:
-        self.folder.store.delete(note)
-        self.folder.store.delete(beside)
+    def _forget(self, stamp: Stamp) -> None:
+        self.folder.store.delete(self.folder.pending(stamp.epoch))
+        self.folder.store.delete(_changes_key(stamp))
 
     def recover(self) -> None:
         """Finish what earlier replays left: a batch that landed becomes known to its letters, another is dropped.
@@ -192,26 +192,25 @@ class ReplaySession(CommitSession):
         Nobody can commit for them any more, since both tables are claimed.
         """
         store = self.folder.store
-        for note in self.folder.pending_records():
+        for key in self.folder.pending_records():
             step("replay_before_recovery")
-            content = store.get(note)
+            content = store.get(key)
             if content is None:
                 continue
             pending = Pending.decode(content, {self.sink.name: self._metadata()})
             planned = pending.targets[self.sink.name]
             stamp = planned.stamp
-            beside = _letters_key(stamp.epoch, stamp.batch)
-            letters = store.get(beside) if self._snapshot_of(stamp) is not None else None
-            if letters is not None:
+            changes = store.get(_changes_key(stamp)) if self._snapshot_of(stamp) is not None else None
+            if changes is not None:
                 log.info(
                     "stream %s: batch %d of a replay has landed; its letters learn it", self.spec.stream, stamp.batch
                 )
-                self._finish(stamp, from_parquet(letters), note, beside)
+                self._finish(stamp, from_parquet(changes))
             elif self._never_landed(stamp):
-                self._give_up(note, beside, planned)
+                self._drop(planned)
             else:
                 # Its snapshot has expired: its files may be the table's, and its letters are told by their rows.
-                self._forget(note, beside)
+                self._forget(stamp)
         for left in store.keys("letters-*.parquet"):
             store.delete(left)
         self._settle_unknown()
@@ -255,5 +254,6 @@ def _on_letters(stamp: Stamp, epoch: int) -> Stamp:
     return Stamp(stamp.stream, "batch", stamp.batch, epoch, stamp.config, start=stamp.start, position=stamp.position)
 
 
-def _letters_key(epoch: int, batch: int) -> str:
-    return f"letters-{epoch:08d}-{batch:08d}.parquet"
+def _changes_key(stamp: Stamp) -> str:
+    """Of the changes to the letters of a batch."""
+    return f"letters-{stamp.epoch:08d}-{stamp.batch:08d}.parquet"

@@ -112,7 +112,7 @@ def drain(
             def landed(done: BatchDone) -> None:
                 unknown.add(done.counts.landed, done.unknown_fields, time.time())
                 if letters and done.letters:
-                    letters.told()
+                    letters.wake()
                 if done.counts.read:
                     on_progress(DrainProgress(done, result.counts, total))
 

@@ -1,4 +1,4 @@
-"""Publishing a stream's dead letters beside the stream: a thread that never stands in its way."""
+"""Outbox thread: publishes a stream's dead letters to their topic beside the stream, which it never holds up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """How it stands with the topic of the letters.
+    """What is published, and what stands in the way.
 
     Attributes:
         unpublished: Letters in the table that the topic lacks; None if it is not known.
@@ -47,26 +47,26 @@ class OutboxState:
 
 
 class OutboxThread:
-    """Publishes letters whenever it is told of new ones, from a thread of its own, and tries again where it failed.
+    """Publishes letters whenever it is woken for new ones, from a thread of its own, and tries again where it failed.
 
     Args:
         stream: The stream's id; for messages.
         outbox: What it publishes with.
-        tell: Told of every change, from the thread.
-        words: What a person may read of a message: without secrets.
+        on_change: Called with each new state, from the thread.
+        redact: Takes secrets out of a message.
     """
 
     def __init__(
         self,
         stream: str,
         outbox: Outbox,
-        tell: Callable[[OutboxState], None] = lambda state: None,
-        words: Callable[[str], str] = lambda text: text,
+        on_change: Callable[[OutboxState], None] = lambda state: None,
+        redact: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._stream: str = stream
         self._outbox: Outbox = outbox
-        self._tell: Callable[[OutboxState], None] = tell
-        self._words: Callable[[str], str] = words
+        self._on_change: Callable[[OutboxState], None] = on_change
+        self._redact: Callable[[str], str] = redact
         self._changed: threading.Condition = threading.Condition()
         self._state: OutboxState = OutboxState()
         self._woken: bool = True
@@ -80,22 +80,22 @@ class OutboxThread:
 
     @property
     def state(self) -> OutboxState:
-        """How it stands."""
+        """The newest state."""
         return self._state
 
-    def told(self) -> None:
+    def wake(self) -> None:
         """There may be new letters; returns at once."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
-    def finish(self, patience: float) -> OutboxState:
-        """Publish what is in the table now, for as long as it takes; give up after failing for `patience` seconds."""
+    def finish(self, timeout: float) -> OutboxState:
+        """Publish what is in the table now, for as long as it takes; give up after failing for `timeout` seconds."""
         with self._changed:
             wanted = self._begun + 1
             self._woken, self._failures = True, 0
             self._changed.notify_all()
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + timeout
             while self._thread.is_alive():
                 if self._ended >= wanted:
                     if not self._failures or self._lasting or time.monotonic() > deadline:
@@ -117,7 +117,7 @@ class OutboxThread:
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopping or self._due(), self._pause())
-                    # What it was told of and has not looked for yet is still tried, once.
+                    # What it was woken for and has not looked for yet is still tried, once.
                     if self._stopping and not self._due():
                         return
                     self._woken = False
@@ -128,7 +128,7 @@ class OutboxThread:
             self._outbox.close()
 
     def _due(self) -> bool:
-        # While the cluster is away, new letters are no reason to ask it more often.
+        # While the cluster is unavailable, new letters are no reason to ask it more often.
         return self._woken and not self._failures
 
     def _pause(self) -> float:
@@ -161,11 +161,11 @@ class OutboxThread:
                 log.info("dead letters of stream %s are published again", self._stream)
         else:
             message = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
-            said = self._words(message)
+            text = self._redact(message)
             fix = problem.fix if isinstance(problem, FrazilError) else None
-            if said != self._state.problem and not self._stopping:
-                log.warning("dead letters of stream %s are not published: %s", self._stream, said)
-            state = OutboxState(self._waiting(), said, fix and self._words(fix))
+            if text != self._state.problem and not self._stopping:
+                log.warning("dead letters of stream %s are not published: %s", self._stream, text)
+            state = OutboxState(self._waiting(), text, fix and self._redact(fix))
         with self._changed:
             self._failures = self._failures + 1 if problem else 0
             self._lasting = isinstance(problem, FrazilError) and getattr(problem, "lasting", True)
@@ -177,18 +177,18 @@ class OutboxThread:
         try:
             return self._outbox.count()
         except Exception:
-            # The table is away as well; how many wait is then not known.
+            # The table is unavailable as well; how many wait is then not known.
             log.debug("the letters that wait cannot be counted", exc_info=True)
             return None
 
     def _change(self, state: OutboxState) -> None:
         if state != self._state:
             self._state = state
-            self._tell(state)
+            self._on_change(state)
 
 
 def position_store(spec: StreamSpec, settings: Settings, topic: LetterTopic) -> PositionStore:
-    """What the stream notes of how far its letters are in the topic."""
+    """The stream's own record of its position in the topic."""
     kafka = cluster_of(topic, settings.kafka)
     servers = "" if kafka.address_file else kafka.require_bootstrap()
     store = stream_folder(settings, spec.stream).store
@@ -197,7 +197,7 @@ def position_store(spec: StreamSpec, settings: Settings, topic: LetterTopic) -> 
 
 @contextlib.contextmanager
 def outbox_thread(
-    stream: OpenStream, settings: Settings, tell: Callable[[OutboxState], None] = lambda state: None
+    stream: OpenStream, settings: Settings, on_change: Callable[[OutboxState], None] = lambda state: None
 ) -> Iterator[OutboxThread | None]:
     """Publishes the stream's letters for the length of the block, if its spec names a topic for them."""
     topic = stream.spec.errors.topic
@@ -213,19 +213,18 @@ def outbox_thread(
         if lost := stream.lease.lost:
             raise lost
 
-    notes = position_store(spec, settings, topic)
     outbox = Outbox(
         spec.stream,
         spec.dead_letter_table,
         topic,
         kafka,
         lambda: catalog.load_table(spec.dead_letter_table),
-        notes,
+        position_store(spec, settings, topic),
         stream.epoch,
         check,
     )
     secrets = tuple(letter_secrets(spec.errors))
-    publishing = OutboxThread(spec.stream, outbox, tell, lambda text: redacted(settings, text, secrets))
+    publishing = OutboxThread(spec.stream, outbox, on_change, lambda text: redacted(settings, text, secrets))
     try:
         yield publishing
     finally:

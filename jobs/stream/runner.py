@@ -213,7 +213,7 @@ class StreamRunner:
             self._group.publish(end)
         counts = done.counts
         if self._letters and done.letters:
-            self._letters.told()
+            self._letters.wake()
         log.info(
             "batch %d: %d read, %d landed, %d dead, %d tombstones in %.1f s, commit %.0f ms",
             *(done.batch, counts.read, counts.landed, counts.dead, counts.tombstones),

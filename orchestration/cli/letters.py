@@ -10,12 +10,13 @@ import click
 from jobs.catalog import connect_catalog
 from jobs.deadletter.page import DeadLetterPage, ShownDeadLetter, dead_letter_page
 from jobs.deadletter.reader import DeadLetterCounts, count_dead_letters
+from jobs.deadletter.selection import parse_selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.operator.dead_letter_expiry import expire_stream
-from jobs.operator.dead_letter_states import Change, change_dead_letters, set_by_rows, settle
+from jobs.operator.dead_letter_states import Change, change_dead_letters, set_states_by_rows, settle_lost_replay
 from jobs.translate import translate_errors
-from orchestration.cli.selection_options import selecting, selection_of
+from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_columns, print_json
 from resources.deployment import Deployment
 
@@ -75,22 +76,22 @@ def letters(
             told = done.sentences(spec, dry_run=dry_run) if done else []
             changed = done.expired.letters if done and not dry_run else 0
         elif after_rollback is not None:
-            changed = set_by_rows(spec, settings, catalog, current_user(), after_rollback)
+            changed = set_states_by_rows(spec, settings, catalog, current_user(), after_rollback)
         elif settle_lost is not None:
-            changed = settle(spec, settings, catalog, f"{current_user()}: {settle_lost}")
+            changed = settle_lost_replay(spec, settings, catalog, f"{current_user()}: {settle_lost}")
         elif dismiss is not None:
-            selection = selection_of(**selected, default_states=("new", "failed_again", "parked"))
+            selection = parse_selection(**selected, default_states=("new", "failed_again", "parked"))
             changed = change_dead_letters(
                 spec, settings, catalog, selection, Change("dismissed", current_user(), dismiss)
             )
         elif restore is not None:
-            selection = selection_of(**selected, default_states=("parked", "dismissed"))
+            selection = parse_selection(**selected, default_states=("parked", "dismissed"))
             changed = change_dead_letters(spec, settings, catalog, selection, Change("new", current_user(), restore))
         else:
             changed = None
         table = catalog.load_table(spec.dead_letter_table)
         check_dead_letter_table(table)
-        selection = selection_of(**(selected if changed is None else _NOTHING), default_states=STATES)
+        selection = parse_selection(**(selected if changed is None else _NOTHING), default_states=STATES)
         counts = count_dead_letters(table, stream, selection)
         looked = None
         if changed is None:

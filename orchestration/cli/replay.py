@@ -1,4 +1,4 @@
-"""`frazil replay`: bring dead letters back, each record once."""
+"""`frazil replay`: replays dead letters, returns them to a topic, or imports those of a Kafka Connect sink."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+import rich.progress
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import connect_catalog
+from jobs.deadletter.selection import parse_selection
 from jobs.errors import FrazilError
 from jobs.replay.connect.dry_run import dry_run_queue
 from jobs.replay.connect.importer import QueueResult, import_queue
 from jobs.replay.dry_run import dry_run as run_dry
 from jobs.replay.request import ReplayRequest
-from jobs.replay.result import Progress as Told
-from jobs.replay.result import Reason, ReplayResult
-from jobs.replay.return_to_topic import ReturnResult, return_letters
+from jobs.replay.result import Progress, Reason, ReplayResult, ReturnResult
+from jobs.replay.return_to_topic import return_letters
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
 from jobs.translate import translate_errors
-from orchestration.cli.selection_options import selecting, selection_of
+from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_json, stderr_console
 from resources.deployment import Deployment
 
@@ -61,7 +62,7 @@ def replay(
     stream may run meanwhile. Ends with status 1 if letters could not be read; letters that fail again are no error.
     """
     spec, settings = deployment.stream(stream), deployment.prepared_settings()
-    selection = selection_of(**selected)
+    selection = parse_selection(**selected)
     correction = load_correction(deployment.file_of(stream), correction_file) if correction_file else None
     request = ReplayRequest(selection, correction, rate, current_user())
     if to_topic and (from_topic or correction):
@@ -77,29 +78,29 @@ def replay(
                     "--from-topic takes a whole queue, and has no selection.",
                     fix=f"frazil replay {stream} --from-topic {from_topic}",
                 )
-            take = dry_run_queue if dry_run else import_queue
-            with _bar(f"{from_topic} to {spec.table.name}") as told:
-                taken = take(spec, settings, catalog, from_topic, request, on_progress=told)
-            print_json(asdict(taken)) if as_json else _tell_queue(taken, spec.dead_letter_table)
+            run_queue = dry_run_queue if dry_run else import_queue
+            with _bar(f"{from_topic} to {spec.table.name}") as progress:
+                imported = run_queue(spec, settings, catalog, from_topic, request, on_progress=progress)
+            print_json(asdict(imported)) if as_json else _print_queue(imported, spec.dead_letter_table)
             return
         if to_topic:
-            with _bar(f"letters of {stream} to {to_topic}") as told:
-                back = return_letters(spec, settings, catalog, to_topic, request, dry_run=dry_run, on_progress=told)
-            print_json(asdict(back)) if as_json else _tell_return(back)
+            with _bar(f"letters of {stream} to {to_topic}") as progress:
+                back = return_letters(spec, settings, catalog, to_topic, request, dry_run=dry_run, on_progress=progress)
+            print_json(asdict(back)) if as_json else _print_return(back)
             if back.unreadable:
                 raise SystemExit(1)
             return
-        with _bar(f"letters of {stream}") as told:
+        with _bar(f"letters of {stream}") as progress:
             if dry_run:
-                result = run_dry(spec, catalog, request, on_progress=told)
+                result = run_dry(spec, catalog, request, on_progress=progress)
             else:
-                result = run(spec, settings, catalog, request, on_progress=told)
-    print_json(replay_facts(result)) if as_json else _tell(result, correction)
+                result = run(spec, settings, catalog, request, on_progress=progress)
+    print_json(_replay_facts(result)) if as_json else _print_result(result, correction)
     if result.unreadable:
         raise SystemExit(1)
 
 
-def replay_facts(result: ReplayResult) -> dict[str, Any]:
+def _replay_facts(result: ReplayResult) -> dict[str, Any]:
     """Everything about a replay, as `--json` prints it."""
     facts = asdict(result)
     facts["there_is"] = None if result.there_is is None else _kinds(result.there_is.by_kind)
@@ -112,7 +113,7 @@ def _kinds(by_kind: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _bar(what: str) -> Iterator[Callable[[Told], None]]:
+def _bar(what: str) -> Iterator[Callable[[Progress], None]]:
     """A bar on a terminal, on standard error; elsewhere nothing."""
     columns = (
         SpinnerColumn(),
@@ -122,28 +123,24 @@ def _bar(what: str) -> Iterator[Callable[[Told], None]]:
         TextColumn("{task.fields[failed]:,} failed"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=stderr_console(), transient=True) as bar:
+    with rich.progress.Progress(*columns, console=stderr_console(), transient=True) as bar:
         shown = bar.add_task(what, total=0, failed=0)
-        yield lambda told: bar.update(shown, total=told.total, completed=told.done, failed=told.failed)
+        yield lambda now: bar.update(shown, total=now.total, completed=now.done, failed=now.failed)
 
 
-def _tell(result: ReplayResult, correction: Correction | None) -> None:
+def _print_result(result: ReplayResult, correction: Correction | None) -> None:
     stream = result.stream
     if correction:
         click.echo(f"with the correction:\n{_indented(correction.text)}")
-    if not result.selected and not result.unreadable:
-        there_is = result.there_is.sentence() if result.there_is else "others"
-        click.echo(f"{stream}: no letter fits the selection; nothing to do. There is: {there_is}")
-        return
-    if result.dry_run:
-        click.echo(f"{stream}: of {result.selected:,} letters {result.replayed:,} would come back; nothing was changed")
-    elif result.selected:
-        click.echo(f"{stream}: {result.replayed:,} of {result.selected:,} letters came back ({result.replay})")
-    else:
+    if result.unreadable and not result.selected and not result.dry_run:
         click.echo(f"{stream}: no letter that can be read fits the selection; nothing was changed")
+    else:
+        click.echo(result.sentence)
+    if not result.selected and not result.unreadable:
+        return
     if result.standing:
         click.echo(f"  {result.standing:,} whose record stands in the table already")
-    _tell_reasons(result.reasons)
+    _print_reasons(result.reasons)
     if result.parked:
         click.echo(f"  {result.parked:,} of them are parked now, and are only tried again with --state parked")
     for problem in result.problems:
@@ -154,7 +151,7 @@ def _tell(result: ReplayResult, correction: Correction | None) -> None:
         click.echo(f"  Next: frazil letters {stream}")
 
 
-def _tell_return(result: ReturnResult) -> None:
+def _print_return(result: ReturnResult) -> None:
     if result.recovered:
         click.echo(
             f"{result.stream}: {result.recovered:,} letters that an interrupted replay had put there know it now"
@@ -172,7 +169,7 @@ def _tell_return(result: ReturnResult) -> None:
         click.echo(f"  Next: frazil replay {result.stream} --to-topic {result.topic} … without --dry-run")
 
 
-def _tell_queue(result: QueueResult, letters: str) -> None:
+def _print_queue(result: QueueResult, letters: str) -> None:
     if not result.read:
         click.echo(f"{result.stream}: nothing new in {result.topic}")
         return
@@ -189,18 +186,16 @@ def _tell_queue(result: QueueResult, letters: str) -> None:
     ):
         if count:
             click.echo(f"  {count:,} {what}")
-    _tell_reasons(result.reasons)
+    _print_reasons(result.reasons)
     if result.dry_run:
         click.echo(f"  Next: frazil replay {result.stream} --from-topic {result.topic}")
     elif result.dead:
         click.echo(f"  Next: frazil letters {result.stream}")
 
 
-def _tell_reasons(reasons: Iterable[Reason]) -> None:
+def _print_reasons(reasons: Iterable[Reason]) -> None:
     for reason in reasons:
-        topic, partition, offset = reason.example
-        place = f"topic {topic}, partition {partition}, offset {offset}"
-        click.echo(f"  {reason.count:,} × {reason.error_class} in {reason.stage}, such as {place}")
+        click.echo(f"  {reason.sentence}")
 
 
 def _indented(text: str) -> str:

@@ -1,14 +1,12 @@
-"""The options by which `frazil replay` and `frazil letters` mean letters."""
+"""Options that select dead letters, shared by `frazil replay` and `frazil letters`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import click
 
-from jobs.deadletter.selection import REPLAYABLE, Selection, SelectionError, parse_offsets
 from jobs.deadletter.table import STATES
 
 _OPTIONS = (
@@ -31,47 +29,7 @@ _OPTIONS = (
 
 
 def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a selection; it gets them as keywords for `selection_of`."""
+    """Give a command the options of a selection; it gets them as keywords for `parse_selection`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
-
-
-def selection_of(
-    *,
-    reasons: tuple[str, ...],
-    stages: tuple[str, ...],
-    fields: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    offsets: tuple[str, ...],
-    where: str | None,
-    limit: int | None,
-    states: tuple[str, ...],
-    default_states: tuple[str, ...] = REPLAYABLE,
-) -> Selection:
-    """What the options mean.
-
-    Raises:
-        SelectionError: One of them means nothing.
-    """
-    return Selection(
-        reasons,
-        stages,
-        fields,
-        _instant(since),
-        _instant(until),
-        tuple(parse_offsets(each) for each in offsets),
-        STATES if "all" in states else tuple(states) or default_states,
-        where,
-        limit,
-    )
-
-
-def _instant(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise SelectionError(f"'{text}' is no time.", fix="write it such as 2026-01-31T08:00:00Z") from None

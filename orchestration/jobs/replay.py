@@ -1,7 +1,6 @@
-"""Bringing dead letters back as a Dagster run: what would come back, or, when asked for, the replay itself."""
+"""Replay job of Dagster: the dry run of a replay or, when asked for, the replay itself, with its metadata."""
 
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -9,6 +8,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.errors import FrazilError
+from jobs.replay.result import Progress, ReplayResult
 from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     from jobs.deadletter.selection import Selection
     from jobs.replay.request import ReplayRequest
-    from jobs.replay.result import Progress, ReplayResult
     from jobs.spec.models import StreamSpec
     from jobs.spec.settings import Settings
-from jobs.replay.result import Reason, ReplayResult
 
 JOB = "frazil_replay"
 OP = "replay"
@@ -72,9 +70,6 @@ def replay_op(
 
     It may be terminated, and run again: every record lands once.
     """
-    # Imported here and below: a code location that only loads should not wait for what a replay needs.
-    from orchestration.jobs.replay import replay_metadata, replay_sentences
-
     tag_run(context, replay_tags(config))
     try:
         spec, settings = deployment.stream(config.stream), deployment.settings()
@@ -89,8 +84,8 @@ def replay_op(
         ended = FrazilError(
             " ".join(result.problems), fix=f"frazil replay {spec.stream} --dry-run, once it is restored"
         )
-        told_as = failure(ended)
-        raise dg.Failure(told_as.description, {**told_as.metadata, **metadata}, allow_retries=False)
+        failed = failure(ended)
+        raise dg.Failure(failed.description, {**failed.metadata, **metadata}, allow_retries=False)
     context.add_output_metadata(metadata)
 
 
@@ -101,7 +96,8 @@ def _replayed(
     connection: CatalogResource,
     spec: "StreamSpec",
     settings: "Settings",
-) -> "ReplayResult":
+) -> ReplayResult:
+    # Imported here: a code location that only loads should not wait for what a replay needs.
     from jobs.replay.dry_run import dry_run
     from jobs.replay.request import ReplayRequest
     from jobs.replay.run import replay
@@ -113,7 +109,7 @@ def _replayed(
         correction = parse_correction(deployment.deployment().file_of(spec.stream), config.correction)
         context.log.info(f"with the correction:\n{correction.text}")
     request = ReplayRequest(selection(config), correction, config.rate or None, config.by, context.run_id)
-    progress = _Told(context)
+    progress = _ProgressLog(context)
     with translate_errors(settings, spec.stream), connection.catalog() as catalog:
         if config.dry_run:
             return dry_run(spec, catalog, request, on_progress=progress)
@@ -129,29 +125,22 @@ def selection(config: ReplayConfig) -> "Selection":
     Raises:
         SelectionError: One of its fields means nothing.
     """
-    from jobs.deadletter.selection import REPLAYABLE, Selection, SelectionError, parse_offsets
-    from jobs.deadletter.table import STATES
+    from jobs.deadletter.selection import parse_selection
 
-    def instant(text: str) -> datetime | None:
-        try:
-            return datetime.fromisoformat(text) if text.strip() else None
-        except ValueError:
-            raise SelectionError(f"'{text}' is no time.", fix="write it such as 2026-01-31T08:00:00Z") from None
-
-    return Selection(
-        tuple(config.reasons),
-        tuple(config.stages),
-        tuple(config.fields),
-        instant(config.since),
-        instant(config.until),
-        tuple(parse_offsets(each) for each in config.offsets),
-        STATES if "all" in config.states else tuple(config.states) or REPLAYABLE,
-        config.where.strip() or None,
-        config.limit or None,
+    return parse_selection(
+        reasons=config.reasons,
+        stages=config.stages,
+        fields=config.fields,
+        since=config.since if config.since.strip() else None,
+        until=config.until if config.until.strip() else None,
+        offsets=config.offsets,
+        states=config.states,
+        where=config.where.strip() or None,
+        limit=config.limit or None,
     )
 
 
-class _Told:
+class _ProgressLog:
     """The progress of a replay in the run's log, every few seconds at most."""
 
     def __init__(self, context: dg.OpExecutionContext) -> None:
@@ -159,7 +148,7 @@ class _Told:
         self._began: float = time.monotonic()
         self._last: float = float("-inf")
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if now - self._last < _PROGRESS_SECONDS and progress.done < progress.total:
             return
@@ -209,34 +198,24 @@ def replay_job() -> None:
 
 def replay_sentences(result: ReplayResult) -> list[str]:
     """What a replay came to, and what next."""
-    stream = result.stream
     if not result.selected and not result.unreadable:
-        there_is = result.there_is.sentence() if result.there_is else "others"
-        return [f"{stream}: no letter fits the selection; nothing to do. There is: {there_is}"]
-    if result.dry_run:
-        first = f"{stream}: of {result.selected:,} letters {result.replayed:,} would come back; nothing was changed"
-    else:
-        first = f"{stream}: {result.replayed:,} of {result.selected:,} letters came back ({result.replay})"
-    told = [first]
+        return [result.sentence]
+    sentences = [result.sentence]
     if result.standing:
-        told.append(f"{result.standing:,} whose record stands in the table already")
-    told += [f"{each.count:,} × {each.error_class} in {each.stage}, such as {place(each)}" for each in result.reasons]
+        sentences.append(f"{result.standing:,} whose record stands in the table already")
+    sentences += [each.sentence for each in result.reasons]
     if result.parked:
-        told.append(f"{result.parked:,} of them are parked now, and are only tried again if the state is asked for")
-    return [*told, *result.problems]
-
-
-def place(reason: Reason) -> str:
-    """Where the example of a reason is."""
-    topic, partition, offset = reason.example
-    return f"topic {topic}, partition {partition}, offset {offset}"
+        sentences.append(
+            f"{result.parked:,} of them are parked now, and are only tried again if the state is asked for"
+        )
+    return [*sentences, *result.problems]
 
 
 def replay_metadata(result: ReplayResult) -> dict[str, Any]:
     """A replay's result; numbers are letters, each of them there every time, so that they plot."""
     metadata: dict[str, Any] = {
         "dry_run": result.dry_run,
-        "result": replay_sentences(result)[0],
+        "result": result.sentence,
         "letters_selected": result.selected,
         "letters_landed": result.replayed,
         "letters_standing": result.standing,
@@ -267,6 +246,6 @@ def replay_metadata(result: ReplayResult) -> dict[str, Any]:
 
 def _rows(result: ReplayResult) -> list[dict[str, Any]]:
     return [
-        {"reason": each.error_class, "stage": each.stage, "letters": each.count, "such_as": place(each)}
+        {"reason": each.error_class, "stage": each.stage, "letters": each.count, "such_as": each.place}
         for each in result.reasons
     ]

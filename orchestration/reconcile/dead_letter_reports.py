@@ -12,7 +12,7 @@ from assets import dagster_names
 from assets.dead_letters import KNOWN_FILES, letters_waiting, tally_metadata
 from assets.metadata import instant, snapshot_metadata, snapshot_tags
 from assets.stream_checks import evaluation, totals_of
-from jobs.deadletter.tally import Tally, tally
+from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
 from jobs.spec.models import StreamSpec
 from jobs.supervise.observation import Observation
 from orchestration.reconcile.background_query import BackgroundQuery
@@ -30,7 +30,7 @@ _COUNTING = BackgroundQuery()
 class CountedLetters:
     """A stream's dead letters, and the records that it has read since its first run."""
 
-    tally: Tally
+    tally: DeadLetterTally
     read: int
 
 
@@ -46,7 +46,7 @@ def count_in_background(spec: StreamSpec, remote: RemoteQueries, seconds: float)
         return None
     key = (str(dead.metadata.table_uuid), spec.stream)
     wait = 0.0 if remote.late else seconds
-    counted = _COUNTING.ask(key, wait, lambda: tally(dead, spec.stream, KNOWN_FILES))
+    counted = _COUNTING.ask(key, wait, lambda: tally_dead_letters(dead, spec.stream, KNOWN_FILES))
     return None if counted is None else CountedLetters(counted, totals_of(sink, spec.stream).read)
 
 

@@ -1,25 +1,33 @@
-"""Whether a replay would help: letters of an earlier configuration, and what becomes of a few of them now."""
+"""Replay proposal: whether a replay would help, by a sample of the dead letters that an earlier configuration left."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
 
-from assets.dead_letters import REPLAY_WOULD_HELP
-from assets.stream_checks import CheckOutcome
+from assets.dead_letters import KNOWN_FILES, LETTERS_WAITING, REPLAY_WOULD_HELP, letters_waiting
+from assets.stream_checks import CheckOutcome, totals_of
+from jobs.catalog import NoCatalogYet, find_table
 from jobs.deadletter.selection import Selection
-from jobs.deadletter.tally import Tally
+from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
 from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.translate import translate_errors
+from resources.deployment import Deployment
 
 SAMPLE = 200
 LEAST_PER_REASON = 20
 MOST_REASONS = 10
 # Of the letters of a reason that were tried, so many have to succeed; a replay counts an attempt of the others.
 GOOD_SHARE = 0.5
+# By table and stream, what was found and what it was found for: letters that nobody touched need not be tried again.
+_LAST: dict[tuple[str, str], tuple[tuple[object, ...], Proposal]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ class Proposal:
         return f'frazil replay {self.stream}{reasons} --where "{self.where}"'
 
 
-def propose(spec: StreamSpec, catalog: Catalog, counted: Tally) -> Proposal:
+def propose(spec: StreamSpec, catalog: Catalog, counted: DeadLetterTally) -> Proposal:
     """Try some of the letters of earlier configurations, the oldest of each reason; changes nothing.
 
     Args:
@@ -139,3 +147,52 @@ def _told(reasons: list[Tried] | tuple[Tried, ...]) -> str:
     if len(reasons) > 5:
         parts.append(f"and {len(reasons) - 5} more reasons")
     return ", ".join(parts)
+
+
+def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Catalog]) -> Proposal:
+    """What a replay of the letters of earlier configurations would come to, by a sample; changes nothing.
+
+    Args:
+        catalog: Connects to the catalog.
+
+    Raises:
+        FrazilError: The catalog does not answer, or the tables are not fit for a replay.
+    """
+    nothing = Proposal(spec.stream, spec.config_hash, None)
+    try:
+        connection = catalog()
+    except NoCatalogYet:
+        return nothing
+    with translate_errors(settings, spec.stream), connection as opened:
+        if not all(opened.table_exists(name) for name in spec.target_names):
+            return nothing
+        letters = opened.load_table(spec.dead_letter_table)
+        # The sample depends on nothing else but on the columns of the stream's table.
+        seen = (letters.metadata.current_snapshot_id, opened.load_table(spec.table.name).metadata.current_schema_id)
+        key = (str(letters.metadata.table_uuid), spec.stream)
+        known = _LAST.get(key)
+        if known is None or known[0] != (spec.config_hash, *seen):
+            found = propose(spec, opened, tally_dead_letters(letters, spec.stream, KNOWN_FILES))
+            _LAST[key] = known = ((spec.config_hash, *seen), found)
+        return known[1]
+
+
+def judge_dead_letters(
+    deployment: Deployment, stream: str, catalog: Callable[[], Catalog], checks: Sequence[str]
+) -> Sequence[CheckOutcome]:
+    """What the checks say of a stream's letters, looked at now: what a check does that is executed from the UI."""
+    spec, settings = deployment.stream(stream), deployment.settings()
+    found: list[CheckOutcome] = []
+    if LETTERS_WAITING in checks:
+        dead = sink = None
+        with contextlib.suppress(NoCatalogYet), translate_errors(settings, stream), catalog() as opened:
+            dead, sink = (find_table(opened, name) for name in (spec.dead_letter_table, spec.table.name))
+        if dead is None:
+            found.append(CheckOutcome(LETTERS_WAITING, True, "There is no table of letters yet.", "none"))
+        else:
+            found.append(
+                letters_waiting(spec, tally_dead_letters(dead, stream, KNOWN_FILES), totals_of(sink, stream).read)
+            )
+    if REPLAY_WOULD_HELP in checks:
+        found.append(verdict(find_proposal(spec, settings, catalog)))
+    return found

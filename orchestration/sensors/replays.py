@@ -11,6 +11,7 @@ from orchestration.jobs.replay import CONFIG_TAG, JOB, ReplayConfig, replay_run_
 from orchestration.jobs.runs import BY_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
 from orchestration.sensors.replay_proposal import Proposal
 from orchestration.sensors.replays_tick import Memory, run_tick
+from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
 SENSOR = "frazil_replays"
@@ -32,11 +33,14 @@ def replay_sensor() -> dg.SensorDefinition:
             "no configuration changes."
         ),
     )
-    def frazil_replays(context: dg.SensorEvaluationContext, deployment: DeploymentResource) -> dg.SensorResult:
+    def frazil_replays(
+        context: dg.SensorEvaluationContext, deployment: DeploymentResource, catalog: CatalogResource
+    ) -> dg.SensorResult:
         memory, instance = Memory.from_cursor(context.cursor), context.instance
         try:
             tick = run_tick(
                 deployment.deployment(),
+                catalog.quick,
                 memory,
                 replays_under_way(instance),
                 lambda stream: newest_replay(instance, stream)[1],

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import dagster as dg
 import msgspec
+from pyiceberg.catalog import Catalog
 
 from assets import dagster_names
-from assets.dead_letters import KNOWN_FILES, LETTERS_WAITING, REPLAY_WOULD_HELP, letters_waiting
-from assets.stream_checks import CheckOutcome, evaluation, totals_of
-from jobs.deadletter.tally import tally
+from assets.stream_checks import evaluation
 from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
@@ -21,11 +20,10 @@ from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.actual import read_actual
 from jobs.supervise.control_request import read_control
-from jobs.translate import translate_errors
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import checksum, due
 from orchestration.reconcile.stream_files import read_files
-from orchestration.sensors.replay_proposal import Proposal, propose, verdict
+from orchestration.sensors.replay_proposal import Proposal, find_proposal, verdict
 from resources.deployment import Deployment
 
 # A tick has 60 s in all. What takes longer goes on, and is picked up by a later tick.
@@ -33,8 +31,6 @@ BUDGET_SECONDS = 15.0
 # What is proposed, or could not be found out, is looked at again after so long.
 AGAIN_SECONDS = 600
 _LOOKING = BackgroundQuery()
-# By table and stream, what was found and what it was found for: letters that nobody touched need not be tried again.
-_LAST: dict[tuple[str, str], tuple[tuple[object, ...], Proposal]] = {}
 
 
 class Judged(msgspec.Struct, omit_defaults=True):
@@ -94,17 +90,21 @@ class Tick:
 
 def run_tick(
     deployment: Deployment,
+    catalog: Callable[[], Catalog],
     memory: Memory,
     under_way: Collection[str],
     replayed_for: Callable[[str], str],
     now: float,
+    budget: float = BUDGET_SECONDS,
 ) -> Tick:
     """Look at the streams whose configuration has changed; asks nobody for any other.
 
     Args:
+        catalog: Connects to the catalog.
         under_way: Streams whose letters a run replays now.
         replayed_for: The hash of the configuration that a stream's newest automatic replay was for; empty without one.
         now: Seconds since 1970.
+        budget: Seconds to wait for what is looked at; what takes longer goes on for a later tick.
     """
     tick, began = Tick(), time.monotonic()
     files = read_files(deployment)
@@ -117,9 +117,9 @@ def run_tick(
             if waits := _waits(spec, settings, under_way):
                 tick.sentences[spec.stream] = waits
                 continue
-            left = max(0.0, BUDGET_SECONDS - (time.monotonic() - began))
+            left = max(0.0, budget - (time.monotonic() - began))
             key = (str(deployment.home), spec.stream, spec.config_hash)
-            found = _LOOKING.ask(key, left, lambda spec=spec: look(spec, settings))
+            found = _LOOKING.ask(key, left, lambda spec=spec: find_proposal(spec, settings, catalog))
             if found is None:
                 tick.sentences[spec.stream] = "its letters are being looked at"
                 continue
@@ -176,49 +176,3 @@ def _may_start(spec: StreamSpec, settings: Settings) -> bool:
     if not spec.errors.replay.automatic:
         return False
     return read_control(stream_folder(settings, spec.stream).store).mode == "running"
-
-
-def look(spec: StreamSpec, settings: Settings) -> Proposal:
-    """What a replay of the letters of earlier configurations would come to, by a sample; changes nothing.
-
-    Raises:
-        FrazilError: The catalog does not answer, or the tables are not fit for a replay.
-    """
-    from jobs.catalog import NoCatalogYet, quick_catalog
-
-    nothing = Proposal(spec.stream, spec.config_hash, None)
-    try:
-        opened = quick_catalog(settings)
-    except NoCatalogYet:
-        return nothing
-    with translate_errors(settings, spec.stream), opened as catalog:
-        if not all(catalog.table_exists(name) for name in spec.target_names):
-            return nothing
-        letters = catalog.load_table(spec.dead_letter_table)
-        # The sample depends on nothing else but on the columns of the stream's table.
-        seen = (letters.metadata.current_snapshot_id, catalog.load_table(spec.table.name).metadata.current_schema_id)
-        key = (str(letters.metadata.table_uuid), spec.stream)
-        known = _LAST.get(key)
-        if known is None or known[0] != (spec.config_hash, *seen):
-            found = propose(spec, catalog, tally(letters, spec.stream, KNOWN_FILES))
-            _LAST[key] = known = ((spec.config_hash, *seen), found)
-        return known[1]
-
-
-def judge_letters(deployment: Deployment, stream: str, checks: Sequence[str]) -> Sequence[CheckOutcome]:
-    """What the checks say of a stream's letters, looked at now: what a check does that is executed from the UI."""
-    from jobs.catalog import NoCatalogYet, find_table, quick_catalog
-
-    spec, settings = deployment.stream(stream), deployment.settings()
-    found: list[CheckOutcome] = []
-    if LETTERS_WAITING in checks:
-        dead = sink = None
-        with contextlib.suppress(NoCatalogYet), translate_errors(settings, stream), quick_catalog(settings) as catalog:
-            dead, sink = (find_table(catalog, name) for name in (spec.dead_letter_table, spec.table.name))
-        if dead is None:
-            found.append(CheckOutcome(LETTERS_WAITING, True, "There is no table of letters yet.", "none"))
-        else:
-            found.append(letters_waiting(spec, tally(dead, stream, KNOWN_FILES), totals_of(sink, stream).read))
-    if REPLAY_WOULD_HELP in checks:
-        found.append(verdict(look(spec, settings)))
-    return found

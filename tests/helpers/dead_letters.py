@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.catalog import connect_catalog
+from jobs.catalog import connect_catalog, quick_catalog
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.deadletter.rows import dead_letter_rows
@@ -93,6 +93,10 @@ class DeadLetterWorld:
         made = connect_catalog(self.settings)
         self.catalogs.append(made)
         return made
+
+    def quick(self) -> Catalog:
+        """A connection as sensors open it."""
+        return quick_catalog(self.settings)
 
     def close(self) -> None:
         for catalog in self.catalogs:

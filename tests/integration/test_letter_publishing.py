@@ -100,7 +100,7 @@ def test_a_cluster_that_is_away_is_waited_for_and_stands_in_nobodys_way(
     expected += one.add(1, 1, range(3, 7))
     began = time.monotonic()
     for _ in range(1000):
-        publishing.told()
+        publishing.wake()
     assert time.monotonic() - began < 20, "seconds each, if it waited"
     wait_for(lambda: publishing.state.problem is not None, "a word about the cluster")
     assert publishing.state.unpublished == 4
@@ -122,7 +122,7 @@ def test_ending_while_the_cluster_is_away_takes_seconds(tmp_path: Path) -> None:
     one.add(1, 0, range(3))
     publishing = OutboxThread("nowhere", one.outbox())
     began = time.monotonic()
-    state = publishing.finish(patience=1.0)
+    state = publishing.finish(timeout=1.0)
     assert (state.unpublished, state.problem is not None) == (3, True)
     publishing.stop()
     assert time.monotonic() - began < 80
@@ -174,7 +174,7 @@ def test_an_open_stream_publishes_what_it_is_told_of(pipeline: Callable[..., Pip
                 assert publishing is not None
                 fresh = [letters.row(stream.epoch, 0, offset) for offset in range(start + 1, start + 4)]
                 one.dead_table().append(pa.Table.from_pylist(fresh, schema))
-                publishing.told()
+                publishing.wake()
                 assert publishing.finish(20) == OutboxState(0)
     assert {where[2] for where in letters.seen()} == {1, 2, 3, 10, 11, 12, 13}
     assert len(letters.seen()) == 7

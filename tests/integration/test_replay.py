@@ -19,7 +19,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
-from jobs.operator.dead_letter_states import set_by_rows
+from jobs.operator.dead_letter_states import set_states_by_rows
 from jobs.replay.connect.dry_run import dry_run_queue
 from jobs.replay.connect.importer import import_queue
 from jobs.replay.request import ReplayRequest
@@ -143,7 +143,7 @@ def test_what_a_rollback_took_out_is_taken_from_the_queue_again(queue: Queue) ->
     pipeline.table().manage_snapshots().set_current_snapshot(snapshot_id=kept).commit()
     with pytest.raises(RolledBackError, match=r"frazil letters .* --after-rollback WHY"):
         queue.take()
-    set_by_rows(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "me", "rolled back")
+    set_states_by_rows(pipeline.spec(), pipeline.settings(), pipeline.catalog(), "me", "rolled back")
     again = queue.take()
     assert (again.landed, again.dead) == (1, 0)
     assert pipeline.landed() == {(SOURCE, 3, 1): 1, (SOURCE, 3, 2): 1}

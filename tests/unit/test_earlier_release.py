@@ -21,7 +21,7 @@ from jobs.commit.lineage import line_of
 from jobs.commit.pending_record import Pending
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
-from jobs.deadletter.outbox import position as outbox_note
+from jobs.deadletter.outbox.position import KEY, PositionDocument
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.maintain import maintenance_history
 from jobs.replay.connect.checkpoint import CheckpointDocument
@@ -77,7 +77,7 @@ def columns(schema: Schema) -> list[tuple[Any, ...]]:
         (f"orders/{control_request.KEY}", control_request.ControlRequest),
         (f"orders/{launches.LAUNCH_KEY}", launches.Launch),
         (f"orders/{launches.PROCESS_KEY}", launches.LaunchedProcess),
-        (f"orders/{outbox_note.KEY}", outbox_note.Note),
+        (f"orders/{KEY}", PositionDocument),
         (f"orders/{unknown_fields.KEY}", unknown_fields.UnknownFields),
         ("orders/replay/returning-00000001.json", PendingReturn),
         ("clicks/connect/taking.json", CheckpointDocument),

@@ -41,7 +41,7 @@ class Outbox:
         topic: Where the letters go.
         kafka: The cluster of the topic, see `cluster_of`.
         load: Loads the dead-letter table as it is now.
-        notes: The stream's own note of its position.
+        store: The stream's own record of its position.
         epoch: The driver's epoch; the first time, letters of earlier ones count as published, if only new ones are
             wanted.
         check: Called before anything is committed; raises if this process has lost the stream.
@@ -54,7 +54,7 @@ class Outbox:
         topic: LetterTopic,
         kafka: KafkaSettings,
         load: Callable[[], Table],
-        notes: PositionStore,
+        store: PositionStore,
         epoch: int,
         check: Callable[[], None] = lambda: None,
     ) -> None:
@@ -64,12 +64,12 @@ class Outbox:
         self._topic: LetterTopic = topic
         self._kafka: KafkaSettings = kafka
         self._load: Callable[[], Table] = load
-        self._notes: PositionStore = notes
+        self._store: PositionStore = store
         self._epoch: int = epoch
         self._check: Callable[[], None] = check
-        self._session: OutboxProducer | None = None
+        self._producer: OutboxProducer | None = None
         # Before anything of this driver's epoch is in the table, and whether or not the cluster answers.
-        self._position: OutboxPosition = notes.begin(
+        self._position: OutboxPosition = store.begin(
             OutboxPosition.before_epoch(epoch if topic.publish == "new" else 1)
         )
 
@@ -90,22 +90,22 @@ class Outbox:
         """
         published = 0
         try:
-            session = self._ready()
+            producer = self._ready()
             table = self._load()
             refuse_altered(table, self._table_name)
-            self._follow_the_table(table, session)
+            self._follow_the_table(table, producer)
             while True:
                 window = next_window(table, self._stream, self._position)
                 waiting = self.waiting = window.total
                 if not waiting:
-                    session.refresh(self._position)
+                    producer.refresh(self._position)
                     progress(0)
                     return published
                 for last, letters in chunks(table, self._stream, self._position, window):
                     through = replace(OutboxPosition.through(last), table_uuid=self._position.table_uuid)
-                    session.send(letters, through)
+                    producer.send(letters, through)
                     self._position = through
-                    self._notes.keep(through)
+                    self._store.keep(through)
                     published += letters.num_rows
                     waiting -= letters.num_rows
                     self.waiting = waiting
@@ -128,26 +128,26 @@ class Outbox:
 
     def close(self) -> None:
         """Give up the connection; a transaction that is open is aborted."""
-        if self._session:
-            self._session.close()
-        self._session = None
+        if self._producer:
+            self._producer.close()
+        self._producer = None
 
     def _ready(self) -> OutboxProducer:
-        if self._session is None:
+        if self._producer is None:
             self._check()
             cluster = TopicCluster(self._kafka, self._topic, self._stream)
-            session = OutboxProducer(cluster, self._stream, self._topic.name, self._table_name, self._check)
-            self._session = session
-            committed = session.take_over()
+            producer = OutboxProducer(cluster, self._stream, self._topic.name, self._table_name, self._check)
+            self._producer = producer
+            committed = producer.take_over()
             if committed is None:
                 log.info("group %s has no position; it goes on at %s", group_of(self._stream), self._position)
-                session.refresh(self._position, now=True)
+                producer.refresh(self._position, now=True)
             else:
                 self._position = committed
-                self._notes.keep(committed)
-        return self._session
+                self._store.keep(committed)
+        return self._producer
 
-    def _follow_the_table(self, table: Table, session: OutboxProducer) -> None:
+    def _follow_the_table(self, table: Table, producer: OutboxProducer) -> None:
         """Epochs only grow as long as the table is the same, or the stream's state is; else both were begun anew."""
         newest = greatest_epoch(table.metadata, self._stream)
         if newest > self._epoch:
@@ -167,9 +167,9 @@ class Outbox:
                 self._position.batch,
                 self._table_name,
             )
-        session.refresh(position, now=True)
+        producer.refresh(position, now=True)
         self._position = position
-        self._notes.keep(position)
+        self._store.keep(position)
 
 
 GROUP = "frazil-dead-letters-"

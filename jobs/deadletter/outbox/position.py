@@ -1,4 +1,4 @@
-"""How far the letters of a stream are published: one number and a text, as Kafka keeps them for a consumer group.
+"""Position up to which a stream's dead letters are published: a number and a text, as Kafka keeps them for a group.
 
 Letters are published in the order of `(epoch, batch, topic, partition, offset)`. Epochs and batches only grow, and a
 batch's letters are committed to the table at once and never again, so in this order nothing ever appears before a place
@@ -19,6 +19,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, 
 from jobs.errors import FrazilError
 from jobs.state.store import StateStore
 
+KEY = "published.json"
 ORDER = ("epoch", "batch_id", "topic", "partition", "offset")
 _BATCHES = 2**32
 
@@ -128,11 +129,8 @@ def _up_to(key: Key) -> BooleanExpression:
     return Or(LessThan("epoch", epoch), And(EqualTo("epoch", epoch), same_epoch))
 
 
-KEY = "published.json"
-
-
-class Note(msgspec.Struct, frozen=True):
-    """The note.
+class PositionDocument(msgspec.Struct, frozen=True):
+    """The position as the stream keeps it itself, under `KEY`.
 
     Attributes:
         topic, servers: Where the letters go; another topic or other servers are begun anew.
@@ -146,7 +144,11 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class PositionStore:
-    """The note of one stream for one topic.
+    """The stream's own record of its position in one topic, beside its lease.
+
+    The position that counts is the group's in Kafka, which is committed with the letters. But Kafka forgets it some
+    days after the group's last commit (`offsets.retention.minutes`) and with the topic, and before the first commit
+    there is none: then this record says where to go on.
 
     Args:
         store: The stream's part of the state store.
@@ -163,7 +165,7 @@ class PositionStore:
         self._last: OutboxPosition | None = None
 
     def begin(self, first: OutboxPosition) -> OutboxPosition:
-        """Where the note stands; the first time for this topic it is made, and says `first`."""
+        """The position; the first time for this topic it is `first`, which is kept."""
         self._last = self.read()
         if self._last is None:
             self.keep(first)
@@ -171,19 +173,19 @@ class PositionStore:
         return self._last
 
     def keep(self, published: OutboxPosition) -> None:
-        """Note that everything up to here is published."""
+        """Record that everything up to here is published."""
         if published == self._last:
             return
-        note = Note(self._topic, self._servers, published.offset, published.metadata(self._table))
-        self._store.put(KEY, msgspec.json.encode(note))
+        document = PositionDocument(self._topic, self._servers, published.offset, published.metadata(self._table))
+        self._store.put(KEY, msgspec.json.encode(document))
         self._last = published
 
     def read(self) -> OutboxPosition | None:
-        """Where the note stands; None if there is none for this topic."""
+        """The position; None if there is none for this topic."""
         try:
-            note = msgspec.json.decode(self._store.get(KEY) or b"", type=Note)
-            position = OutboxPosition.from_group(note.offset, note.metadata)
+            document = msgspec.json.decode(self._store.get(KEY) or b"", type=PositionDocument)
+            position = OutboxPosition.from_group(document.offset, document.metadata)
         except (msgspec.DecodeError, FrazilError):
-            # One that was spoilt says no more than none: what counts is the group's.
+            # A damaged one says no more than none: what counts is the group's.
             return None
-        return position if (note.topic, note.servers) == (self._topic, self._servers) else None
+        return position if (document.topic, document.servers) == (self._topic, self._servers) else None

@@ -1,4 +1,4 @@
-"""Reading the letters that are to be published: in order, from one snapshot, a bounded number at a time."""
+"""Reader of the dead letters that are to be published: in order, from one snapshot, a bounded number at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic of the letters on its cluster: whether it is there, and what it takes."""
+"""Topic of the dead letters on its cluster: looked up, created, and what it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One hold on a transactional id: records, and a position of a consumer group that is decided together with them."""
+"""Kafka transactions under one id: records, and a consumer group's position that is committed together with them."""
 
 from __future__ import annotations
 

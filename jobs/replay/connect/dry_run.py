@@ -24,7 +24,7 @@ from jobs.replay.connect.importer import (
 from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
 from jobs.replay.request import ReplayRequest
-from jobs.replay.result import Progress, Sums
+from jobs.replay.result import Progress, Reasons
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -62,7 +62,7 @@ def dry_run_queue(
     taken = restart_positions(target_positions(stamps, spec.coordinator))
     at = {p: max(start, taken.get(p, 0)) for p, start in log.earliest.items() if p.topic == topic}
     ends = {p: end for p, end in log.latest.items() if p.topic == topic}
-    total, counts, sums = left_of(at, ends), QueueCounts(), Sums()
+    total, counts, reasons = left_of(at, ends), QueueCounts(), Reasons()
     with TopicReader(settings.kafka, "frazil-replay") as reader:
         task = QueueTask(spec, corrected, reader)
         while left_of(at, ends):
@@ -71,7 +71,7 @@ def dry_run_queue(
             for outcome in task.process(ranges, sink, letters):
                 counts += outcome.counts
                 for failure in outcome.failures:
-                    sums.failed_for(failure, outcome.fetched.place(failure.row))
+                    reasons.add(failure, outcome.fetched.place(failure.row))
             at = end
             on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
     return QueueResult(
@@ -80,5 +80,5 @@ def dry_run_queue(
         *astuple(counts),
         seconds=time.monotonic() - began,
         dry_run=True,
-        reasons=sums.by_count(),
+        reasons=reasons.by_count(),
     )

@@ -6,12 +6,12 @@ import dagster as dg
 import pytest
 
 from assets.dead_letters import LETTERS_WAITING, letters_waiting, tally_events, tally_markdown, tally_metadata
-from jobs.deadletter.tally import Kind, Tally
+from jobs.deadletter.tally import DeadLetterTally, Kind
 from jobs.spec.models import StreamSpec
 from tests.helpers.dead_letters import DeadLetterWorld
 
 KEY = dg.AssetKey(["frazil", "orders", "payments_dead"])
-LETTERS = Tally(
+LETTERS = DeadLetterTally(
     7,
     {
         Kind("new", "wrong_type", "a"): 900,
@@ -31,7 +31,7 @@ def spec(dead_letters: DeadLetterWorld) -> StreamSpec:
 def test_every_number_is_there_every_time() -> None:
     names = {f"dead_letters_{state}" for state in ("new", "replayed", "failed_again", "parked", "dismissed")}
     names |= {"dead_letters_total", "dead_letters_waiting"}
-    assert tally_metadata(Tally()) == dict.fromkeys(names, 0)
+    assert tally_metadata(DeadLetterTally()) == dict.fromkeys(names, 0)
     told = tally_metadata(LETTERS)
     assert {name: told[name] for name in names} == {
         "dead_letters_new": 913,
@@ -56,7 +56,7 @@ def test_the_table_has_reasons_by_states() -> None:
 
 
 def test_many_reasons_are_summed_up() -> None:
-    many = Tally(1, {Kind("new", f"reason_{n:03}", "a"): n for n in range(1, 101)})
+    many = DeadLetterTally(1, {Kind("new", f"reason_{n:03}", "a"): n for n in range(1, 101)})
     lines = tally_markdown(many).splitlines()
     assert len(lines) == 24
     assert lines[2] == "| reason_100 | 100 | 100 |"
@@ -66,7 +66,9 @@ def test_many_reasons_are_summed_up() -> None:
 
 def test_how_many_may_wait(spec: StreamSpec) -> None:
     def judged(read: int, **states: int):
-        return letters_waiting(spec, Tally(1, {Kind(s, "wrong_type", "a"): n for s, n in states.items()}), read)
+        return letters_waiting(
+            spec, DeadLetterTally(1, {Kind(s, "wrong_type", "a"): n for s, n in states.items()}), read
+        )
 
     assert judged(0).passed
     assert judged(1000, new=50).passed, "5 % are allowed where the file does not say"
@@ -79,14 +81,14 @@ def test_how_many_may_wait(spec: StreamSpec) -> None:
     parked = judged(100_000, parked=1)
     assert (parked.passed, parked.warn) == (False, True)
     assert parked.sentence.endswith("Next: frazil letters payments --state parked")
-    unreadable = letters_waiting(spec, Tally(1, {}, unreadable=4), 1000)
+    unreadable = letters_waiting(spec, DeadLetterTally(1, {}, unreadable=4), 1000)
     assert not unreadable.passed
     assert "4 letters are in data files that cannot be read" in unreadable.sentence
 
 
 def test_the_file_says_how_many_may_wait(spec: StreamSpec) -> None:
     strict = spec.model_copy(update={"slo": spec.slo.model_copy(update={"dead_letter_ratio": 0.001})})
-    letters = Tally(1, {Kind("new", "wrong_type", "a"): 2})
+    letters = DeadLetterTally(1, {Kind("new", "wrong_type", "a"): 2})
     assert letters_waiting(spec, letters, 1000).passed
     assert not letters_waiting(strict, letters, 1000).passed
 

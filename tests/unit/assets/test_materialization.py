@@ -77,10 +77,12 @@ def test_to_materialize_a_running_stream_counts_nothing(running: World, monkeypa
     for place in (
         "jobs.verify.audit.audit",
         "jobs.maintain.health_measurement.measure",
-        "assets.dead_letters.tally",
+        "assets.dead_letters.tally_dead_letters",
     ):
         monkeypatch.setattr(place, lambda *_, _place=place, **__: counted.append(_place))
-    monkeypatch.setattr("assets.materialization.tally", lambda *_: counted.append("assets.materialization.tally"))
+    monkeypatch.setattr(
+        "assets.materialization.tally_dead_letters", lambda *_: counted.append("assets.materialization")
+    )
     dead = dg.AssetKey(["frazil", "orders", "payments_dead"])
     letters = {"dead_letters_waiting": 7, "letters": dg.MetadataValue.md("| reason |"), "epoch": 3}
     job = build_definitions(home).resolve_implicit_global_asset_job_def()

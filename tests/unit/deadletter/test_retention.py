@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from jobs.commit.compare_and_swap import Backoff
-from jobs.commit.errors import CommitRefusedError, HeadMovedError
+from jobs.commit.errors import CommitRefusedError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.deadletter import retention
-from jobs.deadletter.retention import EXPIRED_BEFORE, Expired, expire_dead_letters
+from jobs.deadletter.retention import EXPIRED_BEFORE, ExpiredLetters, expire_dead_letters
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.write.target_writer import TargetWriter
@@ -50,7 +50,7 @@ def read(table: Table) -> list[dict[str, Any]]:
     return table.refresh().scan().to_arrow().to_pylist()
 
 
-def expire(table: Table, **more: Any) -> Expired:
+def expire(table: Table, **more: Any) -> ExpiredLetters:
     return expire_dead_letters(table, KEEP, now=NOW, **more)
 
 
@@ -80,7 +80,7 @@ def test_it_says_how_many_never_came_back(table: Table) -> None:
 def test_nothing_old_changes_nothing(table: Table) -> None:
     land(table, 5, 2)
     before = table.metadata.current_snapshot_id
-    assert expire(table) == Expired(datetime(2026, 3, 1, tzinfo=UTC))
+    assert expire(table) == ExpiredLetters(datetime(2026, 3, 1, tzinfo=UTC))
     assert table.refresh().metadata.current_snapshot_id == before
 
 
@@ -112,28 +112,29 @@ def test_the_property_never_goes_back(table: Table) -> None:
 
 def test_a_stream_that_commits_meanwhile_loses_nothing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     land(table, 45, 2)
-    overwrite = retention.commit_once
+    commit = table.catalog.commit_table
     other = table.catalog.load_table(table.name())
     meanwhile = [lambda: land(other, 0, 3), lambda: land(other, 45, 1)]
 
-    def late(*given: Any, **more: Any) -> int:
-        if meanwhile:
+    def late(committed: Table, *given: Any) -> Any:
+        if committed is table and meanwhile:
             meanwhile.pop(0)()
-        return overwrite(*given, **more)
+        return commit(committed, *given)
 
-    monkeypatch.setattr(retention, "commit_once", late)
+    monkeypatch.setattr(table.catalog, "commit_table", late)
     assert expire(table).letters == 3
     assert len(read(table)) == 3
 
 
 def test_a_table_that_never_rests_is_told(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def moved(*_: Any, **__: Any) -> int:
-        raise HeadMovedError
+    def moved(*_: Any) -> Any:
+        raise CommitFailedException
 
     land(table, 45, 2)
-    monkeypatch.setattr(retention, "commit_once", moved)
+    monkeypatch.setattr(table.catalog, "commit_table", moved)
     with pytest.raises(CommitRefusedError, match="Nothing was deleted"):
         expire_dead_letters(table, KEEP, now=NOW, backoff=partial(Backoff, sleep=lambda _: None))
+    monkeypatch.undo()
     assert len(read(table)) == 2
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from jobs.deadletter.selection import Selection
-from jobs.deadletter.tally import Kind, KnownFiles, Tally, tally
+from jobs.deadletter.tally import DeadLetterTally, Kind, KnownFiles, tally_dead_letters
 from jobs.operator.dead_letter_states import Change, change_dead_letters
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 
 
-def counted(dead_letters: DeadLetterWorld, known: KnownFiles | None = None) -> Tally:
-    return tally(dead_letters.dead(), "payments", known)
+def counted(dead_letters: DeadLetterWorld, known: KnownFiles | None = None) -> DeadLetterTally:
+    return tally_dead_letters(dead_letters.dead(), "payments", known)
 
 
 def test_letters_are_counted_by_state_and_reason(dead_letters: DeadLetterWorld) -> None:
@@ -37,7 +37,7 @@ def test_letters_are_counted_by_state_and_reason(dead_letters: DeadLetterWorld) 
 def test_letters_of_another_stream_are_not_counted(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([GOOD] * 2)
     known = KnownFiles()
-    assert tally(dead_letters.dead(), "other", known).total == 0
+    assert tally_dead_letters(dead_letters.dead(), "other", known).total == 0
     assert counted(dead_letters, known).total == 2
 
 

@@ -38,7 +38,7 @@ def test_what_decodes_now_lands_once_and_the_rest_says_why(dead_letters: DeadLet
     back, broken = lives[0], lives[1]
     assert (back["state"], back["attempts"], back["changed_by"]) == ("replayed", 1, "tester")
     assert back["replay"] == broken["replay"] == result.replay
-    assert result.snapshots == (back["replay_snapshot_id"],)
+    assert result.snapshots == [back["replay_snapshot_id"]]
     assert dead_letters.sink().metadata.snapshot_by_id(back["replay_snapshot_id"]) is not None
     assert (broken["state"], broken["attempts"], broken["replay_snapshot_id"]) == ("failed_again", 1, None)
     assert (broken["error_class"], broken["replay_error_class"]) == ("was_broken", "malformed_json")
@@ -52,7 +52,7 @@ def test_a_second_replay_is_a_no_op_for_what_landed_and_parks_what_fails(dead_le
     second = dead_letters.replay()
     assert (second.selected, second.replayed, second.parked) == (1, 0, 1)
     third = dead_letters.replay()
-    assert (third.selected, third.replayed, third.snapshots) == (0, 0, ())
+    assert (third.selected, third.replayed, third.snapshots) == (0, 0, [])
     assert third.there_is is not None
     assert third.there_is.sentence() == "1 replayed (1 was_good), 1 parked (1 was_broken)"
     assert dead_letters.landed() == {"p-0": 1}

@@ -189,7 +189,7 @@ def test_the_topic_of_letters_is_told_of_letters_whose_batch_had_landed(
     settings: Any = SimpleNamespace()
     heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     runner = runner_module.StreamRunner(spec(), settings, heartbeat, nothing, nothing)
-    runner._letters = SimpleNamespace(told=lambda: wakes.append(1))  # type: ignore[assignment]
+    runner._letters = SimpleNamespace(wake=lambda: wakes.append(1))  # type: ignore[assignment]
     runner._landed(stream, BatchDone(0, Counts(dead=dead), 1.0, 0.5, 0.1, {}, None, letters=letters), {P: 1})
     assert len(wakes) == told
 

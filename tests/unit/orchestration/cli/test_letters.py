@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from jobs.commit.errors import RolledBackError
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.errors import FrazilError
-from jobs.operator.dead_letter_states import Change, change_dead_letters, set_by_rows, settle
+from jobs.operator.dead_letter_states import Change, change_dead_letters, set_states_by_rows, settle_lost_replay
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 
@@ -173,7 +173,7 @@ def test_after_a_rollback_letters_are_set_to_what_the_rows_say(dead_letters: Dea
     with pytest.raises(RolledBackError, match=r"table orders\.payments was rolled back") as stopped:
         dead_letters.replay()
     assert "frazil letters payments --after-rollback WHY" in str(stopped.value)
-    assert set_by_rows(*dead_letters.given, "me", "rolled back") == 1
+    assert set_states_by_rows(*dead_letters.given, "me", "rolled back") == 1
     assert dead_letters.states() == {"replayed": 1, "new": 1, "failed_again": 1}
     assert dead_letters.replay().replayed == 1
     assert dead_letters.landed() == {"p-0": 1, "p-1": 1}
@@ -187,7 +187,7 @@ def test_after_a_rollback_of_the_letters_their_rows_tell(dead_letters: DeadLette
     dead_letters.dead().manage_snapshots().set_current_snapshot(snapshot_id=kept).commit()
     with pytest.raises(RolledBackError, match=r"table orders\.payments_dead was rolled back"):
         dead_letters.replay()
-    assert set_by_rows(*dead_letters.given, "me", "rolled back") == 2
+    assert set_states_by_rows(*dead_letters.given, "me", "rolled back") == 2
     assert dead_letters.states() == {"replayed": 2, "new": 1}
     assert dead_letters.replay().replayed == 0
     assert dead_letters.landed() == {"p-0": 1, "p-1": 1}
@@ -206,7 +206,7 @@ def test_a_lost_record_without_coordinates_is_settled_by_a_person(tmp_path: Path
             Selection(),
             Change("dismissed", "me", "landed"),
         )
-    assert settle(*dead_letters.given, "me: I look after it") == 0
+    assert settle_lost_replay(*dead_letters.given, "me: I look after it") == 0
     (landed,) = dead_letters.landed()
     where = f"offset = {landed.removeprefix('p-')}"
     landed_one = Selection(where=where)

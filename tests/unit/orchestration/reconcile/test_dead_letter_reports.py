@@ -137,8 +137,8 @@ def test_a_count_that_takes_long_is_told_by_a_later_report(
     supervised: Supervised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    counts = dead_letter_reports.tally
-    monkeypatch.setattr(dead_letter_reports, "tally", lambda *given: go.wait(60) and counts(*given))
+    counts = dead_letter_reports.tally_dead_letters
+    monkeypatch.setattr(dead_letter_reports, "tally_dead_letters", lambda *given: go.wait(60) and counts(*given))
     monkeypatch.setattr("orchestration.reconcile.dead_letter_reports.COUNT_SECONDS", 0.05)
     supervised.world.add([GOOD] * 2)
     supervised.drive(NOW)

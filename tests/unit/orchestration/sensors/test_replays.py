@@ -1,25 +1,26 @@
-"""The sensor that proposes tick_module, or starts them: when it looks, what it says, and that it starts each once."""
+"""The sensor that proposes replays, or starts them: when it looks, what it says, and that it starts each once."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from pyiceberg.catalog import Catalog
 from pyiceberg.types import StringType
 
-from jobs.errors import FrazilError
-from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
-from orchestration.sensors import replays_tick as tick_module
-from orchestration.sensors.replays_tick import Memory, run_tick
+from orchestration.sensors.replays_tick import Memory, Tick, run_tick
+from resources.deployment import Deployment
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, OPENED, Replays, change_file, deployment_of
+from tests.unit.orchestration.deployments import connections, deployment_in
 from tests.unit.orchestration.reconcile.sample_states import stand_in
 
 CHECK = dg.AssetCheckKey(DEAD, "replay_would_help")
@@ -82,22 +83,27 @@ def test_the_command_that_is_proposed_lands_them(dead_letters: DeadLetterWorld, 
     assert dead_letters.states() == {"replayed": 3, "new": 1}, "those that would fail again are not tried"
 
 
-def test_nobody_is_asked_while_no_configuration_changes(
-    dead_letters: DeadLetterWorld, sensor: Replays, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_is_asked_while_no_configuration_changes(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([BROKEN])
-    looked: list[str] = []
-    look = tick_module.look
-    monkeypatch.setattr(tick_module, "look", lambda spec, settings: looked.append(spec.stream) or look(spec, settings))
-    for _ in range(3):
-        sensor.tick()
-    assert looked == ["payments"]
+    asked: list[float] = []
+    memory, here = Memory(), deployment_of(dead_letters)
+
+    def catalog() -> Catalog:
+        asked.append(time.time())
+        return dead_letters.quick()
+
+    def ticks(count: int) -> int:
+        """How often the catalog is asked."""
+        before = len(asked)
+        for _ in range(count):
+            run_tick(here, catalog, memory, (), lambda stream: "", time.time())
+        return len(asked) - before
+
+    assert ticks(3) == 1
     change_file(dead_letters, "park_after: 2", "park_after: 3")
-    sensor.tick()
-    assert looked == ["payments"], "rows come out as before"
+    assert ticks(1) == 0, "rows come out as before"
     change_file(dead_letters, *OPENED)
-    sensor.tick()
-    assert looked == ["payments"] * 2
+    assert ticks(1) == 1
 
 
 def test_letters_of_the_present_configuration_are_no_reason(
@@ -180,7 +186,7 @@ def test_what_is_proposed_is_looked_at_again_and_taken_back(dead_letters: DeadLe
     now = time.time()
 
     def tick(at: float) -> list[bool]:
-        return [event.passed for event in run_tick(here, memory, (), lambda stream: "", at).events]
+        return [event.passed for event in run_tick(here, dead_letters.quick, memory, (), lambda stream: "", at).events]
 
     assert tick(now) == [False]
     dead_letters.replay()
@@ -195,81 +201,60 @@ def test_what_an_automatic_replay_leaves_is_proposed(dead_letters: DeadLetterWor
     dead_letters.add([UNKNOWN] * 3)
     change_file(dead_letters, *OPENED)
     memory, here, now, config = Memory(), deployment_of(dead_letters), time.time(), dead_letters.spec.config_hash
-    first = run_tick(here, memory, (), lambda stream: "former", now)
+    first = run_tick(here, dead_letters.quick, memory, (), lambda stream: "former", now)
     assert [each.config for each in first.start] == [config]
     # Its run failed.
-    later = run_tick(here, memory, (), lambda stream: config, now + 601)
+    later = run_tick(here, dead_letters.quick, memory, (), lambda stream: config, now + 601)
     assert later.start == []
     assert [event.passed for event in later.events] == [False]
 
 
-def test_tables_that_do_not_fit_are_told_and_tried_again_later(
-    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_that_do_not_fit_are_told_and_tried_again_later(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([UNKNOWN] * 3)
     change_file(dead_letters, "amount decimal(12,2)", "amount long")
     memory, here, now = Memory(), deployment_of(dead_letters), time.time()
-    first = run_tick(here, memory, (), lambda stream: "", now)
+    first = run_tick(here, dead_letters.quick, memory, (), lambda stream: "", now)
     assert "cannot hold what the spec declares" in first.sentences["payments"]
-    assert run_tick(here, memory, (), lambda stream: "", now + 60).sentences == {}
-    assert run_tick(here, memory, (), lambda stream: "", now + 601).sentences
+    assert run_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 60).sentences == {}
+    assert run_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 601).sentences
 
 
-@pytest.mark.parametrize("automatic_one", [True, False])
-def test_what_cannot_be_read_of_one_stream_holds_no_other_up(
-    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch, automatic_one: bool
-) -> None:
+def test_what_cannot_be_read_of_one_stream_holds_no_other_up(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([UNKNOWN] * 3)
     change_file(dead_letters, *OPENED)
-    if automatic_one:
-        automatic(dead_letters)
+    automatic(dead_letters)
     text = dead_letters.spec_file.read_text().replace("automatic: true", "automatic: false")
     other = text.replace("stream: payments", "stream: zz").replace("orders.payments", "orders.zz")
     (dead_letters.home / "streams" / "zz.yaml").write_text(other)
     folder = stream_folder(dead_letters.settings, "payments").root
     folder.mkdir(parents=True, exist_ok=True)
-    if automatic_one:
-        (folder / "control.json").write_text("{")
-    else:
-        read = tick_module.read_actual
-
-        def damaged(store: StateStore, stream: str) -> Any:
-            if stream == "payments":
-                raise FrazilError("its state cannot be read.")
-            return read(store, stream)
-
-        monkeypatch.setattr(tick_module, "read_actual", damaged)
-    tick = run_tick(deployment_of(dead_letters), Memory(), (), lambda stream: "", time.time())
+    (folder / "control.json").write_text("{")
+    tick = run_tick(deployment_of(dead_letters), dead_letters.quick, Memory(), (), lambda stream: "", time.time())
     assert "cannot be read" in tick.sentences["payments"]
     assert tick.start == []
     assert len(tick.events) == 1, "the other one's"
     assert "cannot" not in tick.sentences["zz"]
 
 
-def test_before_the_first_run_there_is_nothing_to_look_at(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    from tests.unit.orchestration.deployments import deployment_in
-
-    home = deployment_in(tmp_path / "d", "payments")
-    from resources.deployment import Deployment
-
-    tick = run_tick(Deployment.at(home), Memory(), (), lambda stream: "", time.time())
+def test_before_the_first_run_there_is_nothing_to_look_at(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path / "d", "payments"))
+    catalog = connections(deployment)["catalog"].quick
+    tick = run_tick(deployment, catalog, Memory(), (), lambda stream: "", time.time())
     assert [event.passed for event in tick.events] == [True]
 
 
-def test_slow_looks_are_picked_up_by_a_later_tick(
-    dead_letters: DeadLetterWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import threading
-
+def test_slow_looks_are_picked_up_by_a_later_tick(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([UNKNOWN])
     go = threading.Event()
-    look = tick_module.look
-    monkeypatch.setattr(tick_module, "BUDGET_SECONDS", 0.05)
-    monkeypatch.setattr(tick_module, "look", lambda spec, settings: go.wait(60) and look(spec, settings))
     memory, here = Memory(), deployment_of(dead_letters)
-    assert run_tick(here, memory, (), lambda s: "", time.time()).sentences == {
-        "payments": "its letters are being looked at"
-    }
+
+    def slow() -> Catalog:
+        go.wait(60)
+        return dead_letters.quick()
+
+    def tick(budget: float) -> Tick:
+        return run_tick(here, slow, memory, (), lambda stream: "", time.time(), budget)
+
+    assert tick(0.05).sentences == {"payments": "its letters are being looked at"}
     go.set()
-    monkeypatch.setattr(tick_module, "BUDGET_SECONDS", 60)
-    assert len(run_tick(here, memory, (), lambda s: "", time.time()).events) == 1
+    assert len(tick(60).events) == 1

@@ -1,0 +1,62 @@
+"""The files of a replay's batch when its pending record cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from jobs.commit.stamp_fields import Counts
+from jobs.replay.opening import replay_session
+from jobs.replay.replay_state import CHANGE_ARROW
+from jobs.state.local_store import LocalStore
+from jobs.state.store import NotWrittenError
+from jobs.state.stream_folder import StreamFolder
+from jobs.write.target_writer import TargetWriter
+from tests.helpers.dead_letters import DeadLetterWorld
+
+
+class FailingStore(LocalStore):
+    """A store on a disk that takes no document of one kind."""
+
+    def __init__(self, root: Path, refused: str, problem: OSError) -> None:
+        super().__init__(root)
+        self._refused: str = refused
+        self._problem: OSError = problem
+
+    def put(self, key: str, content: bytes, *, durable: bool = True) -> None:
+        if fnmatch.fnmatch(key, self._refused):
+            raise self._problem
+        super().put(key, content, durable=durable)
+
+
+@pytest.mark.parametrize(
+    ("refused", "problem", "dropped"),
+    [
+        ("letters-*.parquet", NotWrittenError(errno.ENOSPC, "No space left on device"), True),
+        ("letters-*.parquet", OSError(errno.EIO, "Input/output error"), True),
+        ("pending-*.json", NotWrittenError(errno.ENOSPC, "No space left on device"), True),
+        # Perhaps it is there: then the next replay drops them.
+        ("pending-*.json", OSError(errno.EIO, "Input/output error"), False),
+    ],
+)
+def test_files_that_no_pending_record_can_name_are_dropped(
+    dead_letters: DeadLetterWorld, refused: str, problem: OSError, dropped: bool
+) -> None:
+    with replay_session(*dead_letters.given) as session:
+        root = session.folder.root
+        session.folder = StreamFolder(root, FailingStore(root, refused, problem))
+        session.sink.read()
+        table = session.sink.table
+        writer = TargetWriter(table.metadata, table.io, file_prefix="replay")
+        writer.write(pa.record_batch({"id": ["p-0"]}))
+        files = writer.close()
+        with pytest.raises(type(problem)):
+            session.land("c", files, session.sink.seen(), CHANGE_ARROW.empty_table(), Counts(1, 1))
+    assert [Path(file.file_path.removeprefix("file://")).exists() for file in files] == [not dropped]
+    assert dead_letters.landed() == {}
+    with replay_session(*dead_letters.given):
+        assert dead_letters.landed() == {}
