@@ -34,7 +34,7 @@ from orchestration.jobs.reset import reset_offsets_job
 from orchestration.reconcile.assessment import evaluate_checks
 from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.reconcile import reconcile_sensor
-from orchestration.sensors.replay_proposal import judge_dead_letters
+from orchestration.sensors.replay_proposal import evaluate_dead_letters
 from orchestration.sensors.replays import replay_sensor
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
@@ -97,7 +97,7 @@ def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -
     yield stream_checks(spec, keys[0], evaluate_checks)
     yield audit_check(spec, keys[0])
     yield dead_letter_checks(
-        spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], judge_dead_letters
+        spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], evaluate_dead_letters
     )
     yield health_checks(spec, keys)
 

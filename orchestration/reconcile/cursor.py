@@ -37,7 +37,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         down: Boot clock when the stream was first seen without a driver.
         unheld: Boot clock when its driver was first seen at work without the lease.
         sink, dead: The snapshots last reported of its tables; `sink_at`, `dead_at`: when.
-        life: A checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
+        replays: Checksum of the newest replay when the letters were last reported; `uncounted`: they were not counted.
         letters: How many letters waited when they were last counted.
         lag: A checksum of the lags last reported; `lag_at`: when.
         state: A checksum of the state last reported; `state_at`: when any was reported.
@@ -60,7 +60,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
     sink_at: int = msgspec.field(default=0, name="sa")
     dead: int | None = msgspec.field(default=None, name="x")
     dead_at: int = msgspec.field(default=0, name="xa")
-    life: int = msgspec.field(default=0, name="y")
+    replays: int = msgspec.field(default=0, name="y")
     uncounted: bool = msgspec.field(default=False, name="u0")
     lag: int = msgspec.field(default=0, name="g")
     lag_at: int = msgspec.field(default=0, name="ga")

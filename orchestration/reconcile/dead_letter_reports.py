@@ -21,7 +21,7 @@ from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
 
-# A count that takes longer goes on, and is told by a later tick.
+# A count that takes longer goes on, and is reported by a later tick.
 COUNT_SECONDS = 2.0
 _COUNTING = BackgroundQuery()
 
@@ -62,39 +62,40 @@ def dead_letter_events(
     beat = observed.heartbeat
     snapshot = beat.work.dead_letter_snapshot_id if beat is not None else None
     is_new = snapshot is not None and snapshot != memory.dead
-    life = _replays_mark(observed.folder.root)
-    if not (is_new or life != memory.life or memory.uncounted) or not due(now, memory.dead_at, report_seconds(spec)):
+    replays = _replays_watermark(observed.folder.root)
+    asked = is_new or replays != memory.replays or memory.uncounted
+    if not asked or not due(now, memory.dead_at, report_seconds(spec)):
         return
     table = remote.table_rows(spec.dead_letter_table, spec.stream, snapshot, memory.dead) if is_new else None
     counted = count_in_background(spec, remote, COUNT_SECONDS)
     key = dagster_names.table_key(observed.settings, spec.dead_letter_table)
     newest = remote.table(spec.dead_letter_table)
-    told_of = counted.tally.snapshot_id if counted is not None else None
-    memory.uncounted = newest is not None and told_of != newest.metadata.current_snapshot_id
-    memory.life, memory.dead_at = life, int(now)
+    counted_id = counted.tally.snapshot_id if counted is not None else None
+    memory.uncounted = newest is not None and counted_id != newest.metadata.current_snapshot_id
+    memory.replays, memory.dead_at = replays, int(now)
     memory.dead = snapshot if snapshot is not None else memory.dead
     if not is_new and counted is None:
         return
     named = counted.tally.snapshot_id if counted is not None else snapshot
-    told = tally_metadata(counted.tally) if counted is not None else {}
+    metadata = tally_metadata(counted.tally) if counted is not None else {}
     # A count that took long may tell of an earlier snapshot.
-    earlier = newest.snapshot_by_id(told_of) if memory.uncounted and newest is not None and told_of else None
+    earlier = newest.snapshot_by_id(counted_id) if memory.uncounted and newest is not None and counted_id else None
     counted_at = now if earlier is None else earlier.timestamp_ms / 1000
     if counted is not None:
-        told["letters_as_of"] = instant(counted_at)
-    told |= state_metadata(stands, beat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
+        metadata["letters_as_of"] = instant(counted_at)
+    metadata |= state_metadata(stands, beat) | snapshot_metadata(named) | (table.metadata if table is not None else {})
     if beat is not None:
-        told |= {"records_dead": beat.work.dead}
+        metadata |= {"records_dead": beat.work.dead}
         if beat.work.reasons:
             first = sorted(beat.work.reasons.items(), key=lambda each: -each[1])[:20]
-            told["reasons"] = dg.MetadataValue.json(dict(first))
-    yield dg.AssetMaterialization(key, metadata=told, tags=snapshot_tags(named))
+            metadata["reasons"] = dg.MetadataValue.json(dict(first))
+    yield dg.AssetMaterialization(key, metadata=metadata, tags=snapshot_tags(named))
     if counted is not None:
         memory.letters = counted.tally.waiting
         yield evaluation(letters_waiting(spec, counted.tally, counted.read, counted_at), key)
 
 
-def _replays_mark(folder: Path) -> int:
+def _replays_watermark(folder: Path) -> int:
     """Changes whenever a replay, or a decision about letters, has begun or ended; 0 before the first. Reads no file."""
     try:
         newest = max((each.stat().st_mtime_ns for each in (folder / "replay").iterdir()), default=0)

@@ -107,7 +107,7 @@ def propose(spec: StreamSpec, catalog: Catalog, counted: DeadLetterTally) -> Pro
     return Proposal(spec.stream, spec.config_hash, counted.snapshot_id, tuple(found))
 
 
-def verdict(proposal: Proposal, started: str = "") -> CheckOutcome:
+def proposal_outcome(proposal: Proposal, started: str = "") -> CheckOutcome:
     """What the check says of a proposal.
 
     Args:
@@ -177,7 +177,7 @@ def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Ca
         return known[1]
 
 
-def judge_dead_letters(
+def evaluate_dead_letters(
     deployment: Deployment, stream: str, catalog: Callable[[], Catalog], checks: Sequence[str]
 ) -> Sequence[CheckOutcome]:
     """What the checks say of a stream's letters, looked at now: what a check does that is executed from the UI."""
@@ -194,5 +194,5 @@ def judge_dead_letters(
                 letters_waiting(spec, tally_dead_letters(dead, stream, KNOWN_FILES), totals_of(sink, stream).read)
             )
     if REPLAY_WOULD_HELP in checks:
-        found.append(verdict(find_proposal(spec, settings, catalog)))
+        found.append(proposal_outcome(find_proposal(spec, settings, catalog)))
     return found

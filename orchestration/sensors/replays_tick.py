@@ -23,7 +23,7 @@ from jobs.supervise.control_request import read_control
 from orchestration.reconcile.background_query import BackgroundQuery
 from orchestration.reconcile.cursor import checksum, due
 from orchestration.reconcile.stream_files import read_files
-from orchestration.sensors.replay_proposal import Proposal, find_proposal, verdict
+from orchestration.sensors.replay_proposal import Proposal, find_proposal, proposal_outcome
 from resources.deployment import Deployment
 
 # A tick has 60 s in all. What takes longer goes on, and is picked up by a later tick.
@@ -144,7 +144,7 @@ def _conclude(
     now: float,
 ) -> None:
     starts = bool(found.helping) and _may_start(spec, settings) and replayed_for(spec.stream) != spec.config_hash
-    said = verdict(found, "A replay has been started, as errors.replay.automatic says." if starts else "")
+    said = proposal_outcome(found, "A replay has been started, as errors.replay.automatic says." if starts else "")
     if starts:
         tick.start.append(found)
     judged.config, judged.failed, judged.at = spec.config_hash, "", int(now)

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.stamp_history import greatest_epoch
 from jobs.deadletter.connect_headers import connect_record
-from jobs.deadletter.kafka_record import Limits
+from jobs.deadletter.kafka_record import KafkaRecord, Limits
 from jobs.deadletter.outbox.position import OutboxPosition, PositionStore
 from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window, refuse_altered
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
@@ -30,6 +30,16 @@ from jobs.spec.settings import KafkaSettings
 from jobs.steps import step
 
 log = logging.getLogger(__name__)
+
+
+GROUP = "frazil-dead-letters-"
+# Kafka forgets the offsets of a group without members some days after the last commit.
+REFRESH_SECONDS = 3600.0
+
+
+def group_of(stream: str) -> str:
+    """The consumer group, and the transactional id, of a stream's letters."""
+    return GROUP + stream
 
 
 class Outbox:
@@ -67,7 +77,8 @@ class Outbox:
         self._store: PositionStore = store
         self._epoch: int = epoch
         self._check: Callable[[], None] = check
-        self._producer: OutboxProducer | None = None
+        self._transactions: Transactions | None = None
+        self._limits: Limits = Limits()
         # Before anything of this driver's epoch is in the table, and whether or not the cluster answers.
         self._position: OutboxPosition = store.begin(
             OutboxPosition.before_epoch(epoch if topic.publish == "new" else 1)
@@ -90,20 +101,21 @@ class Outbox:
         """
         published = 0
         try:
-            producer = self._ready()
+            transactions = self._ready()
             table = self._load()
             refuse_altered(table, self._table_name)
-            self._follow_the_table(table, producer)
+            self._follow_the_table(table, transactions)
             while True:
                 window = next_window(table, self._stream, self._position)
                 waiting = self.waiting = window.total
                 if not waiting:
-                    producer.refresh(self._position)
+                    if time.monotonic() - transactions.committed_at > REFRESH_SECONDS:
+                        self._commit_position(transactions, self._position)
                     progress(0)
                     return published
                 for last, letters in chunks(table, self._stream, self._position, window):
                     through = replace(OutboxPosition.through(last), table_uuid=self._position.table_uuid)
-                    producer.send(letters, through)
+                    self._send(transactions, letters, through)
                     self._position = through
                     self._store.keep(through)
                     published += letters.num_rows
@@ -128,26 +140,58 @@ class Outbox:
 
     def close(self) -> None:
         """Give up the connection; a transaction that is open is aborted."""
-        if self._producer:
-            self._producer.close()
-        self._producer = None
+        if self._transactions:
+            self._transactions.close()
+        self._transactions = None
 
-    def _ready(self) -> OutboxProducer:
-        if self._producer is None:
+    def _ready(self) -> Transactions:
+        """The transactions of the stream's letters, taken over from whoever held their id before."""
+        if self._transactions is None:
             self._check()
-            cluster = TopicCluster(self._kafka, self._topic, self._stream)
-            producer = OutboxProducer(cluster, self._stream, self._topic.name, self._table_name, self._check)
-            self._producer = producer
-            committed = producer.take_over()
+            cluster, group = TopicCluster(self._kafka, self._topic, self._stream), group_of(self._stream)
+            self._limits = cluster.limits()
+            transactions = Transactions(cluster, group, self._topic.name, self._limits.max_bytes, self._check)
+            self._transactions = transactions
+            committed = transactions.take_over()
             if committed is None:
-                log.info("group %s has no position; it goes on at %s", group_of(self._stream), self._position)
-                producer.refresh(self._position, now=True)
+                log.info("group %s has no position; it goes on at %s", group, self._position)
+                self._commit_position(transactions, self._position)
             else:
-                self._position = committed
-                self._store.keep(committed)
-        return self._producer
+                self._position = OutboxPosition.from_group(*committed)
+                self._store.keep(self._position)
+        return self._transactions
 
-    def _follow_the_table(self, table: Table, producer: OutboxProducer) -> None:
+    def _send(self, transactions: Transactions, letters: pa.Table, through: OutboxPosition) -> None:
+        """Publish letters, and that everything up to `through` is published, as one."""
+        step("outbox_before_produce")
+        transactions.begin()
+        now_ms = time.time_ns() // 1_000_000
+        for letter in letters.to_pylist():
+            transactions.produce(self._record(letter, now_ms))
+        transactions.deliver()
+        transactions.offer(through.offset, through.metadata(self._table_name))
+        step("outbox_before_commit")
+        transactions.commit()
+        step("outbox_after_commit")
+
+    def _record(self, letter: dict[str, Any], now_ms: int) -> KafkaRecord:
+        record = connect_record(letter, self._table_name, self._limits, now_ms)
+        if record is None:
+            raise OutboxError(
+                f"topic {self._topic.name} takes {self._limits.max_bytes} bytes, and not even the reasons of the dead "
+                f"letter {letter['topic']}-{letter['partition']} offset {letter['offset']} fit in.",
+                fix=f"raise max.message.bytes of topic {self._topic.name}",
+                lasting=True,
+            )
+        return record
+
+    def _commit_position(self, transactions: Transactions, position: OutboxPosition) -> None:
+        """Commit a position without letters: one that is new to Kafka, or that it would forget."""
+        transactions.begin()
+        transactions.offer(position.offset, position.metadata(self._table_name))
+        transactions.commit()
+
+    def _follow_the_table(self, table: Table, transactions: Transactions) -> None:
         """Epochs only grow as long as the table is the same, or the stream's state is; else both were begun anew."""
         newest = greatest_epoch(table.metadata, self._stream)
         if newest > self._epoch:
@@ -167,82 +211,6 @@ class Outbox:
                 self._position.batch,
                 self._table_name,
             )
-        producer.refresh(position, now=True)
+        self._commit_position(transactions, position)
         self._position = position
         self._store.keep(position)
-
-
-GROUP = "frazil-dead-letters-"
-# Kafka forgets the offsets of a group without members some days after the last commit.
-REFRESH_SECONDS = 3600.0
-
-
-def group_of(stream: str) -> str:
-    """The consumer group, and the transactional id, of a stream's letters."""
-    return GROUP + stream
-
-
-class OutboxProducer:
-    """One producer that takes the transactional id of a stream's letters over, and what it commits.
-
-    Args:
-        cluster: Where the topic is.
-        stream: The stream's id.
-        topic: The topic.
-        table_name: The dead-letter table, for headers and the group's text.
-        check: Called before anything is committed; raises if this process has lost the stream.
-
-    Raises:
-        OutboxError: The topic is missing, or the cluster does not answer, or refuses us.
-    """
-
-    def __init__(
-        self, cluster: TopicCluster, stream: str, topic: str, table_name: str, check: Callable[[], None]
-    ) -> None:
-        self._topic: str = topic
-        self._table_name: str = table_name
-        self._limits: Limits = cluster.limits()
-        self._transactions: Transactions = Transactions(cluster, group_of(stream), topic, self._limits.max_bytes, check)
-
-    def take_over(self) -> OutboxPosition | None:
-        """Fence whoever published before, and read how far it came; None if nobody ever did."""
-        found = self._transactions.take_over()
-        return None if found is None else OutboxPosition.from_group(*found)
-
-    def send(self, letters: pa.Table, through: OutboxPosition) -> None:
-        """Publish letters, and that everything up to `through` is published, as one."""
-        step("outbox_before_produce")
-        self._transactions.begin()
-        now_ms = time.time_ns() // 1_000_000
-        for letter in letters.to_pylist():
-            self._produce(letter, now_ms)
-        self._transactions.deliver()
-        self._offer(through)
-        step("outbox_before_commit")
-        self._transactions.commit()
-        step("outbox_after_commit")
-
-    def refresh(self, position: OutboxPosition, *, now: bool = False) -> None:
-        """Commit a position again that Kafka would forget otherwise."""
-        if now or time.monotonic() - self._transactions.committed_at > REFRESH_SECONDS:
-            self._transactions.begin()
-            self._offer(position)
-            self._transactions.commit()
-
-    def close(self) -> None:
-        """Abort what is open, if the cluster answers."""
-        self._transactions.close()
-
-    def _produce(self, letter: dict[str, Any], now_ms: int) -> None:
-        record = connect_record(letter, self._table_name, self._limits, now_ms)
-        if record is None:
-            raise OutboxError(
-                f"topic {self._topic} takes {self._limits.max_bytes} bytes, and not even the reasons of the dead "
-                f"letter {letter['topic']}-{letter['partition']} offset {letter['offset']} fit in.",
-                fix=f"raise max.message.bytes of topic {self._topic}",
-                lasting=True,
-            )
-        self._transactions.produce(record)
-
-    def _offer(self, position: OutboxPosition) -> None:
-        self._transactions.offer(position.offset, position.metadata(self._table_name))
