@@ -37,15 +37,15 @@ def translate_errors(settings: Settings, stream: str) -> Iterator[None]:
     except FrazilError:
         raise
     except Exception as problem:
-        told = _told(problem, settings, stream)
-        if told is None:
+        translated = _translated(problem, settings, stream)
+        if translated is None:
             raise
         log.debug("%s", redacted(settings, traceback.format_exc()))
         # Not chained: the cause would show what was just taken out.
-        raise told from None
+        raise translated from None
 
 
-def _told(problem: Exception, settings: Settings, stream: str) -> FrazilError | None:
+def _translated(problem: Exception, settings: Settings, stream: str) -> FrazilError | None:
     again = f"`frazil run {stream}`, which goes on where the tables stand"
     if any(kind.__module__ in _CATALOG_MODULES for kind in type(problem).__mro__):
         return FrazilError(

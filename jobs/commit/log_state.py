@@ -58,7 +58,7 @@ def check_identity(stream: str, before: Mapping[str, str], now: Mapping[str, str
             )
 
 
-def refuse_untellable(stream: str, log: LogState, before: Container[str]) -> None:
+def refuse_unidentifiable(stream: str, log: LogState, before: Container[str]) -> None:
     """Refuse topics of which nobody could tell that they were deleted and created again: no id, no leader epochs.
 
     Args:

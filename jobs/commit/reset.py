@@ -217,7 +217,7 @@ def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[Mo
     return None
 
 
-def noted(note: str, made: Iterable[Move]) -> str:
+def with_moves(note: str, made: Iterable[Move]) -> str:
     """An operator's note with the change behind it."""
     changed = [move for move in made if move.before != move.after]
     named = [f"{move.partition} {move.before} to {move.after}" for move in changed[:_NAMED_IN_NOTE]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -111,7 +112,7 @@ class Target:
         self.newest, self._stale = past.newest, False
         return self.newest
 
-    def past(self) -> stamp_history.History:
+    def history(self) -> stamp_history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
         self.table, self._stale = self._catalog.load_table(self.name), True
         past = stamp_history.history_of(self.table, self.stream)
@@ -135,34 +136,18 @@ class Target:
         if theirs > epoch:
             raise FencedError(self.stream, epoch, theirs, self.name)
 
-    def claim(self, epoch: int, make: Callable[[Stamp | None], Stamp]) -> Stamp:
+    def claim(self, epoch: int, make: Callable[[Stamp | None], Stamp], *, again: bool = False) -> Stamp:
         """Commit an empty snapshot under `epoch`, so that no driver of an older epoch can commit after it.
 
         Args:
             epoch: This driver's epoch.
             make: Makes the claim from the newest stamp; called again when the head moved.
+            again: This driver has claimed the table before; the claim takes the place of what its stamp says.
 
         Raises:
-            FencedError: A driver of the same or a later epoch was here.
+            FencedError: A driver of a later epoch was here; or of the same one, unless it is claimed again.
         """
-        return self.swap(proposals.claim(make), epoch=epoch, below=epoch)
-
-    def claim_again(self, epoch: int, make: Callable[[Stamp], Stamp]) -> Stamp:
-        """Commit an empty snapshot on a table that this driver has claimed, in place of what its stamp says.
-
-        Args:
-            epoch: This driver's epoch.
-            make: Makes the claim from the newest stamp; called again when the head moved.
-
-        Raises:
-            FencedError: A driver of a later epoch was here.
-        """
-
-        def of_ours(newest: Stamp | None) -> Stamp:
-            assert newest is not None, f"{self.name} was claimed before"
-            return make(newest)
-
-        return self.swap(proposals.claim(of_ours), epoch=epoch)
+        return self.swap(proposals.claim(make), epoch=epoch, below=None if again else epoch)
 
     def land(
         self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions
@@ -196,9 +181,7 @@ class Target:
                 )
             self.commit(Append(), stamp)
 
-        def given_up(said: str) -> FrazilError:
-            return CommitRefusedError(f"stream {self.stream}: {said}", fix="run the command again")
-
+        given_up = partial(self._given_up, fix="run the command again")
         compare_and_swap(self.name, attempt, given_up, self._backoff)
 
     def swap(
@@ -284,8 +267,9 @@ class Target:
         if self.uuid != self._first_uuid:
             raise table_recreated(self.stream, self.name, self._first_uuid, self.uuid)
 
-    def _given_up(self, said: str) -> FrazilError:
-        fix = "if others write to the table, let them finish; then start the stream again"
+    def _given_up(
+        self, said: str, fix: str = "if others write to the table, let them finish; then start the stream again"
+    ) -> FrazilError:
         return CommitRefusedError(f"stream {self.stream}: {said}", fix=fix)
 
 

@@ -73,19 +73,21 @@ class MonitoredConsumer:
         self.problem: KafkaError | None = None
         self.fetched: dict[TopicPartition, int] = {}
         try:
-            self.consumer: Consumer = Consumer({**options, "error_cb": self._note, "stats_cb": self._look})
+            self.consumer: Consumer = Consumer(
+                {**options, "error_cb": self._keep_error, "stats_cb": self._read_statistics}
+            )
         except KafkaException as problem:
             raise ReadError(
                 f"Kafka's client does not take its options: {problem.args[0].str()}",
                 fix="look at kafka.security; its files have to be where the tasks run, too",
             ) from None
 
-    def _note(self, error: KafkaError) -> None:
+    def _keep_error(self, error: KafkaError) -> None:
         # What follows a refusal says only that no broker is left.
         if self.problem is None or self.problem.code() not in REFUSED:
             self.problem = error
 
-    def _look(self, statistics: str) -> None:
+    def _read_statistics(self, statistics: str) -> None:
         for topic, found in msgspec.json.decode(statistics).get("topics", {}).items():
             for number, each in found["partitions"].items():
                 self.fetched[TopicPartition(topic, int(number))] = each["next_offset"]

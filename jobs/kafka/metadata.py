@@ -83,7 +83,7 @@ class KafkaLog:
         self._last_error: KafkaError | None = None
         options: dict[str, Any] = {
             "bootstrap.servers": self._bootstrap,
-            "error_cb": self._note,
+            "error_cb": self._keep_error,
             "log_level": 0,
             "socket.timeout.ms": int(self._timeout * 1000),
             **librdkafka_options(settings.security),
@@ -212,7 +212,7 @@ class KafkaLog:
             time.sleep(_MOVED_SECONDS)
             self._ask(lambda: self._admin.list_topics(timeout=self._timeout))
 
-    def _note(self, error: KafkaError) -> None:
+    def _keep_error(self, error: KafkaError) -> None:
         # "All brokers down" follows the real reason and says less.
         if self._last_error is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._last_error = error

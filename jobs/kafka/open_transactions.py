@@ -23,7 +23,7 @@ class OpenTransactions:
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _told: set[TopicPartition] = field(default_factory=set)
 
-    def look(self, ends: LogEnds, now: float) -> None:
+    def observe(self, ends: LogEnds, now: float) -> None:
         """Take note of the ends of all partitions as of now."""
         undecided = ends.undecided()
         moved = {p for p in undecided if self._ends.get(p) != ends.latest[p]}

@@ -74,7 +74,7 @@ def _record(
     folder = stream_folder(settings, spec.stream)
     lease = stream_lease(settings, spec.stream)
     # Before the lease is taken: a stream that waits for no answer is left as it is.
-    histories = {name: target.past() for name, target in targets.items()}
+    histories = {name: target.history() for name, target in targets.items()}
     new = _decision(spec, kafka, answer, targets, histories)
     if answer.recreated_table in targets:
         anchored = histories[spec.coordinator].newest if spec.coordinator in histories else None
@@ -87,7 +87,7 @@ def _record(
             # What was about to be committed belongs to positions that this answer takes back.
             for pending in folder.pending_records():
                 folder.store.delete(pending)
-        histories = {name: target.past() for name, target in targets.items()}
+        histories = {name: target.history() for name, target in targets.items()}
         new = _decision(spec, kafka, answer, targets, histories)
         session.answer(new, note)
         if answer.recreated_table:

@@ -117,7 +117,7 @@ def _stand_again(spec: StreamSpec, settings: Settings, targets: Sequence[Target]
     by_name = {target.name: target for target in targets}
     session = CommitSession(name, spec.config_hash, stream_lease(settings, name), by_name)
     with session.held():
-        pasts = [target.past() for target in targets]
+        pasts = [target.history() for target in targets]
         stands = pointwise_max(past.newest.position for past in pasts if past.newest)
         at = {BATCHES: stands.get(BATCHES, 0)}
         for target, past in zip(targets, pasts, strict=True):

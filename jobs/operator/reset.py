@@ -15,9 +15,9 @@ from jobs.commit.reset import (
     ResetRefusedError,
     complete_positions,
     moves,
-    noted,
     reset_stamps,
     valid_through_after,
+    with_moves,
 )
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
@@ -169,7 +169,7 @@ def move_positions(
     made = moves(stream.spec.stream, known, stream.log, wanted)
     if all(move.before == move.after for move in made):
         return made, ""
-    text = noted(note, made)
+    text = with_moves(note, made)
     for name, stamp in reset_stamps(
         {name: stamp for name, stamp in stamps.items() if stamp},
         anchor,

@@ -30,7 +30,7 @@ from jobs.replay.replay_state import attempts_after, replay_state_changes, updat
 from jobs.replay.request import ReplayRequest, batches_of, tables_for
 from jobs.replay.result import Progress, ReturnResult
 from jobs.replay.session import ReplaySession
-from jobs.spec.error_handling import LetterTopic
+from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.source import Source
@@ -103,7 +103,7 @@ def _transactions(session: ReplaySession, settings: Settings, topic: str) -> Ite
         OutboxError: In a sentence, whatever Kafka's client raises.
     """
     stream = session.spec.stream
-    cluster = TopicCluster(settings.kafka, LetterTopic(name=topic), stream)
+    cluster = TopicCluster(settings.kafka, DeadLetterTopic(name=topic), stream)
     largest = cluster.limits().max_bytes
     held = Transactions(cluster, GROUP + stream, topic, largest, session.lease.verify)
     try:

@@ -120,7 +120,7 @@ def _stop_above(value: object) -> Any:
     return value
 
 
-class LetterCluster(SpecModel):
+class DeadLetterCluster(SpecModel):
     """Another Kafka than the settings', for the topic of the letters. Secrets are references, as in the settings."""
 
     bootstrap_servers: BootstrapServers
@@ -139,7 +139,7 @@ class LetterCluster(SpecModel):
         return data
 
 
-class LetterTopic(SpecModel):
+class DeadLetterTopic(SpecModel):
     """The topic that repeats the dead-letter table for readers of Kafka Connect's dead letters.
 
     Args:
@@ -158,10 +158,10 @@ class LetterTopic(SpecModel):
     replication_factor: PositiveInt | None = None
     publish: Literal["new", "all"] = "new"
     stops: Flag = False
-    kafka: LetterCluster | None = None
+    kafka: DeadLetterCluster | None = None
 
     @model_validator(mode="after")
-    def _creation_is_whole(self) -> LetterTopic:
+    def _creation_is_whole(self) -> DeadLetterTopic:
         problems: list[tuple[Location, str]] = []
         if self.create and self.replication_factor is None:
             problems.append((("replication_factor",), "is required with create: true, such as 3; 1 for a lone broker"))
@@ -176,8 +176,8 @@ class LetterTopic(SpecModel):
 def _letter_topic(value: object) -> Any:
     """A plain name is a topic that exists, in the Kafka of the settings."""
     if isinstance(value, str):
-        return LetterTopic(name=topic_name(value))
-    if value is not None and not isinstance(value, (dict, LetterTopic)):
+        return DeadLetterTopic(name=topic_name(value))
+    if value is not None and not isinstance(value, (dict, DeadLetterTopic)):
         raise ValueError("must be the name of a topic, or a mapping with name")
     return value
 
@@ -193,7 +193,7 @@ class DeadLetters(SpecModel):
     """
 
     table: TableName | None = None
-    topic: Annotated[LetterTopic | None, BeforeValidator(_letter_topic)] = None
+    topic: Annotated[DeadLetterTopic | None, BeforeValidator(_letter_topic)] = None
     keep: Annotated[Duration, AfterValidator(_at_least_a_day)] | None = None
     mask: Annotated[Mask, ChangesRows(("errors", "mask"), unless=NO_MASK)] = NO_MASK
 
@@ -242,12 +242,12 @@ class Errors(SpecModel):
         return self.dead_letters.keep if self.dead_letters else None
 
     @property
-    def topic(self) -> LetterTopic | None:
+    def topic(self) -> DeadLetterTopic | None:
         """The topic of the letters, if there is one."""
         return self.dead_letters.topic if self.dead_letters else None
 
 
-def letter_secrets(errors: Errors) -> Iterator[Secret]:
+def dead_letter_secrets(errors: Errors) -> Iterator[Secret]:
     """Yields every secret of the block, so that ``frazil validate`` can say which variables are not set."""
     security = errors.topic.kafka.security if errors.topic and errors.topic.kafka else None
     yield from security.secrets if security is not None else ()

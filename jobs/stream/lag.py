@@ -112,7 +112,7 @@ class LagWatch:
         now = time.time()
         ends = self._kafka.ends(self._work.position())
         query.leaders = ends.leader_epochs
-        self._open.look(ends, now)
+        self._open.observe(ends, now)
         if not self._stop.is_set():
             self._work.lag(ends.latest, now, ends.undecided(), self._open.oldest())
         for partition in self._open.hanging(now, self._hanging_seconds):

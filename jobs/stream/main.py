@@ -25,7 +25,7 @@ from jobs.redaction import RedactingFormatter, redacted
 from jobs.spark.log import spark_log_option
 from jobs.spark.session import prepare_environment, start_session
 from jobs.spark.start import SessionStart
-from jobs.spec.error_handling import letter_secrets
+from jobs.spec.error_handling import dead_letter_secrets
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = stream_folder(settings, given.stream)
         handler = start_logging(folder.root, settings)
         spec = load_stream(folder.root / SPEC_FILE)
-        secrets = tuple(letter_secrets(spec.errors))
+        secrets = tuple(dead_letter_secrets(spec.errors))
         handler.setFormatter(RedactingFormatter(settings, also=secrets))
     except FrazilError as problem:
         print(f"error: {problem}", file=sys.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
-from jobs.commit.log_state import LogState, refuse_untellable
+from jobs.commit.log_state import LogState, refuse_unidentifiable
 from jobs.commit.offsets import Positions, describe, pointwise_max
 from jobs.commit.recovery import half_committed
 from jobs.commit.retired_topics import returned
@@ -74,7 +74,7 @@ def _held(
     refuse_passing_over(spec, catalog, kafka, state, remembered)
     targets = _targets(spec, settings, catalog, remembered)
     read = targets[spec.coordinator].newest
-    refuse_untellable(spec.stream, state, read.topics if read else ())
+    refuse_unidentifiable(spec.stream, state, read.topics if read else ())
     step("before_lease")
     stream = OpenStream(
         *(spec.stream, spec.config_hash, lease, targets, generation(spec, settings)),
@@ -119,7 +119,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     stream.log, newest = kafka.state(spec.source), stream.anchor.newest
     forget_retired(stream)
     stamps = {name: target.newest for name, target in stream.targets.items()}
-    refuse_untellable(spec.stream, stream.log, newest.topics if newest else ())
+    refuse_unidentifiable(spec.stream, stream.log, newest.topics if newest else ())
     half = half_committed(of_known_topics(stream.former | stamps, spec.coordinator), spec.coordinator)
     subscribed = spec.source.reads
     dropped = sorted({p.topic for p in half.ranges if not subscribed(p.topic)}) if half else []

@@ -16,7 +16,7 @@ from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import OutboxError, cluster_of
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.spec.error_handling import LetterTopic, letter_secrets
+from jobs.spec.error_handling import DeadLetterTopic, dead_letter_secrets
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
@@ -187,7 +187,7 @@ class OutboxThread:
             self._on_change(state)
 
 
-def position_store(spec: StreamSpec, settings: Settings, topic: LetterTopic) -> PositionStore:
+def position_store(spec: StreamSpec, settings: Settings, topic: DeadLetterTopic) -> PositionStore:
     """The stream's own record of its position in the topic."""
     kafka = cluster_of(topic, settings.kafka)
     servers = "" if kafka.address_file else kafka.require_bootstrap()
@@ -223,7 +223,7 @@ def outbox_thread(
         stream.epoch,
         check,
     )
-    secrets = tuple(letter_secrets(spec.errors))
+    secrets = tuple(dead_letter_secrets(spec.errors))
     publishing = OutboxThread(spec.stream, outbox, on_change, lambda text: redacted(settings, text, secrets))
     try:
         yield publishing

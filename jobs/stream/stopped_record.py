@@ -18,7 +18,7 @@ from jobs.deadletter.outbox.topic import OutboxError, TopicCluster, cluster_of
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
-from jobs.spec.error_handling import letter_secrets
+from jobs.spec.error_handling import dead_letter_secrets
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
@@ -58,7 +58,7 @@ def publish_stopped_record(stream: OpenStream, results: TaskResults) -> str | No
     except Exception as problem:
         # Whatever it is, the stream stops for its own reason, and says this one as well.
         text = problem.message if isinstance(problem, FrazilError) else type(problem).__name__
-        message = redacted(stream.settings, text, tuple(letter_secrets(stream.spec.errors)))
+        message = redacted(stream.settings, text, tuple(dead_letter_secrets(stream.spec.errors)))
         log.warning("the record that stopped the stream is not published: %s", message)
         return f"The record is not in topic {topic.name}: {message}."
     return f"The record is in topic {topic.name}, marked with {MARK}{'' if fresh else ', since an earlier stop'}."

@@ -67,7 +67,7 @@ def forget_retired(stream: OpenStream) -> None:
     for target in stream.targets.values():
         newest = target.newest
         if target is not stream.anchor and newest and newest.known_to(anchored) != newest:
-            target.claim_again(stream.epoch, lambda before: stream.claim_of(before).known_to(anchored))
+            target.claim(stream.epoch, lambda before: stream.claim_of(before).known_to(anchored), again=True)
 
 
 def _ends(stream: OpenStream, position: Positions, known: Mapping[str, str]) -> Positions:

@@ -141,7 +141,7 @@ class RealStream:
         before = table.metadata.snapshots[-1 - steps].snapshot_id
         table.manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
         targets = {name: Target(self.catalog(), name, "payments") for name in (self.sink, DEAD)}
-        histories = {name: target.past() for name, target in targets.items()}
+        histories = {name: target.history() for name, target in targets.items()}
         for name, stamp in rollback(histories, self.sink, answer, self.spec.config_hash).items():
             targets[name].restamp(accept.signed(stamp, 1, "ada: wrong load"))
         newest = targets[self.sink].newest

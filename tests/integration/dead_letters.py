@@ -18,7 +18,7 @@ from jobs.deadletter.outbox.outbox import Outbox
 from jobs.deadletter.outbox.position import PositionStore
 from jobs.deadletter.outbox.topic import cluster_of
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA
-from jobs.spec.error_handling import LetterTopic
+from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.settings import KafkaSettings
 from jobs.state.local_store import LocalStore
 from jobs.write.partitioning import partition_spec
@@ -118,8 +118,8 @@ class Letters:
             "first_seen": SEEN,
         }
 
-    def letter_topic(self) -> LetterTopic:
-        return LetterTopic.model_validate(self.topic)
+    def letter_topic(self) -> DeadLetterTopic:
+        return DeadLetterTopic.model_validate(self.topic)
 
     def outbox(self, **changed: Any) -> Outbox:
         """What publishes, in this process."""

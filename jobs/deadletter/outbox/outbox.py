@@ -25,7 +25,7 @@ from jobs.deadletter.outbox.position import OutboxPosition, PositionStore
 from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window, refuse_altered
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
-from jobs.spec.error_handling import LetterTopic
+from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.settings import KafkaSettings
 from jobs.steps import step
 
@@ -61,7 +61,7 @@ class Outbox:
         self,
         stream: str,
         table_name: str,
-        topic: LetterTopic,
+        topic: DeadLetterTopic,
         kafka: KafkaSettings,
         load: Callable[[], Table],
         store: PositionStore,
@@ -71,7 +71,7 @@ class Outbox:
         self.waiting: int | None = None
         self._stream: str = stream
         self._table_name: str = table_name
-        self._topic: LetterTopic = topic
+        self._topic: DeadLetterTopic = topic
         self._kafka: KafkaSettings = kafka
         self._load: Callable[[], Table] = load
         self._store: PositionStore = store

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from jobs.deadletter.kafka_record import Limits
 from jobs.errors import FrazilError
-from jobs.spec.error_handling import LetterTopic
+from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
@@ -49,7 +49,7 @@ class OutboxError(FrazilError):
         self.lasting: bool = lasting
 
 
-def cluster_of(topic: LetterTopic, kafka: KafkaSettings) -> KafkaSettings:
+def cluster_of(topic: DeadLetterTopic, kafka: KafkaSettings) -> KafkaSettings:
     """Where the topic is: in a Kafka of its own, or in that of the settings. Time-outs are those of the settings."""
     if topic.kafka is None:
         return kafka
@@ -60,7 +60,7 @@ def cluster_of(topic: LetterTopic, kafka: KafkaSettings) -> KafkaSettings:
     )
 
 
-def command_to_create(topic: LetterTopic, servers: str) -> str:
+def command_to_create(topic: DeadLetterTopic, servers: str) -> str:
     """What a person types, or writes, for a topic that is missing."""
     return (
         f"kafka-topics.sh --bootstrap-server {servers} --create --topic {topic.name} --partitions "
@@ -81,10 +81,10 @@ class TopicCluster:
         LocalBrokerDown: It is the local broker, which does not run.
     """
 
-    def __init__(self, kafka: KafkaSettings, topic: LetterTopic, stream: str) -> None:
+    def __init__(self, kafka: KafkaSettings, topic: DeadLetterTopic, stream: str) -> None:
         self.servers: str = kafka.require_bootstrap()
         self.timeout: float = kafka.request_timeout.total_seconds()
-        self._topic: LetterTopic = topic
+        self._topic: DeadLetterTopic = topic
         self._stream: str = stream
         self._kafka: KafkaSettings = kafka
         self._last_error: KafkaError | None = None

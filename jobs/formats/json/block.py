@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.formats.decoder import MOST_UNKNOWN_PATHS, Decoded
+from jobs.formats.decoder import MOST_UNKNOWN_PATHS, Decoded, ValueDecoder
 from jobs.formats.json.block_learn import RecordPlan
 from jobs.formats.json.block_nodes import Refused
 from jobs.formats.json.block_plan import plannable
@@ -46,6 +46,7 @@ class JsonBlockDecoder:
         declared: The record.
         unknown_fields: What to do with keys that are not declared.
         smallest: Of how many records a block must be to be read as one.
+        reference: What decodes the records that do not look as planned; a reference decoder of its own without it.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class JsonBlockDecoder:
         *,
         unknown_fields: Literal["ignore", "fail"] = "ignore",
         smallest: int = SMALLEST_BLOCK,
+        reference: ValueDecoder | None = None,
     ) -> None:
-        self._reference: JsonReferenceDecoder = JsonReferenceDecoder(declared, unknown_fields=unknown_fields)
+        self._reference: ValueDecoder = reference or JsonReferenceDecoder(declared, unknown_fields=unknown_fields)
         self._schema: pa.Schema = arrow_schema(declared)
         # A refused value of a required column may be null until its row is dropped.
         self._relaxed: pa.Schema = pa.schema([one.with_nullable(True) for one in self._schema])

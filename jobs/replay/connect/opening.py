@@ -105,7 +105,7 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
         note: Who decides, and why.
     """
     name, targets = queue_id(spec.stream), _targets(spec, catalog)
-    if not any(target.past().rolled_back for target in targets.values()):
+    if not any(target.history().rolled_back for target in targets.values()):
         return
     session = CommitSession(name, spec.config_hash, stream_lease(settings, name), targets)
     with session.held():
@@ -113,7 +113,7 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
         folder = stream_folder(settings, name)
         for pending in folder.pending_records():
             folder.store.delete(pending)
-        histories = {name: target.past() for name, target in targets.items()}
+        histories = {name: target.history() for name, target in targets.items()}
         kept = [
             past.stamped_ancestor.position if past.stamped_ancestor else {}
             for past in histories.values()

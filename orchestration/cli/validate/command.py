@@ -9,7 +9,7 @@ import click
 from jobs.catalog import NoCatalogYet
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.spec.error_handling import letter_secrets
+from jobs.spec.error_handling import dead_letter_secrets
 from jobs.spec.maintained_tables import maintained_tables
 from jobs.spec.models import StreamSpec
 from jobs.spec.secrets import Secret
@@ -72,7 +72,7 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
         for spec in specs
     ]
     for spec in specs:
-        for problem in filter(None, map(_unset, letter_secrets(spec.errors))):
+        for problem in filter(None, map(_unset, dead_letter_secrets(spec.errors))):
             findings.append(Finding(spec.stream, "spec", "unchecked", problem.message, problem.fix))
     if not specs and not errors:
         findings.append(Finding(None, "spec", "wrong", f"there is no stream in {deployment.streams_folder}"))

@@ -131,7 +131,7 @@ def test_a_rollback_that_a_foreign_commit_and_a_foreign_expiry_hide(
     assert again.decision is not None
     assert again.decision.again == {P0: OffsetRange(0 if forgotten else 3, 7)}
     answered = rollback({NAME: past}, NAME, "keep", "c")[NAME]
-    target.past()
+    target.history()
     target.restamp(accept.signed(answered, 2, "me: it is all there"))
     assert not told(catalog).rolled_back, "the answer counts"
     assert target.read() is not None

@@ -10,7 +10,15 @@ from confluent_kafka import Uuid
 
 from jobs.commit.accept import recreated_topic
 from jobs.commit.errors import NothingToAcceptError, TopicRecreatedError
-from jobs.commit.log_state import NO_ID, LogState, another_topic, check_identity, has_id, refuse_untellable, without_id
+from jobs.commit.log_state import (
+    NO_ID,
+    LogState,
+    another_topic,
+    check_identity,
+    has_id,
+    refuse_unidentifiable,
+    without_id,
+)
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Decision, LastRead
 from jobs.commit.stamps import Stamp
@@ -79,10 +87,10 @@ def test_the_epochs_are_asked_whatever_the_ids_say(before: str, now: str) -> Non
 def test_neither_id_nor_epochs_is_refused(identity: str, epochs: dict, before: tuple[str, ...], refused: bool) -> None:
     log = LogState({"t": identity}, {P0: 0}, {P0: 9}, {P0: 9}, epochs)
     if not refused:
-        refuse_untellable("s", log, before)
+        refuse_unidentifiable("s", log, before)
         return
     with pytest.raises(FrazilError, match=r"stream s: the brokers give topic t no id.*no leader epochs") as told:
-        refuse_untellable("s", log, before)
+        refuse_unidentifiable("s", log, before)
     assert "Kafka 2.1" in str(told.value)
 
 

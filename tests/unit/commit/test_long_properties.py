@@ -118,7 +118,7 @@ def test_a_stamp_that_becomes_short_again_and_one_of_the_release_before(hive: Hi
     assert history(hive.load_table(NAME).metadata, "s").newest == before
     few = positions(2, 10)
     for epoch, at in ((2, positions(300, 10)), (3, few)):
-        target.past()
+        target.history()
         made = replace(before, kind="accept", epoch=epoch, start=at, position=at)
         target.restamp(made)
         newest = history(hive.load_table(NAME).metadata, "s").newest

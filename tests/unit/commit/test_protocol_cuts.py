@@ -83,7 +83,7 @@ def answer(world: CutWorld) -> None:
         world.pending_was_lost = True
         world.store.documents.clear()
     targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in (TABLE, DEAD)}  # type: ignore[arg-type]
-    stamps = {name: target.past().newest for name, target in targets.items()}
+    stamps = {name: target.history().newest for name, target in targets.items()}
     log, kafka = world.state(None), world
     where = log_departures(stamps[TABLE], log, kafka)  # type: ignore[arg-type]
     new = recreated_topic(stamps, TABLE, TOPIC, "topic-id", log.latest, where)

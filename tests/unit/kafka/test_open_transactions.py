@@ -18,10 +18,10 @@ def ends(*of: tuple[int, int]) -> LogEnds:
 
 def test_an_end_that_stands_still_is_told_once() -> None:
     seen = OpenTransactions()
-    seen.look(ends((5, 9), (7, 7)), 100.0)
+    seen.observe(ends((5, 9), (7, 7)), 100.0)
     assert seen.oldest() == 100.0
     assert seen.hanging(150.0, 60.0) == []
-    seen.look(ends((5, 30), (7, 8)), 160.0)
+    seen.observe(ends((5, 30), (7, 8)), 160.0)
     assert seen.since == {P0: 100.0, P1: 160.0}
     assert seen.hanging(160.0, 60.0) == [P0]
     assert seen.hanging(170.0, 60.0) == []
@@ -30,13 +30,13 @@ def test_an_end_that_stands_still_is_told_once() -> None:
 
 def test_one_that_moves_or_is_reached_begins_anew() -> None:
     seen = OpenTransactions()
-    seen.look(ends((5, 9)), 100.0)
+    seen.observe(ends((5, 9)), 100.0)
     assert seen.hanging(160.0, 60.0) == [P0]
-    seen.look(ends((6, 9)), 170.0)
+    seen.observe(ends((6, 9)), 170.0)
     assert (seen.oldest(), seen.hanging(200.0, 60.0), seen.hanging(230.0, 60.0)) == (170.0, [], [P0])
-    seen.look(ends((9, 9)), 240.0)
+    seen.observe(ends((9, 9)), 240.0)
     assert (seen.oldest(), seen.since, seen.hanging(999.0, 60.0)) == (None, {}, [])
-    seen.look(ends((9, 12)), 250.0)
+    seen.observe(ends((9, 12)), 250.0)
     assert seen.oldest() == 250.0
 
 
@@ -47,7 +47,7 @@ offsets = st.integers(0, 3)
 def test_the_oldest_is_the_last_look_at_which_it_did_not_stand_there(looks: list[list[tuple[int, int]]]) -> None:
     seen = OpenTransactions()
     for now, each in enumerate(looks):
-        seen.look(ends(*each), float(now))
+        seen.observe(ends(*each), float(now))
         for number in range(2):
             (at, high), since = each[number], seen.since.get(TopicPartition("t", number))
             assert (since is None) == (at == high)

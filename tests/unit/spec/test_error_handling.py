@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.spec.error_handling import DEFAULT_STOP, Errors, LetterTopic, letter_secrets
+from jobs.spec.error_handling import DEFAULT_STOP, DeadLetterTopic, Errors, dead_letter_secrets
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
@@ -70,7 +70,7 @@ def test_everything_given() -> None:
     assert errors.topic.kafka is not None
     assert errors.topic.kafka.bootstrap_servers == "one:9092,two:9092"
     assert errors.topic.kafka.security is not None
-    assert [str(secret) for secret in letter_secrets(errors)] == ["${env:SECRET}"]
+    assert [str(secret) for secret in dead_letter_secrets(errors)] == ["${env:SECRET}"]
     assert errors.topic.kafka.security.ca == Path("/etc/ca.pem")
     assert errors.dead_letters is not None
     assert errors.dead_letters.keep == timedelta(days=90)
@@ -92,7 +92,7 @@ def test_the_limit_is_there_without_a_word_and_can_be_set_off(off: str) -> None:
 
 def test_a_topic_may_be_a_plain_name_and_the_table_its_default() -> None:
     spec = loaded("  dead_letters: {topic: payments.dead}\n")
-    assert spec.errors.topic == LetterTopic(name="payments.dead")
+    assert spec.errors.topic == DeadLetterTopic(name="payments.dead")
     assert spec.dead_letter_table == "orders.payments_dead"
 
 

@@ -14,7 +14,7 @@ import pytest
 from jobs.errors import FrazilError
 from jobs.redaction import RedactingFormatter
 from jobs.spark.log import spark_log_option
-from jobs.spec.error_handling import Errors, letter_secrets
+from jobs.spec.error_handling import Errors, dead_letter_secrets
 from jobs.spec.settings import Settings, load_settings
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 
@@ -152,6 +152,6 @@ def test_a_secret_of_a_streams_own_file_is_not_logged_either(tmp_path: Path, mon
     security = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "u", "password": "${env:TOPIC_PASSWORD}"}
     topic = {"name": "letters", "kafka": {"bootstrap_servers": "kafka:9093", "security": security}}
     errors = Errors.model_validate({"dead_letters": {"topic": topic}})
-    formatter = RedactingFormatter(load_settings(None, home=tmp_path), also=letter_secrets(errors))
+    formatter = RedactingFormatter(load_settings(None, home=tmp_path), also=dead_letter_secrets(errors))
     record = logging.LogRecord("jobs", logging.ERROR, "", 1, "refused hunter3", (), None)
     assert "refused ${env:TOPIC_PASSWORD}" in formatter.format(record)

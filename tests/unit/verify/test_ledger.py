@@ -266,7 +266,7 @@ def test_rolled_back(catalog: SqlCatalog, settings: Settings, answer: Any, seen:
         "what is not on main is not filled in"
     )
     target = Target(catalog, TABLE, "payments")
-    (stamp,) = rollback({TABLE: target.past()}, TABLE, answer, "c").values()
+    (stamp,) = rollback({TABLE: target.history()}, TABLE, answer, "c").values()
     target.restamp(signed(stamp, 1, "me: why"))
     land(catalog, (5 if answer == "reland" else 9, 3), (11, 3))
     fill_ledger(catalog, settings, [spec_of()])

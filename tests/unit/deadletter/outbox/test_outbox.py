@@ -16,7 +16,7 @@ from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
-from jobs.spec.error_handling import LetterTopic
+from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from tests.helpers.memory_store import InMemoryStore
@@ -162,9 +162,11 @@ def test_what_a_topic_takes(config: dict[str, str | None], limits: Limits) -> No
 
 def test_the_topics_cluster_is_its_own_or_that_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = KafkaSettings(bootstrap_servers="here:9092")
-    assert cluster_of(LetterTopic(name="t"), settings) == settings
+    assert cluster_of(DeadLetterTopic(name="t"), settings) == settings
     security = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "me", "password": "${env:ELSEWHERE}"}
-    topic = LetterTopic.model_validate({"name": "t", "kafka": {"bootstrap_servers": "there:1", "security": security}})
+    topic = DeadLetterTopic.model_validate(
+        {"name": "t", "kafka": {"bootstrap_servers": "there:1", "security": security}}
+    )
     there = cluster_of(topic, settings)
     assert (there.bootstrap_servers, there.request_timeout) == ("there:1", settings.request_timeout)
     monkeypatch.setenv("ELSEWHERE", "secret")

@@ -16,6 +16,7 @@ from jobs.formats.columns.floats import halfway
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.parser import parse_schema
+from tests.helpers.decoders import CountingReference
 from tests.helpers.floats import nearest_float
 
 SCHEMA = parse_schema("f float, n int")
@@ -98,15 +99,10 @@ def test_what_lies_halfway_is_known(bits: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["16777217", "8388608.5", "16777219.00", "-33554434.0"])
-def test_a_block_reads_exact_halves_by_itself(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    reference = JsonReferenceDecoder.decode
-
-    def counted(self: JsonReferenceDecoder, values: pa.BinaryArray) -> object:
-        seen.append(len(values))
-        return reference(self, values)
-
-    monkeypatch.setattr(JsonReferenceDecoder, "decode", counted)
-    found = JsonBlockDecoder(SCHEMA).decode(pa.array([f'{{"f":{text},"n":1}}'.encode()] * 1000, pa.binary()))
+def test_a_block_reads_exact_halves_by_itself(text: str) -> None:
+    reference = CountingReference(SCHEMA)
+    found = JsonBlockDecoder(SCHEMA, reference=reference).decode(
+        pa.array([f'{{"f":{text},"n":1}}'.encode()] * 1000, pa.binary())
+    )
     assert found.rows.column(0).to_pylist() == [nearest_float(text)] * 1000
-    assert sum(seen) == 0
+    assert reference.records == 0
