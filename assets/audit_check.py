@@ -59,10 +59,12 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
         # Imported here: a code location that only loads should not wait for what the catalog needs.
         from jobs.verify.audit import audit
 
-        told, settings = _Progress(context), deployment.settings()
+        progress, settings = _Progress(context), deployment.settings()
         try:
             with catalog.catalog() as connected:
-                found = audit(_as_it_is_now(deployment, spec), settings, connected, kafka=kafka.quick, on_progress=told)
+                found = audit(
+                    _as_it_is_now(deployment, spec), settings, connected, kafka=kafka.quick, on_progress=progress
+                )
         except FrazilError as problem:
             raise failure(problem) from None
         yield audit_result(found, key)

@@ -46,14 +46,14 @@ class ReplayedRows:
             self.pending = f"a replay landed letters while {self._sink} was read"
         columns, back = {column.name for column in dead_letters.schema().columns}, EqualTo("state", "replayed")
         if "state" in columns:
-            # Between a replay's two commits its rows are there, and its letters do not know it yet.
+            # Between a replay's two commits its rows are there, and its dead letters do not know it yet.
             also = back if landed <= known else None
             self._back = RowCounter(dead_letters, DEAD_LETTER_COLUMNS, stream=stream, also=also)
         if {"state", "replay_snapshot_id"} <= columns and landed >= known:
             with_row = And(back, NotNull("replay_snapshot_id"))
             self._landed = RowCounter(dead_letters, DEAD_LETTER_COLUMNS, stream=stream, also=with_row)
 
-    def count(self, pieces: Sequence[PartitionRange], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def count(self, ranges: Sequence[PartitionRange], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
         """How many dead letters of each offset came back.
 
         A dead letter whose record stood in the table already has landed no row: of one that has, a row must be there.
@@ -63,10 +63,10 @@ class ReplayedRows:
         """
         if self._back is None:
             return [np.zeros(len(each), np.uint8) for each in in_sink]
-        back = self._back.count(pieces)
+        back = self._back.count(ranges)
         if self._landed is not None and any(each.any() for each in back):
-            for piece, there, landed in zip(pieces, in_sink, self._landed.count(pieces), strict=True):
-                self._add_missing(piece.partition, piece.range, np.flatnonzero((landed > 0) & (there == 0)))
+            for each, there, landed in zip(ranges, in_sink, self._landed.count(ranges), strict=True):
+                self._add_missing(each.partition, each.range, np.flatnonzero((landed > 0) & (there == 0)))
         return back
 
     def _add_missing(self, partition: TopicPartition, range_: OffsetRange, offsets: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Counting what stands in a table by Kafka's coordinates: topic, partition, offset.
+"""Row counter of a table by Kafka's coordinates: topic, partition, offset.
 
 Memory is bounded by the window, not by the table: a window is some millions of offsets with a byte each. Files that
 hold none of a window's offsets, by their statistics, are not opened; of the others three columns are read.
@@ -58,26 +58,26 @@ class RowCounter:
         self._snapshot_id: int | None = snapshot_id
         self._on_rows: Callable[[int], None] = on_rows
 
-    def count(self, pieces: Sequence[PartitionRange]) -> list[np.ndarray]:
-        """How often each offset of each piece stands in the table, up to `MANY`.
+    def count(self, ranges: Sequence[PartitionRange]) -> list[np.ndarray]:
+        """How often each offset of the ranges stands in the table, up to `MANY`.
 
         Args:
-            pieces: Disjoint; together a window.
+            ranges: Disjoint; together a window.
 
         Returns:
-            One array of bytes per piece, one byte per offset.
+            One array of bytes per range, one byte per offset.
 
         Raises:
             FrazilError: The table cannot be read.
         """
-        bounds = np.cumsum([0, *(piece.range.end - piece.range.start for piece in pieces)])
+        bounds = np.cumsum([0, *(each.range.end - each.range.start for each in ranges)])
         counts = np.zeros(int(bounds[-1]), np.uint8)
         of: dict[TopicPartition, list[tuple[OffsetRange, int]]] = {}
-        for piece, base in zip(pieces, bounds.tolist(), strict=False):
-            of.setdefault(piece.partition, []).append((piece.range, base))
-        if pieces and self._table.current_snapshot() is not None:
+        for each, base in zip(ranges, bounds.tolist(), strict=False):
+            of.setdefault(each.partition, []).append((each.range, base))
+        if ranges and self._table.current_snapshot() is not None:
             try:
-                for batch in self._batches(pieces):
+                for batch in self._batches(ranges):
                     self._add(counts, batch, of)
                     self._on_rows(batch.num_rows)
             except Exception as problem:
@@ -89,9 +89,9 @@ class RowCounter:
                 ) from problem
         return [counts[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 
-    def _batches(self, pieces: Sequence[PartitionRange]) -> pa.RecordBatchReader:
+    def _batches(self, ranges: Sequence[PartitionRange]) -> pa.RecordBatchReader:
         return self._table.scan(
-            row_filter=self._filter(pieces), selected_fields=self._columns, snapshot_id=self._snapshot_id
+            row_filter=self._filter(ranges), selected_fields=self._columns, snapshot_id=self._snapshot_id
         ).to_arrow_batch_reader()
 
     def _add(
@@ -114,10 +114,10 @@ class RowCounter:
                 if len(inside):
                     _raise(counts, inside - range_.start + base)
 
-    def _filter(self, pieces: Sequence[PartitionRange]) -> BooleanExpression:
-        """What the files' statistics can answer; where pieces are many, wider than they are."""
+    def _filter(self, ranges: Sequence[PartitionRange]) -> BooleanExpression:
+        """What the files' statistics can answer; where ranges are many, wider than they are."""
         topic, partition, offset = self._columns
-        spans = _spans(pieces)
+        spans = _spans(ranges)
         if len(spans) <= _MAX_CONDITIONS:
             each = [
                 And(
@@ -144,13 +144,13 @@ def _raise(counts: np.ndarray, places: np.ndarray) -> None:
     counts[named] = np.minimum(counts[named].astype(np.int64) + often, MANY)
 
 
-def _spans(pieces: Sequence[PartitionRange]) -> list[PartitionRange]:
-    """The pieces, those that touch as one."""
+def _spans(ranges: Sequence[PartitionRange]) -> list[PartitionRange]:
+    """The ranges, those that touch as one."""
     spans: list[PartitionRange] = []
-    for piece in sorted(pieces):
+    for each in sorted(ranges):
         last = spans[-1] if spans else None
-        if last is not None and last.partition == piece.partition and last.range.end == piece.range.start:
-            spans[-1] = PartitionRange(piece.partition, OffsetRange(last.range.start, piece.range.end))
+        if last is not None and last.partition == each.partition and last.range.end == each.range.start:
+            spans[-1] = PartitionRange(each.partition, OffsetRange(last.range.start, each.range.end))
         else:
-            spans.append(piece)
+            spans.append(each)
     return spans

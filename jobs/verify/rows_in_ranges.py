@@ -1,4 +1,4 @@
-"""How many rows of a table came from given ranges of Kafka's offsets."""
+"""Rows in ranges: how many rows of a table came from given ranges of Kafka's offsets."""
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them; of PyIceberg's
 # expressions it sees pydantic's keywords only.

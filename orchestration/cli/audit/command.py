@@ -57,12 +57,12 @@ def audit(
     with catalog, _bar() as bar:
         task = bar.add_task(f"audit {stream}", total=None, rows=0)
 
-        def told(done: int, total: int, rows: int) -> None:
+        def show_progress(done: int, total: int, rows: int) -> None:
             bar.update(task, completed=done, total=total or None, rows=rows)
 
-        asked = partial(quick_kafka, settings.kafka)
+        kafka = partial(quick_kafka, settings.kafka)
         found = audit_stream(
-            spec, settings, catalog, table=table, full=full, since=from_then, kafka=asked, on_progress=told
+            spec, settings, catalog, table=table, full=full, since=from_then, kafka=kafka, on_progress=show_progress
         )
         if source and found.problems:
             _name_exactly(found, deployment, stream)
