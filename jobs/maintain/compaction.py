@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from jobs.errors import FrazilError
-from jobs.maintain.compaction_batches import StepShare, commits_of, group_bytes, step_shares
+from jobs.maintain.compaction_batches import StepShare, group_bytes, max_commits, step_shares
 from jobs.maintain.iceberg_procedures import RewriteResult
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
@@ -65,7 +65,7 @@ def _options(steps: Sequence[Step], cores: int) -> dict[str, object]:
     detail = steps[0].detail
     options: dict[str, object] = {
         "partial-progress.enabled": "true",
-        "partial-progress.max-commits": commits_of(steps),
+        "partial-progress.max-commits": max_commits(steps),
         "max-file-group-size-bytes": group_bytes(steps),
         "max-concurrent-file-group-rewrites": min(_GROUPS_AT_ONCE, cores),
         # What is small is done first, so a commit does not wait for the largest.

@@ -47,7 +47,7 @@ def group_bytes(steps: Sequence[Step]) -> int:
     return max(_GROUP_BYTES, 2 * int(steps[0].detail["target_file_size_bytes"]))
 
 
-def commits_of(steps: Sequence[Step]) -> int:
+def max_commits(steps: Sequence[Step]) -> int:
     """In how many commits a batch of compactions is made, at most; each adds a manifest."""
     group = group_bytes(steps)
     groups = sum(max(1, math.ceil(step.bytes / group)) for step in steps)

@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
-from jobs.maintain.partition_measurement import partitions_of
+from jobs.maintain.partition_measurement import measure_partitions
 from jobs.maintain.table_growth import growth
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ def _measured(table: Table, policy: Policy, now: datetime, deep: bool | None) ->
         # Whether files are sorted is a matter of their partition, however large they are.
         sorts = policy.compact.strategy != "binpack"
         if deep is None:
-            deep = hidden or sorts or not well(facts, policy)
+            deep = hidden or sorts or not is_healthy(facts, policy)
     if deep or (deep is None and head is not None):
-        return _with_partitions(facts, partitions_of(metadata, table.io, manifests))
+        return _with_partitions(facts, measure_partitions(metadata, table.io, manifests))
     return facts
 
 
-def well(facts: TableFacts, policy: Policy) -> bool:
+def is_healthy(facts: TableFacts, policy: Policy) -> bool:
     """Whether the totals alone say that the table is well; the average can hide small files, see `Growth`."""
     return (
         (not facts.data_files or facts.average_file >= GOOD_SHARE * policy.compact.target)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import PartitionFacts
-from jobs.maintain.partition_filter import of_partitions
+from jobs.maintain.partition_filter import partition_filter
 from jobs.maintain.procedure_arguments import (
     java_sort_order,
     java_strings,
@@ -174,7 +174,7 @@ class Procedures:
                 action = action.sort(java_sort_order(jvm, table, sort_by))
             else:
                 action = action.binPack()
-            result = with_options(action.filter(of_partitions(jvm, partitions)), options).execute()
+            result = with_options(action.filter(partition_filter(jvm, partitions)), options).execute()
             found = [
                 RewriteResult(
                     partition_key(jvm, group.info().partition()),
@@ -196,7 +196,7 @@ class Procedures:
         """Rewrite the files of position deletes of some partitions; one entry for each group of files."""
         with self._active("rewrite_position_delete_files"):
             jvm, actions, table = self._actions()
-            action = actions.rewritePositionDeletes(table).filter(of_partitions(jvm, partitions))
+            action = actions.rewritePositionDeletes(table).filter(partition_filter(jvm, partitions))
             return [
                 RewriteResult(
                     partition_key(jvm, group.info().partition()),

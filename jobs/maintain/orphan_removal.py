@@ -20,7 +20,7 @@ from jobs.maintain.orphan_rules import (
     refuse_two_names,
     refuse_unknown_place,
 )
-from jobs.maintain.pending_files import PendingFiles, files_of, read_pending_files
+from jobs.maintain.pending_files import PendingFiles, pending_paths, read_pending_files
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
 from jobs.maintain.snapshot_holds import streams_writing_to
@@ -50,7 +50,7 @@ def remove_orphans(context: TableContext, step: Step) -> StepResult:
         problem = state_in_the_way(context.settings.state, f"table {context.name}")
         raise OrphansRefusedError(f"{problem.message}. Nothing was deleted.", fix=problem.fix)
     refuse_old_work(context, table, records, older_than)
-    found = scan_location(context, table, files_of(records), older_than)
+    found = scan_location(context, table, pending_paths(records), older_than)
     detail: dict[str, str | int | float] = {
         "older_than": older_than.isoformat(timespec="seconds"),
         "listed_files": found.listed,

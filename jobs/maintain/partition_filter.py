@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WIDTH = re.compile(r"(bucket|truncate)\[(\d+)]")
 
 
-def of_partitions(jvm: Any, partitions: Sequence[PartitionFacts]) -> Any:
+def partition_filter(jvm: Any, partitions: Sequence[PartitionFacts]) -> Any:
     """Holds for files of one of the partitions; of files under another partition spec, for all that may hold its rows.
 
     Args:
@@ -54,7 +54,7 @@ def _condition(jvm: Any, expressions: Any, value: PartitionValue) -> Any:
         return expressions.isNull(term)
     if isinstance(value.value, float) and value.value != value.value:
         return expressions.isNaN(term)
-    literal = literal_of(value)
+    literal = partition_literal(value)
     return expressions.equal(term, jvm.java.nio.ByteBuffer.wrap(literal) if isinstance(literal, bytes) else literal)
 
 
@@ -73,7 +73,7 @@ def _instant(raw: int, *, digits: int, zoned: bool) -> str:
     return f"{at}.{fraction:0{digits}}{'+00:00' if zoned else ''}"
 
 
-def literal_of(value: PartitionValue) -> Any:
+def partition_literal(value: PartitionValue) -> Any:
     """The value as Java can make the column's type of it: as text where a number would be taken for another type."""
     raw, kind = value.value, value.source_type
     if value.transform == "identity" and isinstance(raw, int) and not isinstance(raw, bool):

@@ -117,7 +117,9 @@ class _Sum:
             self.equality_deletes += file.records
 
 
-def partitions_of(metadata: TableMetadata, io: FileIO, manifests: Sequence[ManifestFile]) -> tuple[PartitionFacts, ...]:
+def measure_partitions(
+    metadata: TableMetadata, io: FileIO, manifests: Sequence[ManifestFile]
+) -> tuple[PartitionFacts, ...]:
     """The files of some manifests of one snapshot by partition, those of older specs first.
 
     Raises:

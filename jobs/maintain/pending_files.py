@@ -85,6 +85,6 @@ def _read(store: StateStore, key: str) -> PendingFiles | None:
         ) from None
 
 
-def files_of(records: Iterable[PendingFiles]) -> set[str]:
+def pending_paths(records: Iterable[PendingFiles]) -> set[str]:
     """Every file that one of them names."""
     return {file for pending in records for file in pending.files}

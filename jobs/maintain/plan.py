@@ -159,7 +159,7 @@ def files_written(size: int, target: int, undersized: float) -> int:
     return without
 
 
-def ours(facts: TableFacts) -> bool:
+def written_by_frazil(facts: TableFacts) -> bool:
     """Whether frazil writes the table: nobody else then merges into it, and its properties are frazil's to keep."""
     readers = "frazil.reader."
     return bool(facts.streams) or any(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.maintain.health_facts import PartitionFacts
 from jobs.maintain.maintenance_history import MAX_ENTRIES
-from jobs.maintain.plan import UNDERSIZED_SHARE, Candidate, PlanInput, Skip, Step, files_written, ours
+from jobs.maintain.plan import UNDERSIZED_SHARE, Candidate, PlanInput, Skip, Step, files_written, written_by_frazil
 from jobs.maintain.plan_partition_specs import one_step_for_unpartitioned, with_other_specs, without_dropped_column
 from jobs.maintain.text import duration_text, files_text, size_text, sized_text
 
@@ -81,7 +81,7 @@ def _must_wait(at: PlanInput, partition: PartitionFacts) -> str | None:
     # A run that has applied all deletes does not end the merges that they came from.
     if at.facts.delete_files or partition.delete_files or any(at.history.of("position_deletes")):
         return "the table has or had delete files, and a merge that meets a compaction fails"
-    if not ours(at.facts):
+    if not written_by_frazil(at.facts):
         return "frazil does not know its writers, and a merge that meets a compaction fails"
     return None
 

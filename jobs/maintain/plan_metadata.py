@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from jobs.maintain.health_facts import TableFacts
-from jobs.maintain.plan import PlanInput, Skip, Step, ours
+from jobs.maintain.plan import PlanInput, Skip, Step, written_by_frazil
 from jobs.maintain.text import size_text
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def plan_properties(at: PlanInput, policy: Metadata) -> Step | Skip:
     facts = at.facts
     if not policy.enabled:
         return Skip("metadata", "", "metadata.enabled is false.")
-    if not ours(facts):
+    if not written_by_frazil(facts):
         return Skip("metadata", "", "frazil does not write this table, and leaves its properties to those who do.")
     wanted: dict[str, str | int | float] = {}
     if str(facts.properties.get(DELETE_AFTER_COMMIT, "false")).lower() != "true":

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from jobs.maintain.compaction_batches import batches, commits_of
+from jobs.maintain.compaction_batches import batches, max_commits
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.health_score import score
 from jobs.maintain.maintenance_history import MaintenanceHistory
@@ -32,7 +32,7 @@ _SUPPORTED = (1, 2, 3)
 # Streams need these at any time: each commit writes all snapshots again, and former metadata piles up.
 _ANYTIME: tuple[Action, ...] = ("expire", "metadata")
 # From so many failures in a row on, each further attempt waits twice as long.
-_PATIENCE = 3
+_FAILURES = 3
 _LONGEST_WAIT = timedelta(days=1)
 
 
@@ -67,7 +67,7 @@ def plan(
     skips += held
     applying = [step for step in steps if "delete_file_threshold" in step.detail or "rewrite_all" in step.detail]
     deletes = list(plan_position_deletes(at, policy, applying))
-    commits = sum(commits_of(batch) for batch in batches(steps, facts.spec_id))
+    commits = sum(max_commits(batch) for batch in batches(steps, facts.spec_id))
     commits += sum(isinstance(each, Step) for each in deletes)
     further: list[Step | Skip] = [
         *deletes,
@@ -121,9 +121,9 @@ def _held_back(candidates: Sequence[Candidate], at: PlanInput, policy: Policy) -
 def _wait(at: PlanInput, step: Step) -> str | None:
     """Why a step is not tried again yet: from the third failure in a row on it waits 1 h, 2 h, 4 h, … a day."""
     done = at.done(step.action, step.partition)
-    if done is None or done.failed_at is None or done.failures < _PATIENCE:
+    if done is None or done.failed_at is None or done.failures < _FAILURES:
         return None
-    pause = min(_LONGEST_WAIT, timedelta(hours=2 ** min(done.failures - _PATIENCE, 10)))
+    pause = min(_LONGEST_WAIT, timedelta(hours=2 ** min(done.failures - _FAILURES, 10)))
     since = at.now - done.failed_at
     if since >= pause:
         return None

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 LOAD_SECONDS = 30.0
 
 
-class CatalogAwayError(FrazilError):
-    """The catalog does not answer."""
-
-
 def utc_now() -> datetime:
     """The present instant."""
     return datetime.now(UTC)
@@ -72,8 +68,8 @@ class TableContext:
         """The table as it is now.
 
         Raises:
-            CatalogAwayError: The catalog does not answer, or not in time.
-            FrazilError: There is no such table, or it is not the one that was measured, or of an unknown format.
+            FrazilError: The catalog does not answer in time, there is no such table, or it is not the one that was
+                measured, or of an unknown format.
         """
         try:
             catalog = f"catalog {self.settings.catalog.name}"
@@ -84,7 +80,7 @@ class TableContext:
                 fix="correct the name, or take it out of maintenance.tables in frazil.yaml",
             ) from None
         except DeadlineError as late:
-            raise CatalogAwayError(f"table {self.name}: {late.message}.", fix=self._ask_again()) from None
+            raise FrazilError(f"table {self.name}: {late.message}.", fix=self._next_command()) from None
         except FrazilError:
             raise
         except Exception as problem:
@@ -115,12 +111,12 @@ class TableContext:
                 f"table {self.name}: the metadata that the catalog names are not there: {said}",
                 fix="restore that file, or drop the table",
             )
-        return CatalogAwayError(
+        return FrazilError(
             f"table {self.name}: catalog {self.settings.catalog.name} failed: {said}",
-            fix=self._ask_again(),
+            fix=self._next_command(),
         )
 
-    def _ask_again(self) -> str:
+    def _next_command(self) -> str:
         return f"`frazil validate`, which asks the catalog; then frazil maintain {self.name}"
 
 

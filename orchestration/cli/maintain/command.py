@@ -17,7 +17,7 @@ from jobs.spark.session import start_session
 from jobs.spark.start import SessionOnDemand
 from jobs.spec.settings import Settings
 from jobs.system.signals import deferred_signals
-from orchestration.cli.maintain.output import print_done, print_plans, progress_bar, tell_problems
+from orchestration.cli.maintain.output import print_done, print_plans, print_problems, progress_bar
 from orchestration.cli.terminal import print_error, print_json, stderr_console
 from orchestration.jobs.maintain.report import outcome_facts
 from orchestration.reconcile.stream_files import as_launched
@@ -78,7 +78,7 @@ def maintain(
         print_plans(outcomes)
     else:
         print_done(outcomes)
-    tell_problems(outcomes)
+    print_problems(outcomes)
     if any(outcome.problems for outcome in outcomes):
         raise SystemExit(1)
 

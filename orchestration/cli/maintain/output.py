@@ -92,7 +92,7 @@ def print_done(outcomes: Sequence[Outcome]) -> None:
     click.echo(f"{run_sentence(outcomes, dry_run=False)}.")
 
 
-def tell_problems(outcomes: Sequence[Outcome]) -> None:
+def print_problems(outcomes: Sequence[Outcome]) -> None:
     """What went wrong, on standard error."""
     for outcome in outcomes:
         for problem in outcome.problems:

@@ -36,7 +36,7 @@ class StepContext:
     def __init__(self, context: dg.OpExecutionContext, spark: SparkResource) -> None:
         self._context: dg.OpExecutionContext = context
         self._spark: SparkResource = spark
-        self._told: float = float("-inf")
+        self._reported: float = float("-inf")
         self._failures: set[str] = set()
 
     def session(self) -> Any:
@@ -46,7 +46,7 @@ class StepContext:
         self._context.log.info(f"Spark UI: {started.sparkContext.uiWebUrl}")
         return started
 
-    def tell(self, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         """The steps of the plan in the log, every few seconds at most; each failure once and at once."""
         from orchestration.jobs.maintain.report import progress_sentence
 
@@ -56,11 +56,11 @@ class StepContext:
             if error not in self._failures:
                 self._failures.add(error)
                 self._context.log.error(progress_sentence(progress))
-        elif now - self._told >= _PROGRESS_SECONDS:
-            self._told = now
+        elif now - self._reported >= _PROGRESS_SECONDS:
+            self._reported = now
             self._context.log.info(progress_sentence(progress))
 
-    def tell_problem(self, problem: FrazilError) -> None:
+    def report_problem(self, problem: FrazilError) -> None:
         """What ends the table's maintenance early."""
         self._context.log.error(str(problem))
 
@@ -100,7 +100,7 @@ class DueTable:
             self._maintenance.carry_out(actions)
         except Exception as problem:
             self._problem = problem
-            step.tell_problem(table_problem(self.settings, self.table, problem))
+            step.report_problem(table_problem(self.settings, self.table, problem))
 
     def _begun(self, catalog: CatalogResource) -> TableMaintenance:
         from jobs.maintain.table_context import TableContext
@@ -112,10 +112,10 @@ class DueTable:
 
         policy = self.table.require()
         self._catalog = catalog.quick()
-        work = TableContext(
+        context = TableContext(
             self._catalog, self.settings, self._specs, self.table.name, policy, spark=lambda: now().session()
         )
-        return TableMaintenance(work, only=self._only, on_progress=lambda progress: now().tell(progress))
+        return TableMaintenance(context, only=self._only, on_progress=lambda progress: now().report(progress))
 
     def outcome(self) -> Outcome:
         """What became of it; nothing more can be done then."""

@@ -52,7 +52,7 @@ from pyiceberg.types import (
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.maintain.manifest_reader import live_files
-from jobs.maintain.partition_measurement import partitions_of
+from jobs.maintain.partition_measurement import measure_partitions
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.pyiceberg_files import new_data_file
 
@@ -160,7 +160,7 @@ def test_a_merge_keeps_every_partition_value(
     assert head is not None
     (manifest,) = head.manifests(table.io)
     assert sorted(told(one.partition) for one in live_files(table.io, manifest)) == sorted(map(told, wanted.values()))
-    partitions = partitions_of(table.metadata, table.io, [manifest])
+    partitions = measure_partitions(table.metadata, table.io, [manifest])
     assert len(partitions) == len(set(map(told, wanted.values()))), "zeros apart, of NaN one"
     request.getfixturevalue("exactly")
     entries = entries_of(table)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobs.maintain.compaction_batches import batches, commits_of
+from jobs.maintain.compaction_batches import batches, max_commits
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue, TableFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan, Skip, Step, files_written
@@ -81,7 +81,7 @@ def carried_out(
 ) -> tuple[TableFacts, MaintenanceHistory]:
     """The table after the plan, as the procedures behave."""
     compactions = [step for step in found.steps if step.action == "compact"]
-    commits = sum(commits_of(batch) for batch in batches(compactions, facts.spec_id))
+    commits = sum(max_commits(batch) for batch in batches(compactions, facts.spec_id))
     commits += sum(step.action == "position_deletes" for step in found.steps)
     # Each commit of a compaction brings a manifest, and what it took files out of is written anew one by one.
     facts = replace(facts, manifests=facts.manifests + commits, manifest_bytes=facts.manifest_bytes + 7_000 * commits)

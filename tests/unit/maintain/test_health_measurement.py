@@ -21,7 +21,7 @@ from jobs.errors import FrazilError
 from jobs.maintain.health_facts import PartitionValue
 from jobs.maintain.health_measurement import measure
 from jobs.maintain.maintenance_history import MaintenanceHistory
-from jobs.maintain.partition_measurement import PartitionKeys, partition_name, partitions_of
+from jobs.maintain.partition_measurement import PartitionKeys, measure_partitions, partition_name
 from jobs.maintain.plan_orphans import table_created_at
 from tests.unit.maintain.metadata_tables import (
     MB,
@@ -174,7 +174,7 @@ def test_deletes(catalog: SqlCatalog) -> None:
         ),
         manifest_of(table, [file_of(MB, "CH", records=100)], status=ManifestEntryStatus.DELETED),
     ]
-    ch, de = partitions_of(table.metadata, table.io, manifests)
+    ch, de = measure_partitions(table.metadata, table.io, manifests)
     assert (ch.files, ch.records, ch.delete_files, ch.delete_bytes) == (1, 100, 2, 30)
     assert (ch.position_deletes, ch.equality_deletes, ch.delete_ratio) == (12, 0, 0.12)
     assert (de.files, de.delete_files, de.position_deletes, de.equality_deletes, de.delete_ratio) == (1, 1, 0, 5, 0.1)

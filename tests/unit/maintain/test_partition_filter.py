@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from jobs.maintain.health_facts import PartitionFacts, PartitionValue
-from jobs.maintain.partition_filter import literal_of, of_partitions
+from jobs.maintain.partition_filter import partition_filter, partition_literal
 
 ID = UUID("9c12d441-03fe-4693-9a96-a0705ddf69c1")
 
@@ -27,7 +27,7 @@ class AnyJava:
 def test_a_partition_whose_column_is_gone_is_never_all_of_the_table() -> None:
     gone = PartitionValue("a", "a", "string", "identity", "u", "u", dropped=True)
     with pytest.raises(ValueError, match="the column of a was dropped"):
-        of_partitions(AnyJava(), [PartitionFacts(0, (gone,), "a=u", (1,), 1)])
+        partition_filter(AnyJava(), [PartitionFacts(0, (gone,), "a=u", (1,), 1)])
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_a_partition_whose_column_is_gone_is_never_all_of_the_table() -> None:
     ],
 )
 def test_partition_values_become_what_java_can_read(kind: str, transform: str, value: Any, literal: Any) -> None:
-    assert literal_of(PartitionValue("p", "c", kind, transform, value, "")) == literal
+    assert partition_literal(PartitionValue("p", "c", kind, transform, value, "")) == literal
