@@ -147,6 +147,10 @@ class LeaseDocuments:
         return [int(name[1]) for name in names if name]
 
 
+# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
+_DECODER = msgspec.json.Decoder(LeaseRecord)
+
+
 def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
     """The lease as it stands, or None if nobody ever held it.
 
@@ -165,7 +169,7 @@ def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
         return None
     epoch, content = found
     try:
-        record = msgspec.json.decode(content, type=LeaseRecord)
+        record = _DECODER.decode(content)
         return record.seen_for(documents.unchanged_for(epoch, content)) if record.ahead else record
     except msgspec.DecodeError as problem:
         raise FrazilError(

@@ -51,6 +51,10 @@ class ControlRequest(msgspec.Struct, frozen=True):
         return f"stream {stream} is {self.mode}{who}{f': {self.reason}' if self.reason else ''}."
 
 
+# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
+_DECODER = msgspec.json.Decoder(ControlRequest)
+
+
 def read_control(store: StateStore) -> ControlRequest:
     """The newest request; `running` if there never was one.
 
@@ -61,7 +65,7 @@ def read_control(store: StateStore) -> ControlRequest:
     if content is None:
         return ControlRequest()
     try:
-        return msgspec.json.decode(content, type=ControlRequest)
+        return _DECODER.decode(content)
     except msgspec.DecodeError as problem:
         place = store.place(KEY)
         raise FrazilError(

@@ -221,13 +221,17 @@ class Heartbeat(msgspec.Struct, frozen=True):
         return lives_here(self.pid, self.started, self.boot, self.host)
 
 
+# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
+_DECODER = msgspec.json.Decoder(Heartbeat)
+
+
 def read_heartbeat(store: StateStore) -> Heartbeat | None:
     """The newest heartbeat of any driver of the stream whose part of the state store this is; None without one."""
     content = store.get(KEY)
     if content is None:
         return None
     with contextlib.suppress(msgspec.DecodeError):
-        beat = msgspec.json.decode(content, type=Heartbeat)
+        beat = _DECODER.decode(content)
         if is_ahead(beat.boot, beat.beat_wall):
             # Written under a clock ahead of ours: it is as old as it has been seen unchanged.
             seen = store.unchanged_for(KEY, content)

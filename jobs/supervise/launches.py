@@ -58,10 +58,14 @@ class Launch(msgspec.Struct, frozen=True):
     kept_newest: tuple[KeptRestart, ...] = ()
 
 
+# Made here and not at the first read: msgspec resolves a type once, and threads that do so at the same time crash.
+_LAUNCHES = msgspec.json.Decoder(Launch)
+
+
 def read_launch(store: StateStore) -> Launch | None:
     """The newest launch; None if the stream was never launched."""
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(store.get(LAUNCH_KEY) or b"", type=Launch)
+        return _LAUNCHES.decode(store.get(LAUNCH_KEY) or b"")
     return None
 
 
@@ -125,6 +129,9 @@ class LaunchedProcess(msgspec.Struct, frozen=True):
         return lives_here(self.pid, self.started, self.boot, self.host)
 
 
+_PROCESSES = msgspec.json.Decoder(LaunchedProcess)
+
+
 def write_launched_process(store: StateStore, process: LaunchedProcess) -> None:
     """Record the process of a launch durably."""
     store.put(PROCESS_KEY, msgspec.json.encode(process))
@@ -133,5 +140,5 @@ def write_launched_process(store: StateStore, process: LaunchedProcess) -> None:
 def read_launched_process(store: StateStore) -> LaunchedProcess | None:
     """The process of the newest launch; None if there never was one."""
     with contextlib.suppress(msgspec.DecodeError):
-        return msgspec.json.decode(store.get(PROCESS_KEY) or b"", type=LaunchedProcess)
+        return _PROCESSES.decode(store.get(PROCESS_KEY) or b"")
     return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -80,3 +82,28 @@ def test_a_frozen_driver_makes_room(world: World) -> None:
     note = read_launched_process(LocalStore(world.folder()))
     assert note is not None
     assert world.living() == [note.pid]
+
+
+TOGETHER = """
+import sys, threading
+from jobs.supervise.heartbeat import read_heartbeat
+from jobs.state.local_store import LocalStore
+from pathlib import Path
+
+sys.setswitchinterval(1e-6)
+start = threading.Barrier(8)
+def read():
+    start.wait()
+    read_heartbeat(LocalStore(Path(sys.argv[1])))
+threads = [threading.Thread(target=read) for _ in range(8)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
+def test_threads_that_read_for_the_first_time_at_once_do_not_crash(world: World) -> None:
+    world.control().start(*WHY)
+    for _ in range(5):
+        assert subprocess.run([sys.executable, "-c", TOGETHER, str(world.folder())], check=False).returncode == 0
