@@ -93,11 +93,20 @@ def session_members(session: int) -> list[int]:
     return [pid for pid, fields in proc_stats() if int(fields[3]) == session and not _is_dead(fields)]
 
 
-def proc_stats() -> Iterator[tuple[int, list[str]]]:
-    """What the kernel says of each process in /proc, zombies included: its pid, and its fields from the state on."""
-    for folder in _PROC.iterdir() if _has_proc() else ():
-        if folder.name.isdigit() and (fields := _stat(int(folder.name))) is not None:
-            yield int(folder.name), fields
+def proc_stats(proc: Path = _PROC) -> Iterator[tuple[int, list[str]]]:
+    """What the kernel says of each process, zombies included: its pid, and its fields from the state on.
+
+    Processes that it does not show to this user (`hidepid`) are left out; without /proc all are.
+    """
+    pids: list[int] = []
+    with contextlib.suppress(OSError):
+        pids = [int(folder.name) for folder in proc.iterdir() if folder.name.isdigit()]
+    for pid in pids:
+        fields: list[str] | None = None
+        with contextlib.suppress(OSError):
+            fields = _stat(pid, proc)
+        if fields is not None:
+            yield pid, fields
 
 
 def was_given(pid: int, variable: str, value: str) -> bool:
@@ -156,9 +165,9 @@ def _start_time_from_proc(pid: int) -> str | None:
     return fields[19] if fields is not None and not _is_dead(fields) else None
 
 
-def _stat(pid: int) -> list[str] | None:
+def _stat(pid: int, proc: Path = _PROC) -> list[str] | None:
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        text = (proc / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the command's name in brackets, which may hold anything, brackets too; `man 5 proc` counts

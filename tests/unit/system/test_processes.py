@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs.system import processes
-from jobs.system.processes import is_alive, session_members, start_time, stop_process, wait_until_dead
+from jobs.system.processes import is_alive, proc_stats, session_members, start_time, stop_process, wait_until_dead
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
@@ -133,3 +133,15 @@ def test_a_command_name_with_brackets_and_spaces(tmp_path: Path) -> None:
         assert started.isdigit()
         assert is_alive(process.pid, started)
         process.kill()
+
+
+def test_processes_that_this_user_may_not_see_are_left_out(tmp_path: Path) -> None:
+    """As with /proc mounted `hidepid=1`: the folder of a stranger's process is there, its files are not to be read."""
+    stat = f"{os.getpid()} (name) S 1 " + " ".join(map(str, range(5, 53)))
+    for pid in ("1", "17"):
+        (tmp_path / pid).mkdir()
+    (tmp_path / "17" / "stat").write_text(stat)
+    # Reading it fails with an OSError, for root too.
+    (tmp_path / "1" / "stat").mkdir()
+    assert [(pid, fields[:2]) for pid, fields in proc_stats(tmp_path)] == [(17, ["S", "1"])]
+    assert list(proc_stats(tmp_path / "no proc")) == []
