@@ -15,7 +15,7 @@ from jobs.schema.parser import parse_schema
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSchema:
-    """A schema that a stream's file declares, in the language of `jobs.schema.declared`."""
+    """A schema that a stream's file declares, in the language of `jobs.schema.parser`."""
 
     text: str
 

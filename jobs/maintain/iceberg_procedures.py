@@ -210,14 +210,16 @@ class Procedures:
     @contextlib.contextmanager
     def _active(self, procedure: str) -> Iterator[None]:
         """Spark looks catalogs up in the settings of the thread's active session, whichever session it is asked."""
-        sessions: Any = self._session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
-        sessions.setActiveSession(self._session._jsparkSession)
+        # Of a JVM that is gone, setting a session fails as well as the procedure.
         try:
-            yield
+            sessions: Any = self._session._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+            sessions.setActiveSession(self._session._jsparkSession)
+            try:
+                yield
+            finally:
+                sessions.setActiveSession(self._theirs._jsparkSession)
         except Exception as problem:
             raise self._problem(procedure, problem) from None
-        finally:
-            sessions.setActiveSession(self._theirs._jsparkSession)
 
     def _actions(self) -> tuple[Any, Any, Any]:
         """The JVM, Iceberg's actions on this session, and the table as Java knows it."""

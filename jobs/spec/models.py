@@ -25,7 +25,7 @@ from jobs.spec.units import Duration
 
 
 class Decode(SpecModel):
-    """How bytes become typed columns. The schema's language is that of ``jobs.schema.declared``."""
+    """How bytes become typed columns. The schema's language is that of ``jobs.schema.parser``."""
 
     value: Annotated[Literal["json"], ChangesRows()]
     schema_text: Annotated[

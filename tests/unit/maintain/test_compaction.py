@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from jobs.errors import FrazilError
 from jobs.maintain.compaction import compact
@@ -104,6 +106,19 @@ def test_what_was_lost_to_others_is_told_from_failures(lake: Lake, said: str, ki
     procedures = Answers()
     procedures._table, procedures._settings = NAME, lake.settings
     assert type(procedures._problem("rewrite_manifests", RuntimeError(said))) is kind
+
+
+@pytest.mark.parametrize("dies", ["before", "meanwhile"])
+def test_a_jvm_that_dies_is_a_problem_of_the_procedure(lake: Lake, dies: str) -> None:
+    """Setting the caller's session again fails then, too, and must not stand for what happened."""
+    procedures = Answers()
+    procedures._table, procedures._settings = NAME, lake.settings
+    jvm = mock.MagicMock()
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    sessions.setActiveSession.side_effect = Py4JNetworkError("gone") if dies == "before" else [None, Py4JNetworkError()]
+    procedures._session, procedures._theirs = mock.Mock(_jvm=jvm), mock.Mock()
+    with pytest.raises(ProcedureError, match="rewrite_data_files failed"), procedures._active("rewrite_data_files"):
+        raise Py4JNetworkError("gone")
 
 
 def test_files_that_an_earlier_step_took_along_are_no_failure(lake: Lake) -> None:

@@ -17,7 +17,7 @@ PARTITION = StructType(NestedField(1, "d", DoubleType()), NestedField(2, "s", St
 
 
 def test_the_compiled_decoder_narrows_doubles() -> None:
-    """When it does no longer, `exact_doubles` and its use in `commit/pyiceberg_commit` can go."""
+    """When it does no longer, `manifest_doubles` and its use in `commit/pyiceberg_commit` can go."""
     assert new_decoder(struct.pack("<d", 0.1)).read_double() != 0.1
 
 
