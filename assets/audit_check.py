@@ -67,7 +67,7 @@ def audit_check(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetChecksDefinition:
                 )
         except FrazilError as problem:
             raise failure(problem) from None
-        yield audit_result(found, key)
+        yield audit_check_result(found, key)
 
     return audit_stream
 
@@ -80,8 +80,8 @@ def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpe
         return spec
 
 
-def audit_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
-    """An audit as the check's result: what others changed after it had landed is a warning."""
+def audit_check_result(found: "StreamAudit", key: dg.AssetKey) -> dg.AssetCheckResult:
+    """An audit as the result of its Dagster check: what others changed after it had landed is a warning."""
     from jobs.verify.audit_text import verdict_sentence
 
     fix = "" if found.verdict == "complete" else f" Next: frazil audit {found.stream}"

@@ -11,7 +11,7 @@ from jobs.spec.settings import Settings
 
 
 def table_key(settings: Settings, table: str) -> dg.AssetKey:
-    """The key of a table: its path in the catalog, the catalog's name first."""
+    """The asset key of a table: its path in the catalog, the catalog's name first."""
     return dg.AssetKey([settings.catalog.name, *table.split(".")])
 
 
@@ -23,12 +23,12 @@ def target_keys(settings: Settings, spec: StreamSpec) -> list[dg.AssetKey]:
 def topic_keys(spec: StreamSpec) -> list[dg.AssetKey]:
     """The keys of the topics that a stream reads; one for all that match, if it reads by a pattern."""
     if spec.source.topics_pattern is not None:
-        return [dg.AssetKey(["kafka", safe(spec.source.topics_pattern)])]
+        return [dg.AssetKey(["kafka", dagster_safe(spec.source.topics_pattern)])]
     return [dg.AssetKey(["kafka", topic]) for topic in spec.source.topics or ()]
 
 
-def safe(text: str) -> str:
-    """The text with only letters, digits, `_`, `.` and `-`: what is neither becomes one `_`."""
+def dagster_safe(text: str) -> str:
+    """The text as a safe name for Dagster: what is neither letter, digit nor one of `_.-` becomes one `_`."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_") or "topics"
 
 
@@ -38,17 +38,17 @@ def op_name(spec: StreamSpec) -> str:
 
 
 def group_name(spec: StreamSpec) -> str:
-    """One group per stream, so that its topic, table and dead letters stand together."""
+    """The name of a stream's group of assets, so that its topic, table and dead letters stand together."""
     return spec.stream.replace("-", "_")
 
 
 def pool(spec: StreamSpec) -> str:
-    """The pool that lets one run at a time drain a stream; a second one waits instead of failing on the lease."""
+    """The name of the Dagster pool that lets one run at a time drain a stream; a second one waits."""
     return f"frazil.{spec.stream}"
 
 
 def owners(spec: StreamSpec) -> list[str]:
-    """The owner, if Dagster can show it as one: an e-mail address or `team:name`."""
+    """The stream's owner as Dagster names owners: an e-mail address or `team:name`; else empty."""
     owner = spec.owner or ""
     known = re.fullmatch(r"team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+\.[^@\s]+", owner)
     return [owner] if known else []

@@ -45,7 +45,7 @@ DeadLetterJudge = Callable[[Deployment, str, Callable[[], Catalog], Sequence[str
 
 
 def allowed_ratio(spec: StreamSpec | None) -> float:
-    """The largest share of dead letters."""
+    """The largest share of dead letters that the check of them lets pass."""
     if spec is None:
         return DEFAULT_DEAD_LETTER_RATIO
     # What stops a stream that says nothing of it is far above what is worth a look.
@@ -54,7 +54,7 @@ def allowed_ratio(spec: StreamSpec | None) -> float:
 
 
 def tally_metadata(counted: DeadLetterTally) -> dict[str, Any]:
-    """The numbers of a tally, in letters, each of them in every report; and the table of reasons and states."""
+    """The tally of dead letters as metadata: each number in every report; and the table of reasons and states."""
     told: dict[str, Any] = {f"dead_letters_{state}": count for state, count in counted.by_state.items()}
     told |= {"dead_letters_total": counted.total, "dead_letters_waiting": counted.waiting}
     if counted.unreadable:
@@ -83,7 +83,7 @@ def tally_markdown(counted: DeadLetterTally) -> str:
 
 
 def letters_waiting(spec: StreamSpec, counted: DeadLetterTally, read: int, at: float | None = None) -> CheckOutcome:
-    """Whether too many letters wait.
+    """The outcome of the check whether too many dead letters wait.
 
     Args:
         counted: The stream's letters.
@@ -141,10 +141,10 @@ def report_dead_letters(
     return counted
 
 
-def report_check(
+def report_dead_letter_check(
     instance: dg.DagsterInstance, spec: StreamSpec, key: dg.AssetKey, dead: Table, sink: Table | None
 ) -> None:
-    """Tell Dagster what the check says of the letters, without a run, after a run has materialized them."""
+    """Tell Dagster what the check says of the dead letters, without a run, after a run has materialized them."""
     found = letters_waiting(spec, tally_dead_letters(dead, spec.stream, KNOWN_FILES), totals_of(sink, spec.stream).read)
     instance.report_runless_asset_event(evaluation(found, key))
 
@@ -152,7 +152,7 @@ def report_check(
 def tally_events(
     spec: StreamSpec, key: dg.AssetKey, counted: DeadLetterTally, read: int, rows: int, more: dict[str, Any]
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """The report of a tally, and what the check says of it."""
+    """The report of a tally of dead letters as Dagster's events, and what the check says of it."""
     told: dict[str, Any] = {"dagster/row_count": rows} | tally_metadata(counted) | more
     tags: dict[str, str] = {}
     if counted.snapshot_id is not None:
@@ -165,7 +165,7 @@ def tally_events(
 def dead_letter_checks(
     spec: StreamSpec, key: dg.AssetKey, table_key: dg.AssetKey, judge: DeadLetterJudge
 ) -> dg.AssetChecksDefinition:
-    """The checks of a stream's letters, as they are executed from the UI; the sensors report the same by themselves.
+    """The checks of a stream's dead letters, as executed from the UI; the sensors report the same by themselves.
 
     Args:
         spec: The stream.

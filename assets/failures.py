@@ -8,7 +8,7 @@ from jobs.errors import FrazilError
 
 
 def failure(problem: FrazilError) -> dg.Failure:
-    """The problem as the end of a step: its sentences, the next command beside them, and no retry.
+    """The problem as Dagster's `Failure` of a step: its sentences, the next command beside them, and no retry.
 
     What a person has to answer does not go away by being tried again.
     """

@@ -54,7 +54,7 @@ def partitions_markdown(partitions: Sequence[PartitionFacts], small_below: float
 
 
 def plan_markdown(plan: Plan) -> str:
-    """What would be done, in its order."""
+    """The maintenance plan of a table as Markdown: what would be done, in its order."""
     lines = ["| action | where | why | files | bytes |", "|---|---|---|---:|---:|"]
     lines += [
         f"| {step.action} | {cell(step.scope)} | {cell(step.reason)} | "
@@ -67,7 +67,7 @@ def plan_markdown(plan: Plan) -> str:
 
 
 def left_markdown(plan: Plan) -> str:
-    """What is left as it is and why, and what of the policy cannot be kept; empty if there is neither."""
+    """What maintenance leaves as it is and why, and what of the policy cannot be kept, as Markdown; or empty."""
     said = [*plan.warnings, *(_left(skip.action, skip.scope, skip.reason) for skip in plan.skips)]
     lines = [f"- {cell(each)}" for each in said[:_SHOWN_STEPS]]
     if len(said) > _SHOWN_STEPS:

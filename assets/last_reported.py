@@ -15,7 +15,7 @@ _LETTERS = ("letters", "letters_as_of")
 
 
 def is_driver_only(context: dg.AssetCheckExecutionContext, spec: StreamSpec, table_key: dg.AssetKey) -> bool:
-    """Whether a check runs beside the materialization of a stream that runs by itself.
+    """Whether a check repeats what it last reported: it runs while a stream that runs by itself is materialized.
 
     To materialize such a stream takes moments, while an audit takes as long as its offsets are many. A check that is
     executed by itself, or by its schedule, counts.

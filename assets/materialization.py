@@ -9,7 +9,7 @@ import dagster as dg
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from assets.dead_letters import KNOWN_FILES, report_check, tally_metadata
+from assets.dead_letters import KNOWN_FILES, report_dead_letter_check, tally_metadata
 from assets.failures import failure
 from assets.last_reported import last_dead_letter_metadata
 from assets.metadata import (
@@ -81,7 +81,7 @@ def materialize(
             else [],
         )
         if target.role == "dead_letters":
-            report_check(context.instance, current, key, table, tables[0])
+            report_dead_letter_check(context.instance, current, key, table, tables[0])
 
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:

@@ -61,12 +61,12 @@ def type_text(type_: IcebergType) -> str:
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a table in Markdown."""
+    """Text for a cell of a Markdown table in metadata."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def row_count(table: Table) -> int:
-    """The table's rows, as its newest snapshot counts them."""
+    """The table's rows for metadata, as its newest snapshot counts them."""
     snapshot = table.current_snapshot()
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0))
@@ -129,7 +129,7 @@ def dead_letter_metadata(spec: StreamSpec, drained: Drained, table: Table) -> di
 
 
 def counts_table(name: str, counts: Mapping[str, int]) -> dg.TableMetadataValue:
-    """Counts as a table, the greatest first."""
+    """Counts as a Markdown table for metadata, the greatest first."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return dg.MetadataValue.table([dg.TableRecord({name: key, "records": count}) for key, count in ordered])
 
@@ -156,7 +156,7 @@ def driver_metadata(beat: Heartbeat | None) -> dict[str, Any]:
 
 
 def instant(seconds: float) -> dg.TimestampMetadataValue:
-    """A moment as Dagster shows it.
+    """A moment as Dagster's metadata.
 
     Args:
         seconds: Since 1970.

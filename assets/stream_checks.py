@@ -79,12 +79,12 @@ CheckEvaluator = Callable[[Deployment, str, Callable[[], "Catalog"], Callable[[]
 
 
 def evaluation(outcome: CheckOutcome, key: dg.AssetKey) -> dg.AssetCheckEvaluation:
-    """An outcome as an event that is reported without a run."""
+    """A check's outcome as an event that is reported without a run."""
     return dg.AssetCheckEvaluation(**_fields(outcome, key))
 
 
 def check_result(outcome: CheckOutcome, key: dg.AssetKey) -> dg.AssetCheckResult:
-    """An outcome as a run yields it."""
+    """A check's outcome as a run yields it."""
     return dg.AssetCheckResult(**_fields(outcome, key))
 
 
@@ -100,13 +100,13 @@ def _fields(outcome: CheckOutcome, key: dg.AssetKey) -> dict[str, Any]:
 
 
 def totals_of(table: Table | None, stream: str) -> Counts:
-    """What became of all records of a stream since its first run, by the newest stamp on its table."""
+    """What the checks of a stream count: what became of all records since its first run, by the newest stamp."""
     newest = history(table.metadata, stream).newest if table is not None else None
     return newest.totals if newest else Counts()
 
 
 def adds_up(stream: str, totals: Counts, run: Counts | None = None) -> CheckOutcome:
-    """Whether every record that was read is a row, a dead letter or a tombstone.
+    """The check whether every record that a stream read is a row, a dead letter or a tombstone.
 
     Args:
         totals: Since the stream's first run, see `totals_of`.

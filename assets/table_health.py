@@ -168,7 +168,7 @@ def _checked(
 ) -> dg.AssetCheckResult:
     from pyiceberg.exceptions import NoSuchTableError
 
-    from jobs.maintain.health_measurement import measure
+    from jobs.maintain.health_measurement import measure_health
     from jobs.maintain.planner import plan
 
     try:
@@ -178,6 +178,6 @@ def _checked(
             passed=True, asset_key=key, check_name=TABLE_HEALTH, description="There is no table yet."
         )
     now = datetime.now(UTC)
-    facts = measure(table, policy, now)
+    facts = measure_health(table, policy, now)
     history = read_history(table_store(settings, facts.uuid))
     return health_result(facts, score(facts, policy, history), key, plan(facts, policy, history, now))

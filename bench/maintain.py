@@ -23,7 +23,7 @@ from bench.checksum import checksum
 from bench.payment_batches import Payments, Stream
 from bench.timed_target import TimedTarget, payments_spec
 from jobs.catalog import connect_catalog
-from jobs.maintain.results import Progress, TableResult
+from jobs.maintain.results import StepProgress, TableResult
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.spark.end import end_spark
 from jobs.spark.session import start_session
@@ -199,7 +199,7 @@ def _files(table: Any, snapshot_id: int | None) -> set[str]:
     return {task.file.file_path for task in table.scan(snapshot_id=snapshot_id).plan_files()}
 
 
-def _progress(progress: Progress) -> None:
+def _progress(progress: StepProgress) -> None:
     if progress.result is not None:
         _tell(f"\r{progress.step.action}: step {progress.number} of {progress.total} ended   ")
         if progress.number == progress.total:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bench.simulated_maintenance import Maintenance
 from bench.time_lapse import TimeLapse
-from jobs.maintain.health_measurement import measure
+from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.health_score import score
 from jobs.spec.maintenance_policy import Policy
 
@@ -151,7 +151,7 @@ def simulate(folder: Path, case: Case) -> list[Hour]:
             for _ in range(per_hour - case.timed):
                 lapse.commit()
         times = lapse.timed(case.timed)
-        facts = measure(lapse.table, Policy(), lapse.now)
+        facts = measure_health(lapse.table, Policy(), lapse.now)
         hours.append(
             Hour(
                 case.trigger,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bench.checksum import Checksum, checksum
 from bench.timed_target import KAFKA_PARTITIONS, TimedTarget
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.write.target_writer import TargetWriter
 
 _DAY_MS = 86_400_000
@@ -48,7 +48,7 @@ class Payments:
             writer = TargetWriter(table.metadata, table.io, file_prefix=f"bench-{self.batches:05d}")
             writer.write(batch)
             files = writer.close()
-            if self.target.land_rows(files, batch.num_rows, seen) is Outcome.LANDED:
+            if self.target.land_rows(files, batch.num_rows, seen) is ProposalOutcome.LANDED:
                 break
         self.written += checksum([batch])
         self.landed |= {file.file_path: file.file_size_in_bytes for file in files}

@@ -20,7 +20,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, Set
 from bench.time_lapse import TimeLapse
 from jobs.commit.operations import Append, ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.maintain.health_measurement import measure
+from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.plan import Plan, Step, files_written
 from jobs.maintain.planner import plan
@@ -55,7 +55,7 @@ class Maintenance:
     def run(self) -> Plan:
         """Measure, plan, and do what is planned, each step a second after the other."""
         lapse = self._lapse
-        facts = measure(lapse.table, self._policy, lapse.now)
+        facts = measure_health(lapse.table, self._policy, lapse.now)
         planned = plan(facts, self._policy, self.history, lapse.now)
         if not planned.steps:
             return planned

@@ -38,7 +38,7 @@ from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import loaded
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.formats.known_formats import FORMATS
-from jobs.kafka.consumer import reader_options
+from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import MOST_RECORDS, read_split
 from jobs.kafka.records import FetchedBlock
@@ -113,7 +113,7 @@ class Task:
         partition = TopicPartition(topic, 0)
         self.count: int = KafkaLog(KafkaSettings(bootstrap_servers=address)).latest([partition])[partition]
         self._range = PartitionRange(partition, OffsetRange(0, self.count))
-        self._options: dict[str, Any] = reader_options(KafkaSettings(bootstrap_servers=address), "stages")
+        self._options: dict[str, Any] = consumer_options(KafkaSettings(bootstrap_servers=address), "stages")
         spec = StreamSpec.model_validate(
             {
                 "stream": "stages",

@@ -33,7 +33,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from bench.timed_target import TimedTarget, payments_spec
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.pyiceberg_commit import head_alone
 from jobs.stream.opening import ensure_tables
 
@@ -135,7 +135,7 @@ class TimeLapse:
         files = [self.file(size, day) for size, day in zip(self._sizes, days, strict=True)]
         seen = self.target.seen()
         outcome = self.target.land_rows(files, sum(file.record_count for file in files), seen)
-        assert outcome is Outcome.LANDED
+        assert outcome is ProposalOutcome.LANDED
         self.replace((), files)
         self.commits += 1
 

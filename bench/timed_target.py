@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Operation
-from jobs.commit.proposals import Outcome, Seen
+from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import NO_SUMMARY, Target
@@ -61,7 +61,7 @@ class TimedTarget(Target):
 
         self.claim(epoch, claim)
 
-    def land_rows(self, files: Sequence[DataFile], rows: int, seen: Seen) -> Outcome:
+    def land_rows(self, files: Sequence[DataFile], rows: int, seen: Seen) -> ProposalOutcome:
         """Commit a batch of so many rows, shared evenly among Kafka's partitions.
 
         Args:
@@ -92,7 +92,7 @@ class TimedTarget(Target):
         )
         began = time.monotonic()
         outcome = self.land(stamp, files, seen=seen, batch=batch, position=start)
-        if outcome is Outcome.LANDED:
+        if outcome is ProposalOutcome.LANDED:
             self.seconds.append(time.monotonic() - began)
         else:
             self.ran_again += 1

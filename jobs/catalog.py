@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError, NotInstalledError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInstalledError
 from pyiceberg.table import Table
 
 from jobs.errors import FrazilError, first_line
@@ -111,3 +111,11 @@ def find_table(catalog: Catalog, name: str) -> Table | None:
         raise
     except Exception as problem:
         raise FrazilError(f"table {name}: {type(problem).__name__}: {first_line(problem)}") from problem
+
+
+def existing_table(catalog: Catalog, name: str) -> Table | None:
+    """A table of a catalog as loaded; None if it is not there. What else the catalog raises is left as it is."""
+    try:
+        return catalog.load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None

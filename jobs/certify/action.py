@@ -18,7 +18,7 @@ BY = "frazil certify"
 
 
 def main() -> int:
-    """Carry out one action; returns the exit status."""
+    """Carry out one action on a certificate's stream, in a process of its own; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jobs.certify.action", description=__doc__)
     parser.add_argument("action", choices=["roll", "reset", "drain"])
     parser.add_argument("--folder", type=Path, required=True, help="the certificate's folder")
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def reset_to(folder: Path, to: str) -> None:
-    """Move the stopped stream to other offsets.
+    """The action of a reset: move the certificate's stopped stream to other offsets.
 
     Raises:
         FrazilError: It cannot be done.

@@ -23,10 +23,10 @@ from jobs.certify.fixtures import create_fixtures, remove_fixtures
 from jobs.certify.harness import COMMIT_SECONDS, Harness, OnProgress, ScenarioFailedError
 from jobs.certify.load import Load
 from jobs.certify.observation import Observer
-from jobs.certify.plan import Scenario
-from jobs.certify.results import Outcome, Result
-from jobs.certify.scenarios import run_scenario
-from jobs.certify.workspace import PARTITIONS, Workspace, prepare
+from jobs.certify.results import CertificateResults, ScenarioResult
+from jobs.certify.scenario_plan import Scenario
+from jobs.certify.scenario_run import run_scenario
+from jobs.certify.workspace import PARTITIONS, Workspace, prepare_workspace
 from jobs.errors import FrazilError
 from jobs.redaction import redacted
 from jobs.spec.settings import Settings
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Certificate:
-    """What a run of scenarios came to.
+    """A certificate: the workspace of a run of scenarios, and what they came to.
 
     Attributes:
         kept: Whether everything was left as it is, to be looked at.
@@ -45,7 +45,7 @@ class Certificate:
     """
 
     workspace: Workspace
-    outcome: Outcome
+    outcome: CertificateResults
     kept: bool = False
     left: list[str] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ def certify(
         FrazilError: It may not create what it needs, or nobody answers.
     """
     with connect_catalog(settings) as catalog:
-        workspace = prepare(settings, run)
+        workspace = prepare_workspace(settings, run)
         harness: Harness | None = None
         failed = False
         try:
@@ -109,16 +109,16 @@ def certify(
         return done
 
 
-def _carry_out(harness: Harness, planned: list[Scenario]) -> Outcome:
+def _carry_out(harness: Harness, planned: list[Scenario]) -> CertificateResults:
     """Run all scenarios, and compare everything; stops at the first that fails, for the tables may stay wrong.
 
     What is wrong is in the outcome; only an interrupt is raised.
     """
-    outcome = Outcome(planned)
+    outcome = CertificateResults(planned)
     began = time.monotonic()
     try:
         for number, scenario in enumerate(planned, start=1):
-            result = Result(scenario)
+            result = ScenarioResult(scenario)
             outcome.results.append(result)
             harness.at = (number, scenario.step)
             with _noted(harness, result.problems):
@@ -147,7 +147,7 @@ def _noted(harness: Harness, problems: list[str]) -> Iterator[None]:
         problems.append(redacted(settings, f"{type(problem).__name__}: {problem}"))
 
 
-def _finish(harness: Harness, outcome: Outcome) -> None:
+def _finish(harness: Harness, outcome: CertificateResults) -> None:
     """Land what is left with a driver that nobody kills, stop it, and compare everything."""
     watch, floor = harness.start(None)
     harness.await_commit(floor, watch, None)

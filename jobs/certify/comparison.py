@@ -22,7 +22,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was found.
+    """What the comparison of the tables with the load has found.
 
     Attributes:
         landed, dead, tombstones, passed_over: Records up to where the stamps say that the tables are complete; the

@@ -19,7 +19,7 @@ from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
 from jobs.spec.models import Restart
 from jobs.state.stream_folder import StreamFolder, stream_folder
-from jobs.supervise.keeper_start import SWITCH, keeper_command, policy_of
+from jobs.supervise.keeper_start import SWITCH, keeper_command, keeper_policy
 from jobs.supervise.launcher import COMMAND_VARIABLE, driver_command
 from jobs.supervise.launches import LaunchedProcess, read_launched_process
 from jobs.supervise.stream_control import Action, StreamControl
@@ -47,8 +47,8 @@ def armed_command(arming: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
-    """A process of the certificate's that goes on beside it.
+class StartedKeeper:
+    """A keeper that `Drivers` started, a process of the certificate's that goes on beside it.
 
     Attributes:
         log: What it prints.
@@ -84,7 +84,7 @@ class Drivers:
 
     @property
     def attempt(self) -> int:
-        """Of the newest driver."""
+        """The attempt of the newest driver."""
         note = read_launched_process(self.folder.store)
         return note.attempt if note is not None else 0
 
@@ -150,7 +150,7 @@ class Drivers:
         self.remember()
         return child.returncode, log.read_text(errors="replace")
 
-    def start_keeper(self, kept: LaunchedProcess, steps: str, arming: str) -> Child:
+    def start_keeper(self, kept: LaunchedProcess, steps: str, arming: str) -> StartedKeeper:
         """Start a keeper of a driver; it is a process of the certificate's, so that it dies where it has to.
 
         Args:
@@ -162,9 +162,9 @@ class Drivers:
         log = workspace.logs / f"keeper-{len(self._children)}.log"
         home, settings = str(workspace.folder), str(workspace.settings_file)
         arguments = ["--home", home, "--settings", settings, "--stream", STREAM]
-        command = keeper_command(self.folder, STREAM, kept.attempt, kept.pid, arguments, policy_of(Restart()))
+        command = keeper_command(self.folder, STREAM, kept.attempt, kept.pid, arguments, keeper_policy(Restart()))
         driver = {COMMAND_VARIABLE: shlex.join(armed_command(arming))}
-        return Child(self._start(command, log, {"FRAZIL_STEPS": steps, **driver}), log)
+        return StartedKeeper(self._start(command, log, {"FRAZIL_STEPS": steps, **driver}), log)
 
     def _start(self, command: Sequence[str], log: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[2])

@@ -11,8 +11,8 @@ from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.drivers import Drivers
 from jobs.certify.load import Load
 from jobs.certify.observation import Observation, Observer
-from jobs.certify.plan import Scenario
-from jobs.certify.results import Result
+from jobs.certify.results import ScenarioResult
+from jobs.certify.scenario_plan import Scenario
 from jobs.certify.workspace import Workspace
 from jobs.errors import FrazilError
 from jobs.supervise.heartbeat import read_heartbeat
@@ -39,7 +39,7 @@ class _Kill:
         epoch: What the next driver's is greater than.
     """
 
-    result: Result
+    result: ScenarioResult
     observation: Observation
     epoch: int
 
@@ -109,7 +109,7 @@ class Harness:
         return scenario.arming
 
     def more(self) -> None:
-        """Produce some more records."""
+        """Produce some more records of the load."""
         self.load.produce(max(1, self._records // 4))
 
     def feed(self, enough: Callable[[], bool], what: str, watch: DriverWatch, every: float = _FEED_SECONDS) -> None:
@@ -189,7 +189,7 @@ class Harness:
                 raise ScenarioFailedError(self.last_words(f"Waited {seconds:.0f} s for {what}."))
             time.sleep(every)
 
-    def record_kill(self, result: Result, watch: DriverWatch | None, epoch: int | None = None) -> None:
+    def record_kill(self, result: ScenarioResult, watch: DriverWatch | None, epoch: int | None = None) -> None:
         """Keep the tables as the kill left them.
 
         Args:
@@ -245,5 +245,5 @@ class Harness:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """The last line that a process of the harness printed and that says something."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")

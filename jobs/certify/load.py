@@ -39,7 +39,7 @@ _TYPES = ("card", "transfer", "cash", "voucher")
 
 
 class Fate(IntEnum):
-    """Where a record has to be in the end; nowhere, for the last two."""
+    """The fate of a record of the load, where it has to be in the end; nowhere, for the last two."""
 
     LANDED = 1
     DEAD = 2
@@ -49,7 +49,7 @@ class Fate(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record to produce.
+    """One record of the load.
 
     Attributes:
         value: JSON of about 150 bytes, or what is bad in its place; None is a tombstone.
@@ -68,8 +68,8 @@ class Record:
         return Fate.LANDED if self.kind == "good" else Fate.DEAD
 
 
-def record(seed: int, number: int) -> Record:
-    """The record of a number."""
+def record_to_load(seed: int, number: int) -> Record:
+    """The record of the load that has a number."""
     rng = random.Random(f"{seed}/{number}")
     payer = f"payer-{rng.randrange(20_000):05d}"
     fields: dict[str, object] = {
@@ -133,7 +133,7 @@ class Load:
             FrazilError: They do not take them.
         """
         for number in range(self._next, self._next + count):
-            made = record(self._seed, number)
+            made = record_to_load(self._seed, number)
             partition = random.Random(f"{self._seed}/partition/{number}").randrange(self._partitions)
             self._send(partition, made.key, made.value, made.fate)
         self._next += count

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.catalog import existing_table
 from jobs.certify.comparison import Comparison, compare, stamp_problems
 from jobs.certify.load import Fates
 from jobs.certify.workspace import STREAM, Workspace
@@ -24,7 +25,6 @@ from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
-from jobs.verify.ledger_table import existing_table
 from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
 
 _SETTLED = 10
@@ -155,7 +155,7 @@ class Observer:
 
 
 def planned_end(checkpoints: Path, since: float) -> dict[TopicPartition, int]:
-    """Where the newest batch of a query is to end, as Spark noted before it began; empty if it noted none since."""
+    """Observe in Spark's checkpoint where a query's newest batch is to end; empty if nothing was noted since."""
     numbered: list[tuple[int, Path]] = []
     for path in checkpoints.glob("*/offsets/*"):
         if path.name.isdigit():

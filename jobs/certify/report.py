@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jobs.certify.results import Outcome, StepRow
+from jobs.certify.results import CertificateResults, StepRow
 from jobs.state.durable_files import write_durably
 
 _PACKAGES = ("frazil", "pyspark", "pyiceberg", "pyarrow", "confluent-kafka")
 
 
-def report_facts(outcome: Outcome, *, run: str, seed: int, repeat: str, settings: dict[str, Any]) -> dict[str, Any]:
+def report_facts(
+    outcome: CertificateResults, *, run: str, seed: int, repeat: str, settings: dict[str, Any]
+) -> dict[str, Any]:
     """Everything about a certificate, as its JSON report has it.
 
     Args:
@@ -37,8 +39,8 @@ def report_facts(outcome: Outcome, *, run: str, seed: int, repeat: str, settings
     }
 
 
-def write_report(folder: Path, facts: dict[str, Any], outcome: Outcome) -> tuple[Path, Path]:
-    """Write both; returns the Markdown file and the JSON file."""
+def write_report(folder: Path, facts: dict[str, Any], outcome: CertificateResults) -> tuple[Path, Path]:
+    """Write the report in both forms; returns the Markdown file and the JSON file."""
     name = f"certificate-{facts['certificate']}"
     markdown, document = folder / f"{name}.md", folder / f"{name}.json"
     write_durably(markdown, markdown_report(facts, outcome).encode(), shared=True)
@@ -46,7 +48,7 @@ def write_report(folder: Path, facts: dict[str, Any], outcome: Outcome) -> tuple
     return markdown, document
 
 
-def markdown_report(facts: dict[str, Any], outcome: Outcome) -> str:
+def markdown_report(facts: dict[str, Any], outcome: CertificateResults) -> str:
     """The report for people."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     settings = facts["settings"]
@@ -54,7 +56,7 @@ def markdown_report(facts: dict[str, Any], outcome: Outcome) -> str:
     lines = [
         f"# Certificate {facts['certificate']}: {'passed' if outcome.passed else 'FAILED'}",
         "",
-        summary(facts),
+        report_summary(facts),
         *([f"`frazil audit`: {facts['audit']}"] if facts["audit"] else []),
         "",
         *markdown_table(outcome.rows()),
@@ -80,8 +82,8 @@ def markdown_report(facts: dict[str, Any], outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def summary(facts: dict[str, Any]) -> str:
-    """A certificate in two sentences."""
+def report_summary(facts: dict[str, Any]) -> str:
+    """The report of a certificate in two sentences."""
     seconds, records = facts["recovery_seconds"], facts["records"]
     recovered = (
         f" From kill to the next commit: median {seconds['median']:.1f} s, worst {seconds['worst']:.1f} s."
@@ -104,22 +106,22 @@ def markdown_table(rows: list[StepRow]) -> list[str]:
         "| step | part | kills | | seconds to recover: median | worst | replayed records, worst |",
         "|---|---|---:|---|---:|---:|---:|",
         *(
-            f"| `{row.step}` | {row.kind} | {row.kills} | {verdict(row)} | {seconds(row.median)} | "
+            f"| `{row.step}` | {row.kind} | {row.kills} | {report_verdict(row)} | {seconds(row.median)} | "
             f"{seconds(row.worst)} | {row.replayed:,} |"
             for row in rows
         ),
     ]
 
 
-def verdict(row: StepRow) -> str:
-    """Pass or fail, or that it came to none of the scenarios, or not to all."""
+def report_verdict(row: StepRow) -> str:
+    """The report's verdict on a step: pass or fail, or that it came to none of the scenarios, or not to all."""
     if row.passed is None:
         return "not run"
     return "pass" if row.passed and row.kills == row.planned else "FAIL" if not row.passed else "incomplete"
 
 
 def seconds(value: float | None) -> str:
-    """Seconds with a decimal; a dash where nothing was measured."""
+    """Seconds in the report's table, with a decimal; a dash where nothing was measured."""
     return "–" if value is None else f"{value:.1f}"
 
 

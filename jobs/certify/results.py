@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from jobs.certify.comparison import Comparison
-from jobs.certify.plan import EXTRA, STEPS, Scenario
+from jobs.certify.scenario_plan import EXTRA, STEPS, Scenario
 
 
 @dataclass(slots=True)
-class Result:
+class ScenarioResult:
     """The result of one scenario.
 
     Attributes:
@@ -44,7 +44,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """All scenarios of one step.
+    """The results of all scenarios of one step.
 
     Attributes:
         planned: How many scenarios there were to be.
@@ -65,8 +65,8 @@ class StepRow:
 
 
 @dataclass(slots=True)
-class Outcome:
-    """A whole certificate.
+class CertificateResults:
+    """The results of a whole certificate.
 
     Attributes:
         scenarios: As planned.
@@ -79,7 +79,7 @@ class Outcome:
     """
 
     scenarios: Sequence[Scenario]
-    results: list[Result] = field(default_factory=list)
+    results: list[ScenarioResult] = field(default_factory=list)
     final: Comparison | None = None
     audit: str = ""
     problems: list[str] = field(default_factory=list)

@@ -83,8 +83,8 @@ class Workspace:
         return self.folder / "streams" / f"{STREAM}.yaml"
 
 
-def prepare(settings: Settings, run: str) -> Workspace:
-    """Make a certificate's folder, with settings that differ from the user's in state and lease only.
+def prepare_workspace(settings: Settings, run: str) -> Workspace:
+    """Make a certificate's workspace, with settings that differ from the user's in state and lease only.
 
     Secrets stay references, as they are written; the file is readable by its owner only all the same. With the
     embedded default Spark is set for drivers that live for seconds.
@@ -113,7 +113,7 @@ def prepare(settings: Settings, run: str) -> Workspace:
 
 
 def settings_document(settings: Settings, state: Path, ledger: str) -> dict[str, Any]:
-    """The settings as a file has them, with another state folder and ledger, a short lease and no secret's value."""
+    """A workspace's settings as a file: with a state and ledger of its own, a short lease and no secret's value."""
     document = settings.model_dump(mode="json", include=set(SettingsFile.model_fields), exclude_none=True)
     if settings.kafka.is_embedded:
         document["kafka"].pop("bootstrap_servers", None)
@@ -124,7 +124,7 @@ def settings_document(settings: Settings, state: Path, ledger: str) -> dict[str,
 
 
 def settings_shown(settings: Settings) -> dict[str, Any]:
-    """The settings for a report: no secret's value, and of the user's own texts only what says what was tested."""
+    """A workspace's settings for a report: no secret's value, of the user's texts only what says what was tested."""
     catalog = settings.catalog
     return {
         "embedded": settings.is_embedded,

@@ -14,7 +14,7 @@ from typing import Literal
 from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.log_state import NOWHERE, another_topic, has_id
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
-from jobs.commit.retired_topics import returned
+from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import unread
@@ -191,15 +191,15 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
     return {anchor: replace(stamp.decided(decision), targets=others, rows={**stamp.rows, table: 0})}
 
 
-def signed(stamp: Stamp, epoch: int, note: str) -> Stamp:
-    """The stamp as an operator's decision, with who and why."""
+def signed_answer(stamp: Stamp, epoch: int, note: str) -> Stamp:
+    """The stamp of an operator's answer, with who accepts and why."""
     return replace(stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={})
 
 
 def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str]) -> NewestStamps:
     """The stamps where the anchor's knows retired topics that are back again, as a start of the stream does."""
     stamp = stamps.get(anchor)
-    if stamp is None or not (back := returned(stamp.retired, topics)):
+    if stamp is None or not (back := returned_topics(stamp.retired, topics)):
         return stamps
     # Of a topic that the stamp knows all the same, what it says is newer.
     names = {partition.topic for partition in back}

@@ -120,7 +120,7 @@ class NothingToAcceptError(FrazilError):
 
 
 def table_gone(stream: str, table: str) -> TargetRecreatedError:
-    """The stop for a table that the stream wrote before and that is no more."""
+    """The error that stops a stream whose table was there before and is no more."""
     return TargetRecreatedError(
         f"stream {stream}: table {table} is gone, and what the stream had landed in it.",
         fix=f"restore the table, or `frazil accept {stream} --recreated {table}` to begin it anew",
@@ -128,7 +128,7 @@ def table_gone(stream: str, table: str) -> TargetRecreatedError:
 
 
 def table_recreated(stream: str, table: str, before: str, now: str) -> TargetRecreatedError:
-    """The stop for a table that is not the one the stream wrote before."""
+    """The error that stops a stream whose table is not the one that it wrote before."""
     return TargetRecreatedError(
         f"stream {stream}: table {table} was dropped and created again (it was {before}, it is {now}); "
         "what the stream had landed in it is gone.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from jobs.commit.errors import OffsetsLostError, TopicRecreatedError
-from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe
+from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, describe_ranges
 from jobs.errors import FrazilError
 
 NOWHERE: Positions = MappingProxyType({})
@@ -94,8 +94,8 @@ def check_continuity(stream: str, position: Positions, departures: Positions) ->
     topic = min(departures).topic
     read = {p: OffsetRange(min(at, position[p]), position[p]) for p, at in departures.items() if p.topic == topic}
     raise TopicRecreatedError(
-        f"stream {stream}: the log of topic {topic} was cut: {describe(read)} were read, and are gone from it or hold "
-        "other records now (a broker lost its disk, or one that had not copied all became the leader).",
+        f"stream {stream}: the log of topic {topic} was cut: {describe_ranges(read)} were read, and are gone from it "
+        "or hold other records now (a broker lost its disk, or one that had not copied all became the leader).",
         fix=f"`frazil accept {stream} --recreated-topic {topic}` to read what the log holds there now; "
         "what was landed stays",
     )
@@ -132,7 +132,7 @@ NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def has_id(identity: str | None) -> bool:
-    """Whether Kafka gave this topic an id."""
+    """Whether Kafka gave this topic an id, by the state of the logs."""
     return bool(identity) and identity != NO_ID
 
 

@@ -20,13 +20,13 @@ _MARK = 10
 _FIRST = re.compile(r"~(\d{1,6})~", re.ASCII)
 
 
-def limit_of(catalog: Catalog) -> int | None:
-    """How many bytes a property may have there; None for any number."""
+def property_limit(catalog: Catalog) -> int | None:
+    """How many bytes a property of a table may have in this catalog before it is too long; None for any number."""
     return HIVE_LIMIT if any(kind.__module__ == _HIVE for kind in type(catalog).__mro__) else None
 
 
-def in_parts(properties: Mapping[str, str], limit: int | None) -> dict[str, str]:
-    """The properties, with those that are too long in parts.
+def properties_in_parts(properties: Mapping[str, str], limit: int | None) -> dict[str, str]:
+    """A table's properties, with those that are too long in parts.
 
     Args:
         limit: In bytes of UTF-8; None for none.
@@ -44,8 +44,8 @@ def in_parts(properties: Mapping[str, str], limit: int | None) -> dict[str, str]
     return found
 
 
-def whole(properties: Mapping[str, str], name: str) -> str | None:
-    """A property's text, also of one in parts; None if it is not there.
+def whole_property(properties: Mapping[str, str], name: str) -> str | None:
+    """A table property's whole text, also of a long one in parts; None if it is not there.
 
     Raises:
         ValueError: Parts of it are gone.

@@ -85,8 +85,8 @@ def from_spark_offsets(text: str) -> dict[TopicPartition, int]:
     return from_topics(json.loads(text))
 
 
-def describe(ranges: Mapping[TopicPartition, OffsetRange], limit: int = 5) -> str:
-    """Ranges as words for a message: `payments-0 [17, 40), payments-1 [3, 9)`, cut after `limit`."""
+def describe_ranges(ranges: Mapping[TopicPartition, OffsetRange], limit: int = 5) -> str:
+    """Offset ranges as words for a message: `payments-0 [17, 40), payments-1 [3, 9)`, cut after `limit`."""
     named = [f"{partition} {range_}" for partition, range_ in sorted(ranges.items())]
     more = f" and {len(named) - limit} more" if len(named) > limit else ""
     return ", ".join(named[:limit]) + more

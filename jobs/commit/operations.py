@@ -10,7 +10,7 @@ from pyiceberg.manifest import DataFile
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Data files are added to main.
+    """The commit operation that adds data files to main.
 
     Attributes:
         files: Of the table's current partition spec; none makes an empty snapshot.
@@ -21,7 +21,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceFiles:
-    """Data files of main's head make room for others.
+    """The commit operation by which data files of main's head make room for others.
 
     Attributes:
         removed: Files of the head.

@@ -23,8 +23,8 @@ from jobs.write.partition_limits import in_manifests
 T = TypeVar("T")
 
 
-class Outcome(enum.Enum):
-    """What became of a commit."""
+class ProposalOutcome(enum.Enum):
+    """What became of a proposed commit."""
 
     LANDED = "landed"
     RUN_AGAIN = "run again"
@@ -32,7 +32,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the tasks saw of a table when they wrote their files."""
+    """What the tasks saw of a table when they wrote the files that are proposed."""
 
     uuid: str
     schema: Schema
@@ -62,7 +62,7 @@ Propose = Callable[["Stamp | None", TableMetadata], Proposal[T]]
 
 
 def claim(make: Callable[[Stamp | None], Stamp]) -> Propose[Stamp]:
-    """An empty snapshot with the stamp that is made of the newest one."""
+    """Propose an empty snapshot with the stamp that is made of the newest one."""
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Stamp]:
         stamp = make(newest)
@@ -72,14 +72,14 @@ def claim(make: Callable[[Stamp | None], Stamp]) -> Propose[Stamp]:
 
 
 def restamp(stamp: Stamp) -> Propose[None]:
-    """An empty snapshot with this stamp, whatever was committed before it."""
+    """Propose an empty snapshot with this stamp, whatever was committed before it."""
     return lambda newest, metadata: Proposal(None, Append(), stamp)
 
 
 def batch(
     table: str, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, ranges: Ranges, position: Positions
-) -> Propose[Outcome]:
-    """The files of a batch, as long as they fit the table and are what it still needs.
+) -> Propose[ProposalOutcome]:
+    """Propose the files of a batch, as long as they fit the table and are what it still needs.
 
     Args:
         table: Its name.
@@ -95,17 +95,17 @@ def batch(
     """
     wanted = need(ranges, position)
 
-    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Outcome]:
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[ProposalOutcome]:
         at = newest.position if newest else {}
         again = need(ranges, pointwise_max([at, position]))
         if again.nothing:
-            return Proposal(Outcome.LANDED)
+            return Proposal(ProposalOutcome.LANDED)
         if not wanted.same_part(again):
-            return Proposal(Outcome.RUN_AGAIN)
+            return Proposal(ProposalOutcome.RUN_AGAIN)
         if str(metadata.table_uuid) != seen.uuid:
             raise table_recreated(stamp.stream, table, seen.uuid, str(metadata.table_uuid))
         if not _fits(seen, files, metadata):
-            return Proposal(Outcome.RUN_AGAIN)
+            return Proposal(ProposalOutcome.RUN_AGAIN)
         carried = newest.totals if newest else Counts()
         full = replace(
             stamp,
@@ -113,7 +113,7 @@ def batch(
             totals=carried + stamp.counts,
             rows=_still_named(newest, stamp),
         )
-        return Proposal(Outcome.LANDED, Append(files), full)
+        return Proposal(ProposalOutcome.LANDED, Append(files), full)
 
     return propose
 

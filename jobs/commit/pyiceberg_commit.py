@@ -39,11 +39,11 @@ from pyiceberg.types import DoubleType, FloatType
 
 from jobs.commit.errors import CommitUnknownError
 from jobs.commit.lineage import LINE_PROPERTY, extended_line
-from jobs.commit.long_properties import in_parts, limit_of
+from jobs.commit.long_properties import properties_in_parts, property_limit
 from jobs.commit.operations import Append, Operation, ReplaceFiles
 from jobs.commit.refusals import refusal
 from jobs.commit.stamps import SUMMARY_KEY
-from jobs.write.manifest_doubles import exact_partitions, positions_of_type, restored, widen_zeros
+from jobs.write.manifest_doubles import exact_partitions, positions_of_type, restored_doubles, widen_zeros
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,8 @@ def commit_once(
     all_updates: tuple[TableUpdate, ...] = (
         *(_not_before(_latest_ms(metadata), update) for update in updates),
         SetPropertiesUpdate(
-            updates=in_parts(properties, limit_of(table.catalog)) | ({LINE_PROPERTY: line.text()} if line else {})
+            updates=properties_in_parts(properties, property_limit(table.catalog))
+            | ({LINE_PROPERTY: line.text()} if line else {})
         ),
     )
     all_requirements: tuple[TableRequirement, ...] = (
@@ -135,7 +136,7 @@ class _ExactMergeAppend(_MergeAppendFiles):
         if places := positions_of_type(DoubleType, spec, schema):
             doubles = [(place, spec.fields[place].source_id) for place in places]
             for entry, partition in zip(entries, exact_partitions(self._io, manifest), strict=True):
-                entry.data_file[_PARTITION] = restored(entry.data_file, partition, doubles)
+                entry.data_file[_PARTITION] = restored_doubles(entry.data_file, partition, doubles)
         return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:

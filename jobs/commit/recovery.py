@@ -11,8 +11,8 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import NewestStamps, Ranges, need, target_positions
 
 
-class Planned(Protocol):
-    """What a pending record says of one target."""
+class PlannedTarget(Protocol):
+    """What a pending record says of one target that may have to be recovered."""
 
     @property
     def position(self) -> Positions:
@@ -25,8 +25,10 @@ class Planned(Protocol):
         ...
 
 
-def lacking(batch: Ranges, planned: Mapping[str, Planned], stamps: NewestStamps, anchor: str) -> tuple[str, ...] | None:
-    """The targets that lack the record's batch, in the order of their commits.
+def lacking_targets(
+    batch: Ranges, planned: Mapping[str, PlannedTarget], stamps: NewestStamps, anchor: str
+) -> tuple[str, ...] | None:
+    """The targets to recover: those that lack the pending record's batch, in the order of their commits.
 
     A record may be stale: a driver that slept through a take-over can still write one after its successor has looked
     for them. What such a record holds has been read by others since, in other ranges or under another configuration, so
@@ -60,7 +62,7 @@ def lacking(batch: Ranges, planned: Mapping[str, Planned], stamps: NewestStamps,
     return tuple(names)
 
 
-def _is_newest(batch: Ranges, planned: Planned, newest: Stamp | None) -> bool:
+def _is_newest(batch: Ranges, planned: PlannedTarget, newest: Stamp | None) -> bool:
     """True if `newest` is the commit of what was planned, or a later driver's claim on top of it."""
     stamp = planned.stamp
     reached = pointwise_max([planned.position, {each: range_.end for each, range_ in batch.items()}])
@@ -75,7 +77,7 @@ def _is_newest(batch: Ranges, planned: Planned, newest: Stamp | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HalfCommitted:
-    """A batch that some targets have and others lack.
+    """A batch that some targets have and others lack, which recovery has to finish.
 
     Attributes:
         have: Targets that committed it.

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from jobs.commit.accept import signed
+from jobs.commit.accept import signed_answer
 from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe_ranges
 from jobs.commit.recovery import half_committed
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
@@ -38,8 +38,8 @@ class ResetRefusedError(FrazilError):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """What becomes of one partition; all offsets are next offsets.
+class ResetMove:
+    """What a reset does to one partition; all offsets are next offsets.
 
     Attributes:
         before: Where the stream stands; where it would begin, if it does not know the partition yet.
@@ -76,7 +76,7 @@ class Move:
 def complete_positions(
     stream: str, stamps: NewestStamps, anchor: str, former: NewestStamps | None = None
 ) -> dict[TopicPartition, int]:
-    """Where the stream stands, if all its targets stand there.
+    """Where a stream stands that is to be reset, if all its targets stand there.
 
     Args:
         stamps: The newest stamp of every target.
@@ -101,14 +101,16 @@ def complete_positions(
     if half or different:
         raise ResetRefusedError(
             f"stream {stream}: its tables do not all stand at the same position: "
-            f"{describe(half.ranges if half else different)} is in some of them only.",
+            f"{describe_ranges(half.ranges if half else different)} is in some of them only.",
             fix=f"frazil run {stream}, which completes them; then reset the offsets",
         )
     return positions[anchor]
 
 
-def moves(stream: str, known: Positions, log: LogState, wanted: Mapping[TopicPartition, int]) -> tuple[Move, ...]:
-    """What each wanted offset means.
+def reset_moves(
+    stream: str, known: Positions, log: LogState, wanted: Mapping[TopicPartition, int]
+) -> tuple[ResetMove, ...]:
+    """What each offset means that a reset is asked for.
 
     Args:
         known: Where the stream stands.
@@ -136,7 +138,7 @@ def moves(stream: str, known: Positions, log: LogState, wanted: Mapping[TopicPar
             fix="name offsets within these bounds, or `--to earliest`, or `--to latest`",
         )
     return tuple(
-        Move(partition, known.get(partition, kept[partition].start), at, kept[partition])
+        ResetMove(partition, known.get(partition, kept[partition].start), at, kept[partition])
         for partition, at in sorted(wanted.items())
     )
 
@@ -145,7 +147,7 @@ def reset_stamps(
     stamps: Mapping[str, Stamp],
     anchor: str,
     known: Positions,
-    made: Iterable[Move],
+    made: Iterable[ResetMove],
     log: LogState,
     *,
     valid_through_ms: int | None,
@@ -176,7 +178,9 @@ def reset_stamps(
         (
             name,
             replace(
-                signed(stamp.decided(Decision("reset", again=again)), epoch, f"{note}; in force once {anchor} says so"),
+                signed_answer(
+                    stamp.decided(Decision("reset", again=again)), epoch, f"{note}; in force once {anchor} says so"
+                ),
                 start=low,
                 position=low,
             ),
@@ -188,7 +192,7 @@ def reset_stamps(
     ends |= {p: end for p, end in log.latest.items() if p in moved and end > moved[p]}
     topics = {p.topic: log.topics[p.topic] for p in after if p.topic in log.topics}
     last = replace(
-        signed(complete.decided(Decision("reset", passed=passed, again=again)), epoch, note),
+        signed_answer(complete.decided(Decision("reset", passed=passed, again=again)), epoch, note),
         start=moved,
         position=moved,
         ends=ends,
@@ -198,7 +202,7 @@ def reset_stamps(
     return [(anchor, flat), *others, (anchor, last)]
 
 
-def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[Move]) -> int | None:
+def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[ResetMove]) -> int | None:
     """What the stream is complete through after a reset, milliseconds since 1970.
 
     Going back lowers it to what was true where the stream goes on: what the newest earlier stamp said that stood no
@@ -217,8 +221,8 @@ def valid_through_after(newest: Stamp, older: Iterable[Stamp], made: Iterable[Mo
     return None
 
 
-def with_moves(note: str, made: Iterable[Move]) -> str:
-    """An operator's note with the change behind it."""
+def note_of_reset(note: str, made: Iterable[ResetMove]) -> str:
+    """An operator's note on a reset with the moved offsets behind it."""
     changed = [move for move in made if move.before != move.after]
     named = [f"{move.partition} {move.before} to {move.after}" for move in changed[:_NAMED_IN_NOTE]]
     more = f" and {len(changed) - _NAMED_IN_NOTE} more" if len(changed) > _NAMED_IN_NOTE else ""

@@ -18,7 +18,7 @@ MOST_PARTITIONS = 1_000
 
 
 class Retired(NamedTuple):
-    """A topic that is gone.
+    """A retired topic, one that is gone.
 
     Attributes:
         identity: Kafka's id of it.
@@ -31,7 +31,7 @@ class Retired(NamedTuple):
     positions: Mapping[int, int]
 
 
-def remembered(
+def remembered_topics(
     before: Mapping[str, Retired], gone: Mapping[str, Retired], there: Container[str], now_ms: int
 ) -> dict[str, Retired]:
     """What the next stamp keeps of retired topics: the newest ones of a week, in a bounded number of partitions.
@@ -55,7 +55,7 @@ def remembered(
     return kept
 
 
-def returned(before: Mapping[str, Retired], topics: Mapping[str, str]) -> dict[TopicPartition, int]:
+def returned_topics(before: Mapping[str, Retired], topics: Mapping[str, str]) -> dict[TopicPartition, int]:
     """Where retired topics go on that are back.
 
     However long they were gone: an id is given to one topic only, so what was landed of it is landed. A stream that

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from jobs.commit.errors import NothingToAcceptError, RolledBackError
-from jobs.commit.offsets import OffsetRange, Positions, describe
+from jobs.commit.offsets import OffsetRange, Positions, describe_ranges
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import History
@@ -27,7 +27,7 @@ def rolled_back(stream: str, table: str, past: History) -> RolledBackError:
         )
     return RolledBackError(
         f"stream {stream}: table {table} was rolled back to before the stream's last commit; "
-        f"the records {describe(past.removed)} are no longer in it.",
+        f"the records {describe_ranges(past.removed)} are no longer in it.",
         fix=f"`frazil accept {stream} --rollback keep` to leave them out, or "
         f"`frazil accept {stream} --rollback reland` to land them again",
     )

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from jobs.commit.accept import signed
+from jobs.commit.accept import signed_answer
 from jobs.commit.errors import FencedError
 from jobs.commit.log_state import NOWHERE
 from jobs.commit.offsets import Positions
 from jobs.commit.pending_record import PendingTarget
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import Ranges
 
 
-class Hold(Protocol):
-    """What a session asks of its lease."""
+class LeaseHold(Protocol):
+    """What a commit session asks of its lease."""
 
     @property
     def lost(self) -> FencedError | None:
@@ -54,7 +54,7 @@ class CommitSession:
 
     id: str
     config: str
-    lease: Hold
+    lease: LeaseHold
     targets: dict[str, Target]
     generation: str = ""
     epoch: int = 0
@@ -84,7 +84,7 @@ class CommitSession:
         nothing = Stamp(self.id, "claim", -1, self.epoch, self.config, start=first, position=first)
         return replace(nothing, generation=self.generation)
 
-    def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> Outcome:
+    def commit(self, target: Target, planned: PendingTarget, batch: Ranges) -> ProposalOutcome:
         """Commit to a target what a pending record says it is about to receive, under this session's epoch.
 
         Raises:
@@ -104,4 +104,4 @@ class CommitSession:
             note: Who decided, and why.
         """
         for name, stamp in stamps.items():
-            self.targets[name].restamp(signed(stamp, self.epoch, note))
+            self.targets[name].restamp(signed_answer(stamp, self.epoch, note))

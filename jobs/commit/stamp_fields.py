@@ -26,7 +26,7 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Records by what became of them; `read = landed + dead + tombstones + filtered`."""
+    """A stamp's counts of records by what became of them; `read = landed + dead + tombstones + filtered`."""
 
     read: int = 0
     landed: int = 0
@@ -64,7 +64,7 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """What a batch did with one partition on one target.
+    """A stamp's counts of what a batch did with one partition on one target.
 
     Attributes:
         stood: Where the target stood; it stands at the stamp's position now.
@@ -77,7 +77,7 @@ class PartitionCounts:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an operator decided, of the table that the stamp is on; see `jobs.verify.ledger_row` for what follows.
+    """A stamp's field of what an operator decided of its table; see `jobs.verify.ledger_row` for what follows.
 
     Attributes:
         passed: Records that the table goes past without receiving them.
@@ -95,7 +95,7 @@ class Decision:
 
 
 class LastRead(NamedTuple):
-    """The last record that was read of a partition, as far as it tells a log that goes on from one that was cut.
+    """A stamp's field of a partition's last read record, as far as it tells a log that goes on from one that was cut.
 
     Each time a partition gets a leader, Kafka counts its epoch on, and every record keeps the epoch of the leader that
     took it. A log that does not hold this epoch up to here any more has lost what was read, even if it has grown past
@@ -117,5 +117,5 @@ LastReads = Mapping[TopicPartition, LastRead]
 
 
 def at_positions(reads: LastReads, position: Positions) -> dict[TopicPartition, LastRead]:
-    """Those that belong to these positions."""
+    """Those last reads of a stamp that belong to these positions."""
     return {partition: read for partition, read in reads.items() if position.get(partition) == read.position}

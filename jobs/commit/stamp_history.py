@@ -11,9 +11,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
-from jobs.commit.long_properties import whole
+from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.retired_topics import returned
+from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
 
 
@@ -134,7 +134,7 @@ def _stands_by(found: Stamp | None, recorded: Stamp | None) -> dict[TopicPartiti
     """Where `found` says that the table stands, also of topics that were retired then and that `recorded` has again."""
     if found is None:
         return {}
-    return {**(returned(found.retired, recorded.topics) if recorded else {}), **found.position}
+    return {**(returned_topics(found.retired, recorded.topics) if recorded else {}), **found.position}
 
 
 def _lowest(
@@ -184,7 +184,7 @@ def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
 
 
 def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:
-    text = whole(metadata.properties, property_key(stream))
+    text = whole_property(metadata.properties, property_key(stream))
     return Stamp.from_json(text) if text else None
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from jobs.commit.errors import TopicLostError
 from jobs.commit.log_state import NOWHERE, LogState, check_continuity, check_identity, check_offsets
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe
-from jobs.commit.retired_topics import returned
+from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, describe_ranges
+from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamps import Stamp
 
 
@@ -59,7 +59,7 @@ def starting_point(
     """
     if anchor is None:
         return StartingPoint(dict(first_start))
-    known = {**returned(anchor.retired, log.topics), **known}
+    known = {**returned_topics(anchor.retired, log.topics), **known}
     topics = dict.fromkeys(partition.topic for partition in sorted(known))
     dropped = tuple(topic for topic in topics if not subscribed(topic))
     gone = [topic for topic in topics if topic not in log.topics and topic not in dropped]
@@ -69,7 +69,7 @@ def starting_point(
             half = any(reached.get(partition, at) > at for partition, at in known.items() if partition.topic == topic)
             raise TopicLostError(
                 f"stream {stream}: topic {topic} is gone, and the records "
-                f"{describe(unread(topic, known, anchor, reached))} were not "
+                f"{describe_ranges(unread(topic, known, anchor, reached))} were not "
                 + ("landed in every table." if half else "read."),
                 fix=f"`frazil accept {stream} --lost-topic {topic}` to go on without them",
             )
@@ -84,7 +84,7 @@ def starting_point(
 def unread(
     topic: str, known: Positions, anchor: Stamp, reached: Positions = NOWHERE
 ) -> dict[TopicPartition, OffsetRange]:
-    """The records of `topic` that some target lacks: up to the log's last known end, or to where another one stands."""
+    """The records of `topic` unread at the starting point: up to its last known end, or another target's position."""
     ends = {
         partition: max(anchor.ends.get(partition, offset), reached.get(partition, offset))
         for partition, offset in known.items()

@@ -19,7 +19,7 @@ from jobs.commit.compare_and_swap import Backoff, compare_and_swap
 from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, table_gone, table_recreated
 from jobs.commit.offsets import Positions
 from jobs.commit.operations import Append, Operation, ReplaceFiles
-from jobs.commit.proposals import Outcome, Propose, Seen
+from jobs.commit.proposals import ProposalOutcome, Propose, Seen
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rolled_back
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
@@ -151,7 +151,7 @@ class Target:
 
     def land(
         self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions
-    ) -> Outcome:
+    ) -> ProposalOutcome:
         """Commit a batch's files with its stamp, or find out why not; see `proposals.batch`.
 
         Returns:

@@ -21,7 +21,7 @@ NewestStamps = Mapping[str, Stamp | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class TargetNeed:
     """What a target needs of a batch.
 
     Attributes:
@@ -38,13 +38,13 @@ class Need:
     nothing: bool = False
     gaps: tuple[Gap, ...] = ()
 
-    def same_part(self, other: Need) -> bool:
+    def same_part(self, other: TargetNeed) -> bool:
         """True if both need the same records of a batch."""
         return self.skip == other.skip and dict(self.floors) == dict(other.floors)
 
 
-def need(batch: Ranges, position: Positions) -> Need:
-    """Apply the module's rule to the partitions of `batch` whose range is not empty."""
+def need(batch: Ranges, position: Positions) -> TargetNeed:
+    """What a target needs of a batch by its position: the module's rule, for partitions whose range is not empty."""
     skip: set[TopicPartition] = set()
     floors: dict[TopicPartition, int] = {}
     gaps: list[Gap] = []
@@ -62,7 +62,7 @@ def need(batch: Ranges, position: Positions) -> Need:
             gaps.append(Gap(partition, OffsetRange(stands, start)))
         elif stands > start:
             floors[partition] = stands
-    return Need(frozenset(skip), floors, not skip and not floors, len(skip) == asked, tuple(gaps))
+    return TargetNeed(frozenset(skip), floors, not skip and not floors, len(skip) == asked, tuple(gaps))
 
 
 def of_known_topics(stamps: NewestStamps, anchor: str) -> dict[str, Stamp | None]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs.deadletter.kafka_record import FRAZIL, Header, KafkaRecord, Limits, milliseconds, original_headers
+from jobs.deadletter.kafka_record import FRAZIL, Header, KafkaRecord, RecordLimits, kafka_milliseconds, original_headers
 from jobs.formats.problems import (
     BAD_BINARY,
     BAD_DATE,
@@ -71,7 +71,7 @@ def connect_stage(stage: str, error_class: str) -> tuple[str, str]:
     return _WRITER
 
 
-def connect_record(letter: Mapping[str, Any], table: str, limits: Limits, now_ms: int) -> KafkaRecord | None:
+def connect_record(letter: Mapping[str, Any], table: str, limits: RecordLimits, now_ms: int) -> KafkaRecord | None:
     """One row of the dead-letter table as a record of the topic.
 
     What is too large for the topic loses its stack trace, then the end of its message, then its value, key and original
@@ -87,7 +87,7 @@ def connect_record(letter: Mapping[str, Any], table: str, limits: Limits, now_ms
         The record, or None if not even the reasons alone fit into the topic.
     """
     original = original_headers(letter)
-    timestamp = milliseconds(letter["timestamp"])
+    timestamp = kafka_milliseconds(letter["timestamp"])
     ours = [*_own_headers(letter, table)]
     # The client takes 0 for "now".
     if timestamp is not None and (timestamp == 0 or not limits.takes_time(timestamp, now_ms)):

@@ -45,8 +45,8 @@ class KafkaRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a topic takes.
+class RecordLimits:
+    """The limits of a topic that a Kafka record has to keep.
 
     Attributes:
         max_bytes: Its `max.message.bytes`.
@@ -94,8 +94,8 @@ def original_headers(letter: Mapping[str, Any]) -> tuple[Header, ...]:
     return tuple((header["key"] or "", header["value"]) for header in letter["headers"] or ())
 
 
-def milliseconds(timestamp: datetime | None) -> int | None:
-    """Kafka's number of a timestamp; it says -1 where a record has none."""
+def kafka_milliseconds(timestamp: datetime | None) -> int | None:
+    """A timestamp as a Kafka record has it; None, for which Kafka says -1, where a record has none."""
     if timestamp is None:
         return None
     millis = (timestamp - _EPOCH) // timedelta(milliseconds=1)

@@ -32,7 +32,7 @@ _WHERE = ("topic", "partition", "offset", "first_seen")
 
 
 class Cause(NamedTuple):
-    """What letters have in common.
+    """What the letters of a group on a page have in common.
 
     Attributes:
         field: Path of the field at fault, without the indices of lists; empty if it is the whole record.

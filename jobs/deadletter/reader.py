@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -30,7 +29,7 @@ class UnreadableDeadLettersError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCounts:
-    """How many letters there are.
+    """How many letters the reader has counted.
 
     Attributes:
         by_kind: By state and reason, such as `("new", "wrong_type")`.
@@ -151,14 +150,14 @@ def whole_dead_letters(table: Table, wanted: BooleanExpression) -> Iterator[pa.R
 
 
 def data_files(table: Table, wanted: BooleanExpression) -> list[FileScanTask]:
-    """The data files that may hold such letters, by their statistics; those with the oldest letters first."""
+    """The data files of dead letters to read, by their statistics; those with the oldest letters first."""
     return _tasks(table, wanted)
 
 
 def read_data_file(
     table: Table, task: FileScanTask, columns: tuple[str, ...] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a data file that are not deleted.
+    """Read all dead letters of a data file that are not deleted.
 
     Args:
         columns: None for all that the table has.
@@ -213,23 +212,3 @@ def _conformed(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
-
-
-def keys_of(rows: pa.RecordBatch | pa.Table, topics: dict[str, int], names: tuple[str, str, str, str]) -> pa.Array:
-    """One value of 24 bytes per row, equal where topic, partition, offset and instant are.
-
-    Args:
-        topics: A number for each topic; a topic that is not in it gets the next one.
-        names: The columns of the four.
-    """
-    topic, partition, offset, instant = (rows.column(name) for name in names)
-    encoded = (topic.combine_chunks() if isinstance(topic, pa.ChunkedArray) else topic).cast(pa.string())
-    encoded = encoded.dictionary_encode()
-    numbers = np.array([topics.setdefault(name or "", len(topics)) for name in encoded.dictionary.to_pylist()] or [0])
-    made = np.zeros(rows.num_rows, dtype=[("t", "<i4"), ("p", "<i4"), ("o", "<i8"), ("i", "<i8")])
-    made["t"] = numbers[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
-    made["p"] = partition.fill_null(-1).to_numpy()
-    made["o"] = offset.fill_null(-1).to_numpy()
-    made["i"] = instant.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(-(2**63)).to_numpy()
-    buffer = pa.py_buffer(made.tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(24), rows.num_rows, [None, buffer])

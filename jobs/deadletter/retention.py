@@ -29,7 +29,7 @@ _NEW = "new"
 
 @dataclass(frozen=True, slots=True)
 class ExpiredLetters:
-    """What was deleted, or would be.
+    """What the retention of dead letters deleted, or would.
 
     Attributes:
         before: Letters that were first seen before this instant go.

@@ -185,8 +185,8 @@ def parse_offsets(text: str) -> OffsetSelection:
     return OffsetSelection(topic, int(partition), range_)
 
 
-def within(ranges: dict[TopicPartition, OffsetRange]) -> BooleanExpression:
-    """Letters whose coordinates lie in these ranges."""
+def letters_within(ranges: dict[TopicPartition, OffsetRange]) -> BooleanExpression:
+    """Select letters whose coordinates lie in these ranges."""
     return any_of(_of_offsets(OffsetSelection(p.topic, p.partition, range_)) for p, range_ in sorted(ranges.items()))
 
 
@@ -231,7 +231,7 @@ def _parsed(text: str, schema: Schema) -> BooleanExpression:
 
 
 def any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
-    """Whether any of them holds; never, if there is none."""
+    """A selection's filter that holds if any of these holds; never, if there is none."""
     found = list(parts)
     # Of many at once PyIceberg makes a balanced tree; one of pair by pair is too deep for it from some hundred on.
     return Or(*found) if len(found) > 1 else next(iter(found), AlwaysFalse())

@@ -24,8 +24,8 @@ WAITING = ("new", "failed_again", "parked")
 MOST_FILES = 20_000
 
 
-class Kind(NamedTuple):
-    """What letters are counted by: `config` is the hash of the configuration under which they failed first."""
+class LetterKind(NamedTuple):
+    """What a tally counts letters by: `config` is the hash of the configuration under which they failed first."""
 
     state: str
     reason: str
@@ -41,7 +41,7 @@ class DeadLetterTally:
     """
 
     snapshot_id: int | None = None
-    kinds: Mapping[Kind, int] = field(default_factory=dict)
+    kinds: Mapping[LetterKind, int] = field(default_factory=dict)
     unreadable: int = 0
 
     @property
@@ -85,13 +85,13 @@ class KnownFiles:
 
     def __init__(self, most: int = MOST_FILES) -> None:
         self._most: int = most
-        self._counts: OrderedDict[tuple[str, ...], dict[tuple[str, Kind], int]] = OrderedDict()
+        self._counts: OrderedDict[tuple[str, ...], dict[tuple[str, LetterKind], int]] = OrderedDict()
         self._lock: threading.Lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._counts)
 
-    def get(self, file: tuple[str, ...]) -> dict[tuple[str, Kind], int] | None:
+    def get(self, file: tuple[str, ...]) -> dict[tuple[str, LetterKind], int] | None:
         """The letters of a file by stream and kind, if it was counted."""
         with self._lock:
             found = self._counts.get(file)
@@ -99,7 +99,7 @@ class KnownFiles:
                 self._counts.move_to_end(file)
             return found
 
-    def put(self, file: tuple[str, ...], counts: dict[tuple[str, Kind], int]) -> None:
+    def put(self, file: tuple[str, ...], counts: dict[tuple[str, LetterKind], int]) -> None:
         """Remember a file; those that nobody asked for the longest are forgotten."""
         with self._lock:
             self._counts[file] = counts
@@ -118,7 +118,7 @@ def tally_dead_letters(table: Table, stream: str, known: KnownFiles | None = Non
         known: What former calls found.
     """
     known = KnownFiles() if known is None else known
-    kinds: dict[Kind, int] = {}
+    kinds: dict[LetterKind, int] = {}
     unreadable = 0
     for task in table.scan(row_filter=EqualTo("stream", stream)).plan_files():
         file = (str(table.metadata.table_uuid), task.file.file_path, *sorted(d.file_path for d in task.delete_files))
@@ -136,16 +136,16 @@ def tally_dead_letters(table: Table, stream: str, known: KnownFiles | None = Non
     return DeadLetterTally(table.metadata.current_snapshot_id, kinds, unreadable)
 
 
-def _counted(table: Table, task: FileScanTask) -> dict[tuple[str, Kind], int]:
+def _counted(table: Table, task: FileScanTask) -> dict[tuple[str, LetterKind], int]:
     names = [name for name in ("stream", "state", "error_class", "config_hash") if name in table.schema().column_names]
     batches = list(read_data_file(table, task, tuple(names)))
-    counts: dict[tuple[str, Kind], int] = {}
+    counts: dict[tuple[str, LetterKind], int] = {}
     if not batches:
         return counts
     grouped = pa.Table.from_batches(batches).group_by(names).aggregate([([], "count_all")])
     for row in grouped.to_pylist():
         state = row.get("state")
-        kind = Kind(state if state in STATES else "new", row["error_class"] or "", row.get("config_hash") or "")
+        kind = LetterKind(state if state in STATES else "new", row["error_class"] or "", row.get("config_hash") or "")
         key = (row["stream"] or "", kind)
         counts[key] = counts.get(key, 0) + row["count_all"]
     return counts

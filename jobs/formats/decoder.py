@@ -23,7 +23,7 @@ OTHER_UNKNOWN_PATHS = "…"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why one row failed.
+    """Why a decoder failed for one row.
 
     Attributes:
         row: Index of the row in the block.
@@ -94,8 +94,8 @@ class ValueDecoder(Protocol):
         ...
 
 
-def shortened(path: str) -> str:
-    """A path as it is counted and told: a key may be as long as a record, and hold what does things to a terminal."""
+def shortened_path(path: str) -> str:
+    """The path of an unknown field as a decoder counts it: a key may be long, or do things to a terminal."""
     if path.isprintable() and len(path) <= LONGEST_PATH:
         return path
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in path[:LONGEST_PATH])

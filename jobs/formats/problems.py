@@ -53,12 +53,12 @@ class BadValue:
 
 
 def shown(text: str) -> str:
-    """The text in quotes as a message shows it: escaped, and cut when it is long."""
+    """The text in quotes as a problem's message shows it: escaped, and cut when it is long."""
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}… ({len(text)} characters)"
 
 
 def without_value(message: str) -> str | None:
-    """What of a message may be told where no value may stand; None if nothing can be told.
+    """What of a problem's message may be told where no value may stand; None if nothing can be told.
 
     Only what is known to be no value is kept: what was needed, and what kind of thing was found.
     """

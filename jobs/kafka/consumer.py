@@ -39,14 +39,14 @@ REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
 class ReadError(FrazilError):
-    """A range cannot be read, and waiting does not help: a record that is damaged, a user who may not read."""
+    """A consumer cannot read a range, and waiting does not help: a damaged record, a user who may not read."""
 
 
 class LostOffsetsError(ReadError):
-    """The log does not have an offset that a batch has to read: retention or somebody has deleted it."""
+    """A consumer finds that the log does not have an offset of the batch: retention or somebody has deleted it."""
 
 
-def reader_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:
+def consumer_options(settings: KafkaSettings, stream: str) -> dict[str, Any]:
     """The options of the tasks' consumers; they hold the password, so they are never logged.
 
     Args:

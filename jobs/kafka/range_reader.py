@@ -38,7 +38,7 @@ def read_split(options: Mapping[str, Any], pieces: Iterable[PartitionRange], tim
     """All records of a split that the log has, piece by piece, in blocks bounded by number and by bytes.
 
     Args:
-        options: As `reader_options` makes them.
+        options: As `consumer_options` makes them.
         pieces: The split.
         timeout: Seconds without any progress after which Kafka counts as unavailable; more than a request may take.
 
@@ -56,7 +56,7 @@ def read_split(options: Mapping[str, Any], pieces: Iterable[PartitionRange], tim
 
 
 def bundles(pieces: Iterable[PartitionRange]) -> Iterator[list[PartitionRange]]:
-    """Pieces that are read at once, each of another partition: as many as fill a block, or one that is larger.
+    """Ranges that are read at once, each of another partition: as many as fill a block, or one that is larger.
 
     An assignment and a request that waits for the one before cost some milliseconds: as long as a thousand records.
     """

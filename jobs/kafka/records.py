@@ -127,7 +127,7 @@ def headers_of(message: Message) -> list[tuple[str, object]] | None:
 
 
 def as_bytes(value: object) -> bytes | None:
-    """A key, value or header as the client gives it."""
+    """A record's key, value or header as bytes, as the client gives them or from text."""
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]

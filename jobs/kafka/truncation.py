@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import LastReads
-from jobs.kafka.consumer import MonitoredConsumer, reader_options
+from jobs.kafka.consumer import MonitoredConsumer, consumer_options
 from jobs.spec.settings import KafkaSettings
 
 _POLL_SECONDS = 0.2
@@ -51,7 +51,7 @@ def departures(
     """
     if not last_reads:
         return {}
-    client = MonitoredConsumer({**reader_options(settings, "log-check"), **_LITTLE})
+    client = MonitoredConsumer({**consumer_options(settings, "log-check"), **_LITTLE})
     consumer, timeout = client.consumer, settings.request_timeout.total_seconds()
     unknown, found = set(last_reads), {}
     last = time.monotonic()

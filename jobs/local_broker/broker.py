@@ -22,12 +22,13 @@ from jobs.local_broker.config import (
     Ports,
     SecureListener,
     free_ports,
-    is_free,
+    is_port_free,
     read_ports,
     server_properties,
 )
+from jobs.local_broker.errors import BrokerError
 from jobs.local_broker.process import BrokerProcess, PortTakenError
-from jobs.local_broker.storage import BrokerError, cluster_id, format_storage
+from jobs.local_broker.storage import cluster_id, format_storage
 from jobs.state.durable_files import write_durably
 from jobs.system.locks import exclusive
 from jobs.system.private_files import keep_private, private_folder, private_opener
@@ -163,7 +164,7 @@ class LocalBroker:
             file.write(LOG4J2)
         for attempt in range(1, _ATTEMPTS + 1):
             ports = self._kept_ports()
-            if ports is None or not all(map(is_free, ports.all())):
+            if ports is None or not all(map(is_port_free, ports.all())):
                 ports = free_ports(secure=self._secure is not None)
             text = server_properties(ports, self._secure, self._properties)
             # It may hold what `properties` brought.

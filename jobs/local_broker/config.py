@@ -139,7 +139,7 @@ def free_ports(*, secure: bool) -> Ports:
     return Ports(numbers[0], numbers[1], numbers[2] if secure else 0)
 
 
-def is_free(port: int) -> bool:
+def is_port_free(port: int) -> bool:
     """True if the broker could listen on the port (as it does itself, connections that linger are no obstacle)."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

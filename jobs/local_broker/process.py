@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.local_broker.config import HOST, Ports
-from jobs.local_broker.storage import BrokerError, cluster_id, last_lines
+from jobs.local_broker.errors import BrokerError, last_kafka_lines
+from jobs.local_broker.storage import cluster_id
 from jobs.state.durable_files import write_durably
 from jobs.system.private_files import private_opener
 from jobs.system.processes import is_alive, start_time, stop_process
@@ -119,7 +120,7 @@ class BrokerProcess:
 
     def error(self, message: str) -> BrokerError:
         """The error with the end of the log."""
-        tail = last_lines(self._log_text())
+        tail = last_kafka_lines(self._log_text())
         return BrokerError(f"{message}; the end of {self.log}:\n{tail}", fix=f"read {self.log}; then frazil up")
 
     def _end(self, pid: int, started: str | None, grace_seconds: float) -> None:

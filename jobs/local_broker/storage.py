@@ -7,15 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from jobs.errors import FrazilError
 from jobs.local_broker.config import SCRAM_MECHANISM, SecureListener, new_cluster_id
+from jobs.local_broker.errors import BrokerError, last_kafka_lines
 
 _FORMAT_DEADLINE_SECONDS = 60.0
-_SHOWN_LINES = 12
-
-
-class BrokerError(FrazilError):
-    """The local broker did not come up."""
 
 
 def cluster_id(folder: Path) -> str | None:
@@ -63,10 +58,4 @@ def format_storage(folder: Path, java: str, classpath: str, secure: SecureListen
     except subprocess.TimeoutExpired:
         raise BrokerError(f"Formatting {data} took more than {_FORMAT_DEADLINE_SECONDS:.0f} s") from None
     if answer.returncode != 0:
-        raise BrokerError(f"{data} could not be formatted:\n{last_lines(answer.stdout + answer.stderr)}")
-
-
-def last_lines(text: str) -> str:
-    """Return the end of what Kafka said, indented, without Java's stack frames."""
-    told = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
-    return "\n".join(f"    {line}" for line in told[-_SHOWN_LINES:])
+        raise BrokerError(f"{data} could not be formatted:\n{last_kafka_lines(answer.stdout + answer.stderr)}")

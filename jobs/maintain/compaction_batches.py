@@ -71,7 +71,7 @@ def _same(step: Step) -> dict[str, str | int | float]:
 
 @dataclass(frozen=True, slots=True)
 class StepShare:
-    """What is a step's own of what one run of Spark did.
+    """A step's share of a batch of compactions, which one run of Spark did.
 
     Attributes:
         seconds: By its bytes.
@@ -93,7 +93,7 @@ class StepShare:
 def step_shares(
     steps: Sequence[Step], groups: Sequence[RewriteResult], seconds: float, current_spec: int | None = None
 ) -> list[StepShare]:
-    """Tell whose each group of files is.
+    """Tell to which step of a batch of compactions each group of files belongs.
 
     Args:
         steps: A batch, see `batches`.

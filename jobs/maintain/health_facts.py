@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PartitionValue:
-    """One part of a partition's key.
+    """One part of a partition's key in the facts of its health.
 
     Attributes:
         name: Of the partition field, as `created_at_day`.
@@ -35,7 +35,7 @@ class PartitionValue:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """The files of one partition under one partition spec.
+    """The facts of the files of one partition under one partition spec.
 
     Attributes:
         spec_id: The spec that the files were written with; a table whose spec changed has partitions of several.
@@ -88,7 +88,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table at one snapshot.
+    """The facts of a table's health at one snapshot.
 
     Attributes:
         name: `namespace.table`.

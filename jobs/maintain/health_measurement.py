@@ -36,8 +36,8 @@ _SUMMED = ("bytes", "records", "delete_files", "position_deletes", "equality_del
 _TOTALS = ("total-data-files", "total-files-size", "total-records")
 
 
-def measure(table: Table, policy: Policy, now: datetime, *, deep: bool | None = None) -> TableFacts:
-    """What the table's metadata say of its health.
+def measure_health(table: Table, policy: Policy, now: datetime, *, deep: bool | None = None) -> TableFacts:
+    """Measure a table's health from its metadata.
 
     Args:
         table: As loaded; loaded again where somebody expired what it was about to read.

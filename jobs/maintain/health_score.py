@@ -79,7 +79,7 @@ def score(facts: TableFacts, policy: Policy, history: MaintenanceHistory | None 
 
 
 def mergeable(sizes: tuple[int, ...], target: int) -> int:
-    """How many files fewer there would be if these were merged into files of the target's size; 0 or more."""
+    """For the score: how many files fewer there would be if these were merged to the target's size; 0 or more."""
     return max(0, len(sizes) - math.ceil(sum(sizes) / target)) if sizes else 0
 
 

@@ -174,7 +174,7 @@ class _Document(msgspec.Struct):
 
 
 def table_store(settings: Settings, table_uuid: str) -> StateStore:
-    """The part of the state store for what frazil knows of a table, whatever the table is called."""
+    """Where the maintenance history of a table is kept, whatever the table is called: a part of the state store."""
     return state_store(settings).below(f"tables/{table_uuid}")
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a table.
+class MaintenanceOutcome:
+    """What became of a table in a maintenance run.
 
     Attributes:
         result: None if it did not come to a plan.
@@ -65,7 +65,7 @@ def maintain_tables(
     dry_run: bool,
     only: frozenset[str] | None,
     on_progress: OnProgress = no_progress,
-) -> Iterator[Outcome]:
+) -> Iterator[MaintenanceOutcome]:
     """Maintain the tables one by one, each told as soon as it is done; one that fails hides no other.
 
     Args:
@@ -90,13 +90,13 @@ def maintain_tables(
             )
         except Exception as raised:
             problem = raised
-        yield table_outcome(settings, table, result, problem)
+        yield maintenance_outcome(settings, table, result, problem)
 
 
-def table_outcome(
+def maintenance_outcome(
     settings: Settings, table: MaintainedTable, result: TableResult | None, problem: Exception | None
-) -> Outcome:
-    """What became of a table.
+) -> MaintenanceOutcome:
+    """What became of a table in a maintenance run.
 
     Args:
         result: What was done; None if it did not come to a plan.
@@ -108,14 +108,14 @@ def table_outcome(
         if not isinstance(problem, FrazilError):
             trace = redacted(settings, "".join(traceback.format_exception(problem)))
     if result is None:
-        return Outcome(table, None, problem=told, trace=trace)
+        return MaintenanceOutcome(table, None, problem=told, trace=trace)
     facts = result.after or result.before
     done = read_history(table_store(settings, facts.uuid))
-    return Outcome(table, result, score(facts, table.policy, done), told, trace)
+    return MaintenanceOutcome(table, result, score(facts, table.policy, done), told, trace)
 
 
 def table_problem(settings: Settings, table: MaintainedTable, problem: Exception) -> FrazilError:
-    """A table's problem for a person to read: without secrets, and with the next command."""
+    """A table's problem in a maintenance run, for a person: without secrets, and with the next command."""
     if isinstance(problem, FrazilError):
         return problem
     return _with_next_command(table.name, f"{type(problem).__name__}: {redacted(settings, first_line(problem))}")

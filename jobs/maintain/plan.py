@@ -169,7 +169,7 @@ def written_by_frazil(facts: TableFacts) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A partition that it would pay to rewrite.
+    """A partition that a plan may rewrite because it would pay.
 
     Attributes:
         step: To rewrite what is due of it.

@@ -17,7 +17,7 @@ from jobs.maintain.health_facts import PartitionFacts
 from jobs.maintain.maintenance_history import MaintenanceHistory, read_history, table_store, write_history
 from jobs.maintain.orphan_removal import remove_orphans
 from jobs.maintain.plan import Action, Plan, Step
-from jobs.maintain.results import LOST, OnProgress, Progress, StepResult
+from jobs.maintain.results import LOST, OnProgress, StepProgress, StepResult
 from jobs.maintain.snapshot_expiry import expire
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_lock import TableLock
@@ -99,9 +99,9 @@ class Execution:
         self.results.append(result)
         self.on_progress(self._progress(result.step, result))
 
-    def _progress(self, step: Step, result: StepResult | None) -> Progress:
+    def _progress(self, step: Step, result: StepResult | None) -> StepProgress:
         number = 1 + next(index for index, each in enumerate(self.plan.steps) if each is step)
-        return Progress(self.context.name, step, number, len(self.plan.steps), result)
+        return StepProgress(self.context.name, step, number, len(self.plan.steps), result)
 
     def _why_not(self, step: Step) -> str | None:
         """Why a step is not tried; None if it is."""
@@ -161,12 +161,12 @@ def _jvm_ended(table: str, action: str) -> FrazilError:
 
 
 def problem_text(context: TableContext, problem: Exception) -> str:
-    """A problem as it is told: without a secret that it may quote."""
+    """A problem in the execution of a plan as it is told: without a secret that it may quote."""
     return str(problem) if isinstance(problem, FrazilError) else jvm_error_text(context.settings, problem)
 
 
 def record_results(context: TableContext, found: Sequence[StepResult]) -> None:
-    """Write down what was tried; a note that cannot be written costs a step that is done again."""
+    """Write down what the execution tried; a note that cannot be written costs a step that is done again."""
     store = table_store(context.settings, context.uuid)
     now = context.now()
     history = read_history(store).seen(now)

@@ -134,7 +134,7 @@ def expiry_warnings(at: PlanInput, expire: Expire) -> list[str]:
 
 
 def garbage_collection(at: PlanInput) -> str | None:
-    """Why no file of the table may be deleted: it shares them with others, or its catalog deletes them itself."""
+    """Why no expiry may delete files of the table: it shares them with others, or its catalog deletes them itself."""
     if str(at.facts.properties.get("gc.enabled", "true")).lower() != "false":
         return None
     return "The table has gc.enabled=false: its files may belong to others, or its catalog deletes them itself."

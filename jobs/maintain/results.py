@@ -62,8 +62,8 @@ class TableResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """A step of a table's plan begins or has ended.
+class StepProgress:
+    """The progress of a step, which begins or ends with its result.
 
     Attributes:
         number: Of the step, from 1.
@@ -78,8 +78,8 @@ class Progress:
     result: StepResult | None = None
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[StepProgress], None]
 
 
-def no_progress(progress: Progress) -> None:
-    """Tells nobody."""
+def no_progress(progress: StepProgress) -> None:
+    """Tells the progress and the results of steps to nobody."""

@@ -10,14 +10,14 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs import steps
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
 from jobs.commit.lineage import LINE_PROPERTY, line_at_head
-from jobs.commit.long_properties import whole
+from jobs.commit.long_properties import whole_property
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
-from jobs.maintain.snapshot_holds import fill_ledger, holds, streams_of
-from jobs.maintain.snapshot_retention import ExpiryCutoff, Hold, expiry_cutoff
+from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of
+from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff
 from jobs.maintain.table_context import TableContext, refuse_without_gc
 from jobs.spark.jvm_calls import jvm_error_text
 
@@ -52,7 +52,7 @@ def expire(context: TableContext, step: Step) -> StepResult:
     table = context.load()
     refuse_without_gc(table, context.name)
     refuse_unless_stamps_are_kept(table.metadata, context.name)
-    unfilled = fill_ledger(context)
+    unfilled = fill_ledger_or_hold(context)
     table = context.load()
     now = context.now()
     held = holds(context, table, now)
@@ -97,7 +97,7 @@ def _keep_the_line(context: TableContext) -> None:
     compare_and_swap(context.name, attempt, given_up)
 
 
-def _too_many(staying: int, most: int, kept_by: tuple[Hold, ...]) -> str:
+def _too_many(staying: int, most: int, kept_by: tuple[SnapshotHold, ...]) -> str:
     if staying <= most or not kept_by:
         return ""
     return f"{staying:,} snapshots stay, of which the policy keeps {most:,} at most, for {kept_by[0].what}"
@@ -119,7 +119,7 @@ def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
     try:
         for stream in streams_of(metadata):
             past = history(metadata, stream)
-            text = whole(metadata.properties, property_key(stream))
+            text = whole_property(metadata.properties, property_key(stream))
             kept = Stamp.from_json(text).sequence if text else -1
             if past.stamped_ancestor and past.stamped_ancestor.sequence > kept:
                 raise StampsNotKeptError(

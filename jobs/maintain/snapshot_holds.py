@@ -14,7 +14,7 @@ from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.pending_files import read_pending_files
-from jobs.maintain.snapshot_retention import Hold, head_time_at, time_of
+from jobs.maintain.snapshot_retention import SnapshotHold, head_time_at, snapshot_time
 from jobs.maintain.table_context import TableContext
 from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
@@ -43,18 +43,18 @@ def streams_writing_to(specs: Sequence[StreamSpec], table: str) -> list[StreamSp
     return [spec for spec in specs if table in spec.target_names]
 
 
-def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: bool = False) -> list[Hold]:
+def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: bool = False) -> list[SnapshotHold]:
     """Everybody who needs snapshots of the table.
 
     Args:
-        table: As it is now, and after `fill_ledger`.
+        table: As it is now, and after `fill_ledger_or_hold`.
         to_be_filled: The ledger will be filled first: a plan is made.
 
     Raises:
         FrazilError: A pending record cannot be read.
     """
     return [
-        *readers(table.metadata, now),
+        *reader_holds(table.metadata, now),
         *_unrecorded(context, table, now, to_be_filled=to_be_filled),
         *_pending(context, table, now),
         *_at_work(context, table, now),
@@ -62,8 +62,8 @@ def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: b
     ]
 
 
-def fill_ledger(context: TableContext) -> str | None:
-    """Write what the table's stamps say to the ledger; returns why it could not be, which then keeps them."""
+def fill_ledger_or_hold(context: TableContext) -> str | None:
+    """Write the table's stamps to the ledger; returns why it could not be, which then holds their snapshots."""
     concerned = streams_writing_to(context.specs, context.name)
     if not concerned:
         return None
@@ -77,7 +77,7 @@ def fill_ledger(context: TableContext) -> str | None:
     return None
 
 
-def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_filled: bool) -> Iterator[Hold]:
+def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_filled: bool) -> Iterator[SnapshotHold]:
     """The stamps that the ledger lacks; what replays and queues stamp it never has."""
     streams = [stream for stream in streams_of(table.metadata) if "~" not in stream]
     found = find_ledger(context.catalog, context.settings) if streams else None
@@ -96,28 +96,28 @@ def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_fil
         if stream in has_file:
             ledger = context.settings.ledger.table
             why = f"{len(lacking):,} stamps of stream {stream} are not in the ledger {ledger} yet"
-            yield Hold("ledger", time_of(oldest), why, warn=True)
+            yield SnapshotHold("ledger", snapshot_time(oldest), why, warn=True)
         else:
             why = f"{len(lacking):,} stamps of stream {stream}, which no file names any more, are not in the ledger"
-            yield Hold("ledger", max(time_of(oldest), now - CEILING), why, warn=True)
+            yield SnapshotHold("ledger", max(snapshot_time(oldest), now - CEILING), why, warn=True)
 
 
-def _pending(context: TableContext, table: Table, now: datetime) -> Iterator[Hold]:
+def _pending(context: TableContext, table: Table, now: datetime) -> Iterator[SnapshotHold]:
     """Whether a batch landed is told by its snapshot, for as long as its record stands."""
     for pending in read_pending_files(context.settings):
         if pending.concerns(context.name, str(table.metadata.table_uuid)):
             old = now - pending.written > CEILING
             why = f"the batch of {pending.name} of stream {pending.stream} is not finished: {pending.command}"
-            yield Hold("pending record", pending.written - _BEFORE_RECORD, why, warn=old)
+            yield SnapshotHold("pending record", pending.written - _BEFORE_RECORD, why, warn=old)
 
 
-def _at_work(context: TableContext, table: Table, now: datetime) -> Iterator[Hold]:
+def _at_work(context: TableContext, table: Table, now: datetime) -> Iterator[SnapshotHold]:
     """Replays read letters of the snapshot that they found; how long ago no lease tells."""
     named = {spec.stream for spec in streams_writing_to(context.specs, context.name)}
     for stream in sorted(named | {stream.partition("~")[0] for stream in streams_of(table.metadata)}):
         for part, what in _JOBS.items():
             if _is_held(context.settings, stream, part):
-                yield Hold(f"{part} of {stream}", now - CEILING, f"{what} is at work")
+                yield SnapshotHold(f"{part} of {stream}", now - CEILING, f"{what} is at work")
 
 
 def _is_held(settings: Settings, stream: str, part: str) -> bool:
@@ -129,13 +129,13 @@ def _is_held(settings: Settings, stream: str, part: str) -> bool:
     return record is not None and record.held()
 
 
-def _windows(context: TableContext, now: datetime) -> Iterator[Hold]:
+def _windows(context: TableContext, now: datetime) -> Iterator[SnapshotHold]:
     """A driver that starts counts the failures of the window anew, from the stamps."""
     for spec in context.specs:
         limit = spec.errors.stop_above
         if spec.table.name == context.name and limit is not None and limit.window is not None:
             why = f"stream {spec.stream} counts the failures of that time (errors.stop_above.window)"
-            yield Hold("errors.stop_above.window", now - limit.window.of, why)
+            yield SnapshotHold("errors.stop_above.window", now - limit.window.of, why)
 
 
 class _Named(msgspec.Struct):
@@ -143,7 +143,7 @@ class _Named(msgspec.Struct):
 
 
 def streams_of(metadata: TableMetadata) -> list[str]:
-    """Every stream that has stamped the table, by its properties and by what is left of its snapshots.
+    """The streams that may hold snapshots: all that stamped the table, by its properties and its snapshots.
 
     Raises:
         ValueError: A stamp is none.
@@ -156,8 +156,8 @@ def streams_of(metadata: TableMetadata) -> list[str]:
     return sorted(found)
 
 
-def readers(metadata: TableMetadata, now: datetime) -> Iterator[Hold]:
-    """What the table's properties say of its readers, none of whom holds anything older than `CEILING`."""
+def reader_holds(metadata: TableMetadata, now: datetime) -> Iterator[SnapshotHold]:
+    """The holds of a table's readers, by its properties; none on anything older than `CEILING`."""
     for key, text in sorted(metadata.properties.items()):
         if not key.startswith(READER_PREFIX):
             continue
@@ -165,21 +165,25 @@ def readers(metadata: TableMetadata, now: datetime) -> Iterator[Hold]:
         since = _position(metadata, text.strip())
         floor = now - CEILING
         if isinstance(since, str):
-            yield Hold(what, floor, f"{key} = {text!r} {since}; it holds the last {CEILING.days} days", warn=True)
+            yield SnapshotHold(
+                what, floor, f"{key} = {text!r} {since}; it holds the last {CEILING.days} days", warn=True
+            )
         elif since is None:
-            yield Hold(what, now, f"{key} = {text} is no snapshot of the table any more; it holds nothing", warn=True)
+            yield SnapshotHold(
+                what, now, f"{key} = {text} is no snapshot of the table any more; it holds nothing", warn=True
+            )
         elif since < floor:
             said = f"it stands at {since:%Y-%m-%d %H:%M}, and nobody holds what is older than {CEILING.days} days"
-            yield Hold(what, floor, said, warn=True)
+            yield SnapshotHold(what, floor, said, warn=True)
         else:
-            yield Hold(what, since, f"it goes on from {since:%Y-%m-%d %H:%M:%S} UTC")
+            yield SnapshotHold(what, since, f"it goes on from {since:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _position(metadata: TableMetadata, text: str) -> datetime | str | None:
     """Where a reader stands; None for a snapshot that is gone, and why where the text says neither."""
     if text.isdigit():
         snapshot = metadata.snapshot_by_id(int(text))
-        return time_of(snapshot) if snapshot else None
+        return snapshot_time(snapshot) if snapshot else None
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

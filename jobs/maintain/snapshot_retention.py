@@ -19,8 +19,8 @@ _STAGED, _PUBLISHED = "wap.id", "published-wap-id"
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Somebody who still needs snapshots.
+class SnapshotHold:
+    """What retention keeps snapshots for: somebody who still needs them.
 
     Attributes:
         what: `reader dashboards`, `ledger`.
@@ -52,12 +52,12 @@ class ExpiryCutoff:
     retain_last: int
     going: int
     staying: int
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[SnapshotHold, ...] = ()
     oldest_going: datetime | None = None
 
 
 def expiry_cutoff(
-    metadata: TableMetadata, policy: Expire, holds: Iterable[Hold], now: datetime, table: str
+    metadata: TableMetadata, policy: Expire, holds: Iterable[SnapshotHold], now: datetime, table: str
 ) -> ExpiryCutoff:
     """Up to when snapshots go: by age, or by number if that takes more; but never what somebody holds.
 
@@ -68,7 +68,7 @@ def expiry_cutoff(
     if len(metadata.snapshots) > policy.max_snapshots:
         # In the order of commits: by time, a host whose clock is ahead would have the newest ones of others go.
         ordered = sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
-        wanted = max(wanted, min(time_of(snapshot) for snapshot in ordered[-policy.max_snapshots :]))
+        wanted = max(wanted, min(snapshot_time(snapshot) for snapshot in ordered[-policy.max_snapshots :]))
     everybody = [*holds, *_promised(metadata, policy, now), *_staged(metadata, policy, now)]
     held = sorted(everybody, key=lambda hold: hold.since)
     needed = cutoff_since(metadata, held[0].since) if held else now
@@ -83,7 +83,7 @@ def expiry_cutoff(
                 fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH main, which sets none",
             )
     stay = kept_snapshots(metadata, older_than, policy.min_snapshots, now)
-    gone = [time_of(snapshot) for snapshot in metadata.snapshots if snapshot.snapshot_id not in stay]
+    gone = [snapshot_time(snapshot) for snapshot in metadata.snapshots if snapshot.snapshot_id not in stay]
     return ExpiryCutoff(
         older_than,
         policy.min_snapshots,
@@ -94,31 +94,33 @@ def expiry_cutoff(
     )
 
 
-def _promised(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[Hold]:
+def _promised(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[SnapshotHold]:
     if policy.time_travel is not None:
         since = head_time_at(metadata, now - policy.time_travel)
-        yield Hold("expire.time_travel", since, "readers are promised to see so far back")
+        yield SnapshotHold("expire.time_travel", since, "readers are promised to see so far back")
 
 
-def _staged(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[Hold]:
+def _staged(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[SnapshotHold]:
     """What was written to be audited and published later, and is on no branch yet: for as long as `expire.keep`."""
     reached = {each.snapshot_id for ref in metadata.refs.values() for each in ancestors(metadata, ref.snapshot_id)}
     summaries = [each.summary.additional_properties if each.summary else {} for each in metadata.snapshots]
     published = {summary.get(_PUBLISHED) for summary in summaries}
     for snapshot, summary in zip(metadata.snapshots, summaries, strict=True):
-        staged, since = summary.get(_STAGED), time_of(snapshot)
+        staged, since = summary.get(_STAGED), snapshot_time(snapshot)
         if staged and staged not in published and snapshot.snapshot_id not in reached and since >= now - policy.keep:
-            yield Hold(f"staged write {staged}", since, f"its snapshot {snapshot.snapshot_id} is not published yet")
+            yield SnapshotHold(
+                f"staged write {staged}", since, f"its snapshot {snapshot.snapshot_id} is not published yet"
+            )
 
 
-def time_of(snapshot: Snapshot) -> datetime:
+def snapshot_time(snapshot: Snapshot) -> datetime:
     """When a snapshot was committed."""
     return datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
 
 
 def head_time_at(metadata: TableMetadata, at: datetime) -> datetime:
     """When main's head at an instant was committed; the instant itself if there was none."""
-    return next((when for snapshot in ancestors(metadata) if (when := time_of(snapshot)) <= at), at)
+    return next((when for snapshot in ancestors(metadata) if (when := snapshot_time(snapshot)) <= at), at)
 
 
 def cutoff_since(metadata: TableMetadata, since: datetime) -> datetime:
@@ -127,7 +129,7 @@ def cutoff_since(metadata: TableMetadata, since: datetime) -> datetime:
     Iceberg goes along main from its head, and takes all from the first snapshot on that is older than the cutoff. Where
     hosts' clocks differ, that may be one that was committed after what has to stay.
     """
-    times = [time_of(snapshot) for snapshot in ancestors(metadata)]
+    times = [snapshot_time(snapshot) for snapshot in ancestors(metadata)]
     last = max((index for index, when in enumerate(times) if when >= since), default=-1)
     return min([since, *times[: last + 1]])
 
@@ -149,8 +151,8 @@ def kept_snapshots(metadata: TableMetadata, older_than: datetime, retain_last: i
         chain = list(ancestors(metadata, ref.snapshot_id))
         reached |= {snapshot.snapshot_id for snapshot in chain}
         for index, snapshot in enumerate(chain):
-            if index >= least and time_of(snapshot) < oldest:
+            if index >= least and snapshot_time(snapshot) < oldest:
                 break
             stays.add(snapshot.snapshot_id)
-    young = {each.snapshot_id for each in metadata.snapshots if time_of(each) >= older_than}
+    young = {each.snapshot_id for each in metadata.snapshots if snapshot_time(each) >= older_than}
     return (stays | (young - reached)) & {each.snapshot_id for each in metadata.snapshots}

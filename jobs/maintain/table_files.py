@@ -62,13 +62,13 @@ def list_files(table: Table) -> Iterator[ListedFile]:
 
 
 def without_store(path: str) -> str:
-    """A path without scheme and authority, as two writers of one table may write them differently."""
+    """The path of a table's file without scheme and authority, which two writers of a table may write differently."""
     parts = urlsplit(path)
     return path.split("://", 1)[-1][len(parts.netloc) :] if "://" in path else path.removeprefix("file:")
 
 
 def store_of(path: str) -> tuple[str, str]:
-    """Scheme and authority."""
+    """Scheme and authority of a table's file."""
     parts = urlsplit(path) if "://" in path or path.startswith("file:") else urlsplit("")
     return _SAME_SCHEME.get(parts.scheme, parts.scheme), parts.netloc
 

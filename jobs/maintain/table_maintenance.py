@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from jobs import steps
 from jobs.maintain.health_facts import TableFacts
-from jobs.maintain.health_measurement import measure
+from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.plan import ACTIONS, Action, Plan
 from jobs.maintain.plan_execution import PROCEDURES, Execution, Procedure, problem_text
@@ -92,7 +92,7 @@ class TableMaintenance:
         only: Collection[str] | None = None,
         on_progress: OnProgress = no_progress,
         procedures: Mapping[Action, Procedure] = PROCEDURES,
-        measure: Callable[..., TableFacts] = measure,
+        measure: Callable[..., TableFacts] = measure_health,
     ) -> None:
         began = time.monotonic()
         self._context: TableContext = context

@@ -117,7 +117,7 @@ def missing_namespace(
     near = existing.nearest_namespace(namespace, theirs)
     return FrazilError(
         f"maintenance.tables names {namespace}.*, and there is no such namespace in catalog {settings.catalog.name}.",
-        fix=mending(f"{near}.*" if near else None),
+        fix=name_correction(f"{near}.*" if near else None),
     )
 
 
@@ -126,8 +126,8 @@ def own_tables(settings: Settings, specs: Sequence[StreamSpec]) -> list[str]:
     return [table.name for table in maintained_tables(settings, specs) if table.role != "other"]
 
 
-def mending(near: str | None) -> str:
-    """What to do about a name that nobody has, where that is likely meant."""
+def name_correction(near: str | None) -> str:
+    """What to do about a selected table's name that nobody has, where another one is likely meant."""
     if near is None:
         return "correct the name in frazil.yaml, or take it out"
     return f"did you mean {near}? Correct it in frazil.yaml, or take it out"
@@ -142,8 +142,8 @@ def _namespace(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def actions_of(named: Sequence[str]) -> frozenset[str] | None:
-    """The actions that were asked for; None for all.
+def selected_actions(named: Sequence[str]) -> frozenset[str] | None:
+    """The maintenance actions that were selected; None for all.
 
     Raises:
         FrazilError: One of them is none.

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 
 def size_text(size: float) -> str:
-    """`128 MiB` for 134,217,728 bytes."""
+    """A size as text of maintenance: `128 MiB` for 134,217,728 bytes."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024 or unit == "GiB":
             break
@@ -15,7 +15,7 @@ def size_text(size: float) -> str:
 
 
 def duration_text(duration: timedelta) -> str:
-    """`3 h`, `2 days`: as a sentence has it."""
+    """A time span as text of maintenance, as a sentence has it: `3 h`, `2 days`."""
     hours = duration.total_seconds() / 3600
     if hours < 1:
         return f"{hours * 60:.0f} min"

@@ -29,7 +29,7 @@ from jobs.write.table_remaking import is_as_made
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Which stop is answered, and how; exactly one of the fields is given.
+    """An operator's answer: which stop it accepts, and how; exactly one of the fields is given.
 
     Attributes:
         rollback: `keep` leaves the records of a rollback out, `reland` lands them again.

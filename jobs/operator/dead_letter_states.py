@@ -30,8 +30,8 @@ from jobs.state.lease import stream_lease
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A person's decision about letters.
+class StateChange:
+    """A person's decision about the state of dead letters.
 
     Attributes:
         state: What they become: `dismissed`, or `new` again with no attempt counted.
@@ -45,7 +45,7 @@ class Change:
 
 
 def change_dead_letters(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, selection: Selection, change: Change
+    spec: StreamSpec, settings: Settings, catalog: Catalog, selection: Selection, change: StateChange
 ) -> int:
     """Set the state of the selected letters; those that are replayed stay so.
 
@@ -103,10 +103,10 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
             back = batch.filter(pa.array(known & ~there & ~gone))
             come = batch.filter(pa.array(~known & there))
             changed += update_replay_state(
-                session.letters, _changes(back, Change("new", by, note)), epoch=session.epoch, undo=True
+                session.letters, _changes(back, StateChange("new", by, note)), epoch=session.epoch, undo=True
             )
             changed += update_replay_state(
-                session.letters, _changes(come, Change("new", by, note), "replayed"), epoch=session.epoch
+                session.letters, _changes(come, StateChange("new", by, note), "replayed"), epoch=session.epoch
             )
         return changed
 
@@ -134,7 +134,7 @@ def _letters(target: Target, stream: str, selection: Selection) -> Iterator[pa.R
     )
 
 
-def _changes(letters: pa.RecordBatch, change: Change, state: str | None = None) -> pa.Table:
+def _changes(letters: pa.RecordBatch, change: StateChange, state: str | None = None) -> pa.Table:
     """The replay state of letters after a decision: what replays left stays, but for the attempts of new ones."""
     state = state or change.state
     anew = {"attempts": 0, "replay_snapshot_id": None} if state == "new" else {}

@@ -11,13 +11,13 @@ from jobs.commit import proposals
 from jobs.commit.log_state import check_identity
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.reset import (
-    Move,
+    ResetMove,
     ResetRefusedError,
     complete_positions,
-    moves,
+    note_of_reset,
+    reset_moves,
     reset_stamps,
     valid_through_after,
-    with_moves,
 )
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
@@ -70,7 +70,7 @@ def plan_reset(
                 raise
             # The batch is finished first, and ends where the target that has it stands.
             known = dict(anchored.position)
-        made = moves(spec.stream, known, log, request.offsets(spec.stream, log, kafka))
+        made = reset_moves(spec.stream, known, log, request.offsets(spec.stream, log, kafka))
         older = _stamps_of(targets[spec.coordinator])
         return describe_reset(
             spec,
@@ -123,7 +123,7 @@ def reset(
             # Before anything is taken: what cannot be done leaves everything as it is.
             log = kafka.state(spec.source)
             wanted = request.offsets(spec.stream, log, kafka)
-            moves(spec.stream, {}, log, wanted)
+            reset_moves(spec.stream, {}, log, wanted)
             unfinished = bool(folder.pending_records())
             older = _stamps_of(targets[spec.coordinator])
             given = (spec.stream, spec.config_hash, lease, targets)
@@ -142,7 +142,7 @@ def _stamps_of(target: Target) -> list[Stamp]:
 
 def move_positions(
     stream: OpenStream, catalog: Catalog, wanted: Mapping[TopicPartition, int], note: str, older: list[Stamp]
-) -> tuple[tuple[Move, ...], str]:
+) -> tuple[tuple[ResetMove, ...], str]:
     """Take the targets over, finish what a crash left, and commit the stamps of `jobs.commit.reset`.
 
     Args:
@@ -166,10 +166,10 @@ def move_positions(
     assert anchored is not None
     check_identity(stream.spec.stream, anchored.topics, stream.log.topics)
     known = complete_positions(stream.spec.stream, stamps, anchor, previous_stamps(stream, catalog))
-    made = moves(stream.spec.stream, known, stream.log, wanted)
+    made = reset_moves(stream.spec.stream, known, stream.log, wanted)
     if all(move.before == move.after for move in made):
         return made, ""
-    text = with_moves(note, made)
+    text = note_of_reset(note, made)
     for name, stamp in reset_stamps(
         {name: stamp for name, stamp in stamps.items() if stamp},
         anchor,

@@ -24,7 +24,7 @@ _LOCK_SECONDS = 20.0
 
 @contextlib.contextmanager
 def control_lock(folder: StreamFolder, stream: str) -> Iterator[None]:
-    """Hold the stream's control lock, so that nobody starts it meanwhile.
+    """Guard a reset with the stream's control lock, so that nobody starts the stream meanwhile.
 
     Raises:
         ResetRefusedError: Another control action keeps it.
@@ -69,7 +69,7 @@ def reset_refusal(spec: StreamSpec, settings: Settings) -> ResetRefusedError | N
 
 
 def existing_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, str]) -> dict[str, Target]:
-    """The stream's tables, the anchor first, read and known to be the ones it wrote; none is created.
+    """The tables of a stream to be reset, the anchor first, read and known to be the ones it wrote; none is created.
 
     Args:
         remembered: Uuids by name, from the lease.

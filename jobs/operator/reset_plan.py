@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.reset import Move, valid_through_after
+from jobs.commit.reset import ResetMove, valid_through_after
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -21,8 +21,8 @@ Counting = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
-    """A snapshot of the table that holds nothing of what would be read again.
+class PlannedRollback:
+    """A rollback that would do in place of the reset: to a snapshot with nothing of what would be read again.
 
     Attributes:
         position: Where the stream stood then.
@@ -33,8 +33,8 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
-    """A table of the stream, with its rows from some ranges."""
+class PlannedTable:
+    """A table of the stream in a reset's plan, with its rows from some ranges."""
 
     target: TargetSpec
     rows: RowsInRanges
@@ -55,16 +55,16 @@ class ResetPlan:
     """
 
     stream: str
-    tables: tuple[TableRows, ...]
+    tables: tuple[PlannedTable, ...]
     request: ResetRequest
-    moves: tuple[Move, ...]
+    moves: tuple[ResetMove, ...]
     obstacle: FrazilError | None
     unfinished: bool
     valid_through_ms: tuple[int | None, int | None]
-    rollback: Rollback | None = None
+    rollback: PlannedRollback | None = None
     note: str = ""
 
-    def table(self, role: Role) -> TableRows:
+    def table(self, role: Role) -> PlannedTable:
         """The stream's table of this role."""
         return next(table for table in self.tables if table.target.role == role)
 
@@ -74,7 +74,7 @@ class ResetPlan:
         return " and ".join(table.target.name for table in self.tables)
 
     @property
-    def changed(self) -> tuple[Move, ...]:
+    def changed(self) -> tuple[ResetMove, ...]:
         """The partitions whose position moves."""
         return tuple(move for move in self.moves if move.before != move.after)
 
@@ -109,7 +109,7 @@ def describe_reset(
     spec: StreamSpec,
     request: ResetRequest,
     targets: Mapping[str, Target],
-    made: tuple[Move, ...],
+    made: tuple[ResetMove, ...],
     newest: Stamp | None,
     older: Sequence[Stamp],
     *,
@@ -128,7 +128,8 @@ def describe_reset(
     return ResetPlan(
         spec.stream,
         tuple(
-            TableRows(each, _counted(spec.stream, each, targets[each.name], ranges, on_count)) for each in spec.targets
+            PlannedTable(each, _counted(spec.stream, each, targets[each.name], ranges, on_count))
+            for each in spec.targets
         ),
         request,
         made,
@@ -147,11 +148,11 @@ def _counted(
     return rows_in_ranges(table.table, COORDINATES[target.role], ranges, stream=only, on_progress=on_count)
 
 
-def _rollback(anchor: Target, made: tuple[Move, ...]) -> Rollback | None:
+def _rollback(anchor: Target, made: tuple[ResetMove, ...]) -> PlannedRollback | None:
     back = {move.partition: move for move in made if move.again}
     if not back or any(move.skipped for move in made):
         return None
-    found: Rollback | None = None
+    found: PlannedRollback | None = None
     # From the oldest on, up to the first that stood further: later ones, of a reset, may hold the records all the same.
     for snapshot_id, stamp in reversed(stamps_along_main(anchor.table.metadata, anchor.stream)):
         at = {partition: stamp.position.get(partition, 0) for partition in back}
@@ -159,5 +160,5 @@ def _rollback(anchor: Target, made: tuple[Move, ...]) -> Rollback | None:
             break
         # Landing again would begin there, so Kafka must have it.
         if all(at[partition] >= move.kept.start for partition, move in back.items()):
-            found = Rollback(snapshot_id, stamp.position)
+            found = PlannedRollback(snapshot_id, stamp.position)
     return found

@@ -99,7 +99,7 @@ def reset_request(to: str, only: tuple[str, ...] = ()) -> ResetRequest:
 
 
 def explicit_offsets(positions: Positions) -> str:
-    """Positions as `--to` takes them."""
+    """Positions as the request `--to` takes them."""
     return ",".join(f"{at.topic}:{at.partition}={offset}" for at, offset in sorted(positions.items()))
 
 

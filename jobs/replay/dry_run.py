@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pyiceberg.catalog import Catalog
 
 from jobs.replay.pipeline import ReplayPipeline
-from jobs.replay.request import MAX_LETTERS, ReplayRequest, batches_of, finish_result, tables_for
-from jobs.replay.result import Progress, Reasons, ReplayResult
+from jobs.replay.request import MAX_LETTERS, ReplayRequest, finish_result, requested_batches, requested_tables
+from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
 from jobs.spec.models import StreamSpec
 
 
@@ -18,7 +18,7 @@ def dry_run(
     catalog: Catalog,
     request: ReplayRequest,
     *,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReplayResult:
     """Find out which letters would come back now, and why others would not; touches nothing.
 
@@ -26,11 +26,11 @@ def dry_run(
         SelectionError, AlteredTableError: As `replay`.
     """
     began = time.monotonic()
-    sink, letters = tables_for(spec, catalog, request)
+    sink, letters = requested_tables(spec, catalog, request)
     result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
     result.selected = request.count(letters, spec.stream)
     pipeline = ReplayPipeline(request.corrected(spec))
-    for batch in batches_of(letters, request, result, MAX_LETTERS):
+    for batch in requested_batches(letters, request, result, MAX_LETTERS):
         _, outcome = pipeline.process(sink, letters, batch)
         result.add(outcome)
         reasons.add_batch(batch, outcome.failures)

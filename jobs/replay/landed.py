@@ -18,7 +18,6 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.table import Table
 
-from jobs.deadletter.reader import keys_of
 from jobs.deadletter.selection import any_of
 
 SINK_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp")
@@ -70,13 +69,35 @@ def first_of(records: pa.RecordBatch, *, by_time: bool = True) -> np.ndarray:
     return firsts[group]
 
 
+def record_keys(rows: pa.RecordBatch | pa.Table, topics: dict[str, int], names: tuple[str, str, str, str]) -> pa.Array:
+    """A key of 24 bytes per record or row, equal where topic, partition, offset and instant are.
+
+    Args:
+        topics: A number for each topic; a topic that is not in it gets the next one.
+        names: The columns of the four.
+    """
+    topic, partition, offset, instant = (rows.column(name) for name in names)
+    encoded = (topic.combine_chunks() if isinstance(topic, pa.ChunkedArray) else topic).cast(pa.string())
+    encoded = encoded.dictionary_encode()
+    numbers = np.array([topics.setdefault(name or "", len(topics)) for name in encoded.dictionary.to_pylist()] or [0])
+    made = np.zeros(rows.num_rows, dtype=[("t", "<i4"), ("p", "<i4"), ("o", "<i8"), ("i", "<i8")])
+    made["t"] = numbers[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+    made["p"] = partition.fill_null(-1).to_numpy()
+    made["o"] = offset.fill_null(-1).to_numpy()
+    made["i"] = instant.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).fill_null(-(2**63)).to_numpy()
+    buffer = pa.py_buffer(made.tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(24), rows.num_rows, [None, buffer])
+
+
 def _keys(
     rows: pa.RecordBatch, topics: dict[str, int], names: tuple[str, str, str, str], by_time: bool
 ) -> pa.FixedSizeBinaryArray:
     if by_time:
-        return keys_of(rows, topics, names)
+        return record_keys(rows, topics, names)
     index = rows.schema.get_field_index(names[3])
-    return keys_of(rows.set_column(index, names[3], pa.nulls(rows.num_rows, pa.timestamp("us", "UTC"))), topics, names)
+    return record_keys(
+        rows.set_column(index, names[3], pa.nulls(rows.num_rows, pa.timestamp("us", "UTC"))), topics, names
+    )
 
 
 def _near(records: pa.RecordBatch, columns: tuple[str, str, str, str]) -> BooleanExpression:

@@ -16,8 +16,8 @@ THIS_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One replay, as its letters keep it.
+class ReplayAttempt:
+    """One replay, as its letters keep it with their outcome.
 
     Attributes:
         park_after: A letter that fails for this time, or a later one, is parked.
@@ -31,8 +31,8 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of the letters of a batch, by their places in it: each is in one of the three.
+class ReplayOutcome:
+    """The outcome of a replay for the letters of a batch, by their places in it: each is in one of the three.
 
     Attributes:
         landed: Their rows are in the batch's files.
@@ -45,7 +45,7 @@ class Outcome:
     failures: list[Failure]
 
 
-def changes_after(letters: pa.RecordBatch, outcome: Outcome, attempt: Attempt) -> pa.Table:
+def changes_after(letters: pa.RecordBatch, outcome: ReplayOutcome, attempt: ReplayAttempt) -> pa.Table:
     """The replay state of letters from now on, whole, in the columns of `CHANGE_ARROW`: set twice, it is set once.
 
     Args:
@@ -84,13 +84,13 @@ def _message(failure: Failure) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def as_parquet(changes: pa.Table) -> bytes:
-    """The changes as they are kept until the letters have them."""
+def changes_as_parquet(changes: pa.Table) -> bytes:
+    """The outcome's changes of replay state as they are kept until the letters have them."""
     sink = pa.BufferOutputStream()
     pq.write_table(changes, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 
-def from_parquet(content: bytes) -> pa.Table:
-    """The inverse of `as_parquet`."""
+def changes_from_parquet(content: bytes) -> pa.Table:
+    """The inverse of `changes_as_parquet`."""
     return pq.read_table(pa.BufferReader(content))

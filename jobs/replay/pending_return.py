@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.errors import FrazilError
-from jobs.replay.outcome import as_parquet, from_parquet
+from jobs.replay.outcome import changes_as_parquet, changes_from_parquet
 from jobs.state.store import StateStore
 
 RETURNED_TO = "returned to topic "
@@ -59,7 +59,7 @@ class PendingReturn(msgspec.Struct, frozen=True):
             store: The part of the stream's replays.
             changes: See `jobs.replay.replay_state.update_replay_state`.
         """
-        store.put(_beside(self.key), as_parquet(changes))
+        store.put(_beside(self.key), changes_as_parquet(changes))
         store.put(self.key, msgspec.json.encode(self))
 
     def changes(self, store: StateStore) -> pa.Table:
@@ -75,7 +75,7 @@ class PendingReturn(msgspec.Struct, frozen=True):
                 f"{store.place(beside)}, which says which letters went to a topic, is gone.",
                 fix=f"restore it; or see in the topic whether its newest letters are there, and remove {place}",
             )
-        return from_parquet(content)
+        return changes_from_parquet(content)
 
     def remove(self, store: StateStore) -> None:
         """Remove the record: the batch is done, or never was."""

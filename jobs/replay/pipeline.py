@@ -20,7 +20,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import Stage
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of, has_coordinates
-from jobs.replay.outcome import Outcome
+from jobs.replay.outcome import ReplayOutcome
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
@@ -111,7 +111,7 @@ class ReplayPipeline:
             self._made = schema, partitions, dead_letter_pipeline(self._spec, sink)
         return self._made[2]
 
-    def process(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, Outcome]:
+    def process(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, ReplayOutcome]:
         """What becomes of the letters of a batch.
 
         Args:
@@ -128,7 +128,7 @@ class ReplayPipeline:
         kept = np.flatnonzero(alone & ~there)
         block = self._pipeline(sink).run(letters if len(kept) == letters.num_rows else letters.take(pa.array(kept)))
         landed = kept[block.positions]
-        outcome = Outcome(
+        outcome = ReplayOutcome(
             landed,
             np.flatnonzero(there | (~alone & np.isin(first, landed))),
             [failure.at(int(kept[failure.row])) for failure in block.failures],
@@ -140,7 +140,7 @@ class ReplayPipeline:
         rows, others = self.process(sink, table, letters.take(pa.array(rest)))
         return (
             pa.concat_batches([each for each in (block.rows, rows) if each.num_rows] or [rows]),
-            Outcome(
+            ReplayOutcome(
                 np.concatenate([landed, rest[others.landed]]),
                 np.concatenate([outcome.already_landed, rest[others.already_landed]]),
                 [*outcome.failures, *(failure.at(int(rest[failure.row])) for failure in others.failures)],

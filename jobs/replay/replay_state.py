@@ -23,9 +23,10 @@ from jobs.commit.operations import ReplaceFiles
 from jobs.commit.proposals import Proposal
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.deadletter.reader import KEYS, UnreadableDeadLettersError, data_files, keys_of, read_data_file
-from jobs.deadletter.selection import within
+from jobs.deadletter.reader import KEYS, UnreadableDeadLettersError, data_files, read_data_file
+from jobs.deadletter.selection import letters_within
 from jobs.deadletter.table import REPLAY_STATE_ARROW
+from jobs.replay.landed import record_keys
 from jobs.write.target_writer import TargetWriter
 
 # Which letters change, and their replay state from then on.
@@ -115,7 +116,7 @@ def update_replay_state(
 
     def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[int]:
         nonlocal made
-        tasks = data_files(target.table, within(_ranges(changes))) if changes.num_rows else []
+        tasks = data_files(target.table, letters_within(_ranges(changes))) if changes.num_rows else []
         if made is None or not made.still_fits(metadata, tasks):
             if made is not None:
                 made.abort()
@@ -147,7 +148,7 @@ def _advanced(newest: Stamp | None, stamp: Stamp | None) -> Stamp | None:
 def _rewritten(target: Target, changes: pa.Table, tasks: Sequence[FileScanTask], undo: bool) -> _Rewritten:
     table = target.table
     topics: dict[str, int] = {}
-    wanted = keys_of(changes, topics, KEYS)
+    wanted = record_keys(changes, topics, KEYS)
     writer = TargetWriter(table.metadata, table.io, file_prefix="letters")
     letters, touched = 0, []
     met = np.zeros(changes.num_rows, dtype=bool)
@@ -161,7 +162,7 @@ def _rewritten(target: Target, changes: pa.Table, tasks: Sequence[FileScanTask],
                 unreadable = problem
                 continue
             for batch in before:
-                met |= pc.is_in(wanted, value_set=keys_of(batch, topics, KEYS)).to_numpy(zero_copy_only=False)
+                met |= pc.is_in(wanted, value_set=record_keys(batch, topics, KEYS)).to_numpy(zero_copy_only=False)
             if not any(_changed(batch, changes, wanted, topics, undo)[1] for batch in before):
                 continue
             touched.append(task)
@@ -183,7 +184,7 @@ def _changed(
     rows: pa.RecordBatch, changes: pa.Table, wanted: pa.Array, topics: dict[str, int], undo: bool
 ) -> tuple[pa.RecordBatch, int]:
     """The rows with the changes that may be made to them, and how many those are."""
-    at = pc.index_in(keys_of(rows, topics, KEYS), value_set=wanted)
+    at = pc.index_in(record_keys(rows, topics, KEYS), value_set=wanted)
     state, attempts = changes.column("state").take(at), changes.column("attempts").take(at)
     before = pc.fill_null(rows.column("state").cast(pa.string()), "new")
     tried = pc.fill_null(rows.column("attempts"), 0)

@@ -68,7 +68,7 @@ class ReplayRequest:
 
 
 class Pace:
-    """A limit to the records per second, kept by smaller batches and by pauses between them.
+    """The pace of a replay request: a limit to the records per second, kept by smaller batches and by pauses.
 
     Args:
         rate: Records per second; None for no limit.
@@ -91,8 +91,8 @@ class Pace:
             self._sleep(max(0.0, passed / self._rate - (time.monotonic() - self._began)))
 
 
-def tables_for(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[Table, Table]:
-    """The stream's table and its dead letters, seen to be fit for the request; nothing is changed yet."""
+def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tuple[Table, Table]:
+    """The stream's table and its dead letters, seen to be fit for the replay request; nothing is changed yet."""
     missing = [name for name in spec.target_names if not catalog.table_exists(name)]
     if missing:
         raise FrazilError(
@@ -113,10 +113,10 @@ def tables_for(spec: StreamSpec, catalog: Catalog, request: ReplayRequest) -> tu
     return sink, letters
 
 
-def batches_of(
+def requested_batches(
     table: Table, request: ReplayRequest, result: ReplayResult | ReturnResult, most: int
 ) -> Iterator[pa.RecordBatch]:
-    """The selected letters of the result's stream; files that cannot be read are named in the result."""
+    """The letters that a replay request selects, in batches; files that cannot be read are named in the result."""
 
     def unreadable(problem: UnreadableDeadLettersError, rows: int) -> None:
         result.unreadable += rows
@@ -128,7 +128,7 @@ def batches_of(
 
 
 def finish_result(result: ReplayResult, reasons: Reasons, began: float, letters: Table) -> ReplayResult:
-    """Complete a result; with all letters of the stream where the request means none.
+    """Complete the result of a replay request; with all letters of the stream where the request means none.
 
     Args:
         began: When, by the monotonic clock.

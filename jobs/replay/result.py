@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.deadletter.reader import DeadLetterCounts
 from jobs.formats.decoder import Failure
-from jobs.replay.outcome import Outcome
+from jobs.replay.outcome import ReplayOutcome
 
 Coordinates = tuple[str, int, int]
 COORDINATES = ("topic", "partition", "offset")
@@ -17,7 +17,7 @@ COORDINATES = ("topic", "partition", "offset")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why letters would not come back, or did not.
+    """A reason in a replay's result why letters would not come back, or did not.
 
     Attributes:
         example: Topic, partition and offset of one of them; never a value.
@@ -41,7 +41,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplayProgress:
     """How far a replay is.
 
     Attributes:
@@ -57,7 +57,7 @@ class Progress:
 
 
 class Reasons:
-    """The reasons of failures, counted."""
+    """The reasons of failures in a replay's result, counted."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Reason] = {}
@@ -115,7 +115,7 @@ class ReplayResult:
     seconds: float = 0.0
     there_is: DeadLetterCounts | None = None
 
-    def add(self, outcome: Outcome, parked: int = 0) -> None:
+    def add(self, outcome: ReplayOutcome, parked: int = 0) -> None:
         """Add the outcome of a batch, `parked` of whose failed letters are parked now."""
         self.replayed += len(outcome.landed)
         self.standing += len(outcome.already_landed)
@@ -128,10 +128,10 @@ class ReplayResult:
         return self.failed_again + self.parked
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReplayProgress:
         """How far the replay is."""
         done = self.replayed + self.standing + self.failed + self.unreadable
-        return Progress(max(self.selected, done), done, self.replayed, self.failed)
+        return ReplayProgress(max(self.selected, done), done, self.replayed, self.failed)
 
     @property
     def sentence(self) -> str:

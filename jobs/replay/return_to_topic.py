@@ -27,8 +27,8 @@ from jobs.replay.opening import refuse_unfinished_queue, replay_session
 from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_returns
 from jobs.replay.pipeline import MASKED, UNREADABLE
 from jobs.replay.replay_state import attempts_after, replay_state_changes, update_replay_state
-from jobs.replay.request import ReplayRequest, batches_of, tables_for
-from jobs.replay.result import Progress, ReturnResult
+from jobs.replay.request import ReplayRequest, requested_batches, requested_tables
+from jobs.replay.result import ReplayProgress, ReturnResult
 from jobs.replay.session import ReplaySession
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.models import StreamSpec
@@ -42,7 +42,7 @@ STANDING, ELSEWHERE = "stands_in_table", "of_another_topic"
 MAX_LETTERS = 5_000
 
 
-def return_letters(
+def return_letters_to_topic(
     spec: StreamSpec,
     settings: Settings,
     catalog: Catalog,
@@ -50,7 +50,7 @@ def return_letters(
     request: ReplayRequest,
     *,
     dry_run: bool = False,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReturnResult:
     """Put the selected letters into a topic as the records that they were, each once, and mark them as replayed.
 
@@ -64,7 +64,7 @@ def return_letters(
             dropped, by the next return.
     """
     began = time.monotonic()
-    _, letters = tables_for(spec, catalog, request)
+    _, letters = requested_tables(spec, catalog, request)
     refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     partitions = _partitions(settings, topic)
     if not partitions:
@@ -75,7 +75,7 @@ def return_letters(
     result = ReturnResult(spec.stream, topic, dry_run)
     if dry_run:
         result.selected = request.count(letters, spec.stream)
-        for batch in batches_of(letters, request, result, MAX_LETTERS):
+        for batch in requested_batches(letters, request, result, MAX_LETTERS):
             kept = _returnable(batch, spec, catalog, topic, result)
             result.returned += len(np.unique(first_of(batch)[kept]))
         result.seconds = time.monotonic() - began
@@ -172,20 +172,20 @@ class _Return:
     largest: int
     batch: int = 0
 
-    def run(self, on_progress: Callable[[Progress], None]) -> None:
+    def run(self, on_progress: Callable[[ReplayProgress], None]) -> None:
         """All batches of the selection."""
         result, spec = self.result, self.session.spec
         self.transactions.take_over()
         letters = self.session.letters.table
         result.selected = self.request.count(letters, spec.stream)
         pace, passed = self.request.pace(spec, MAX_LETTERS), 0
-        for batch in batches_of(letters, self.request, result, pace.batch):
+        for batch in requested_batches(letters, self.request, result, pace.batch):
             pace.wait(passed)
             kept = _returnable(batch, spec, self.catalog, result.topic, result)
             if len(kept):
                 self._land(batch.take(pa.array(kept)))
             passed += batch.num_rows
-            on_progress(Progress(result.selected, passed, result.returned, sum(result.left.values())))
+            on_progress(ReplayProgress(result.selected, passed, result.returned, sum(result.left.values())))
 
     def _land(self, letters: pa.RecordBatch) -> None:
         session, result = self.session, self.result

@@ -12,10 +12,10 @@ from pyiceberg.manifest import DataFile
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
-from jobs.replay.outcome import Attempt, changes_after
+from jobs.replay.outcome import ReplayAttempt, changes_after
 from jobs.replay.pipeline import ReplayPipeline
-from jobs.replay.request import MAX_LETTERS, ReplayRequest, batches_of, finish_result, tables_for
-from jobs.replay.result import Progress, Reasons, ReplayResult
+from jobs.replay.request import MAX_LETTERS, ReplayRequest, finish_result, requested_batches, requested_tables
+from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
 from jobs.replay.session import ReplaySession, replay_folder
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -33,7 +33,7 @@ def replay(
     request: ReplayRequest,
     *,
     most: int = MAX_LETTERS,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReplayResult:
     """Bring letters back, each record once, whatever was killed and however often this is run.
 
@@ -47,11 +47,11 @@ def replay(
         SelectionError, AlteredTableError, StreamStopped: Nothing is changed by this call.
     """
     began = time.monotonic()
-    sink, letters = tables_for(spec, catalog, request)
+    sink, letters = requested_tables(spec, catalog, request)
     refuse_unfinished_queue(stream_folder(settings, spec.stream), spec.stream)
     refuse_unfinished_return(replay_folder(settings, spec.stream), spec.stream)
     result = request.new_result(spec.stream)
-    if is_at_rest(spec, settings, sink, letters) and next(batches_of(letters, request, result, 1), None) is None:
+    if is_at_rest(spec, settings, sink, letters) and next(requested_batches(letters, request, result, 1), None) is None:
         # It would commit nothing but its claims.
         return finish_result(result, Reasons(), began, letters)
     with replay_session(spec, settings, catalog) as session:
@@ -77,13 +77,15 @@ class _Replay:
         self._pipeline: ReplayPipeline = ReplayPipeline(self._spec)
         correction = request.correction.text if request.correction else None
         park_after = self._spec.errors.replay.park_after
-        self._attempt: Attempt = Attempt(self.result.replay, request.by or None, request.run_id, correction, park_after)
+        self._attempt: ReplayAttempt = ReplayAttempt(
+            self.result.replay, request.by or None, request.run_id, correction, park_after
+        )
 
-    def run(self, most: int, on_progress: Callable[[Progress], None]) -> None:
+    def run(self, most: int, on_progress: Callable[[ReplayProgress], None]) -> None:
         """All batches of the selection, one after another."""
         table = self._session.letters.table
         pace, passed = self._request.pace(self._session.spec, most), 0
-        for batch in batches_of(table, self._request, self.result, pace.batch):
+        for batch in requested_batches(table, self._request, self.result, pace.batch):
             pace.wait(passed)
             self._land(batch)
             passed += batch.num_rows

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.proposals import Outcome, Seen
+from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamp_history import history, stamps_along_main
@@ -23,7 +23,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
 from jobs.replay.landed import has_coordinates
-from jobs.replay.outcome import as_parquet, from_parquet, with_snapshot
+from jobs.replay.outcome import changes_as_parquet, changes_from_parquet, with_snapshot
 from jobs.replay.replay_state import CHANGE_ARROW, update_replay_state
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -118,7 +118,7 @@ class ReplaySession(CommitSession):
         pending = Pending(batch, {self.sink.name: planned}).encode({self.sink.name: self._metadata()})
         try:
             self.lease.verify()
-            store.put(_changes_key(stamp), as_parquet(changes))
+            store.put(_changes_key(stamp), changes_as_parquet(changes))
         except OSError:
             self._delete_files(planned)
             raise
@@ -130,7 +130,7 @@ class ReplaySession(CommitSession):
             raise
         step("replay_before_commit")
         self.lease.verify()
-        if self.commit(self.sink, planned, batch) is Outcome.RUN_AGAIN:
+        if self.commit(self.sink, planned, batch) is ProposalOutcome.RUN_AGAIN:
             self._drop(planned)
             return False
         step("replay_after_commit")
@@ -205,7 +205,7 @@ class ReplaySession(CommitSession):
                 log.info(
                     "stream %s: batch %d of a replay has landed; its letters learn it", self.spec.stream, stamp.batch
                 )
-                self._finish(stamp, from_parquet(changes))
+                self._finish(stamp, changes_from_parquet(changes))
             elif self._never_landed(stamp):
                 self._drop(planned)
             else:

@@ -45,7 +45,7 @@ def field_path(location: Location) -> str:
 
 
 def problems_at(problems: list[tuple[Location, str]]) -> PydanticCustomError:
-    """Makes one pydantic error of problems at several places below the value that is being validated.
+    """Makes one pydantic error of problems at several places below the value of a model that is being validated.
 
     A validator of a whole model knows the fields that disagree, but pydantic would place its error at the model.
     """

@@ -33,7 +33,7 @@ def _table_name(value: str) -> str:
 
 
 def refused_character(name: str, also: str = "") -> str:
-    """Names the first character that no table's name may have, for the end of a sentence; empty if there is none.
+    """Names the first character that a field for a table's name may not have, as a sentence's end; empty if none.
 
     Args:
         also: Further characters that this name may have.

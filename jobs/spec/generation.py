@@ -33,15 +33,15 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         stream.pop("restart")
     meaning = {
         "rows": spec.config_hash,
-        "stream": stream | {"errors": generation_part(spec.errors)},
+        "stream": stream | {"errors": generation_of_errors(spec.errors)},
         "settings": configured,
     }
     text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def generation_part(errors: Errors) -> dict[str, Any]:
-    """What of the block a driver has to be started anew for, as JSON; keys of later versions only where they are used.
+def generation_of_errors(errors: Errors) -> dict[str, Any]:
+    """What of the `errors` block is part of a stream's generation, as JSON; keys of later versions only where used.
 
     So a deployment whose files do not use a new key has the generation that it had before.
     """

@@ -24,7 +24,7 @@ BUDGET: Location = ("budget",)
 
 
 def overlaid(below: ModelT, layer: SpecModel) -> ModelT:
-    """Returns the lower block with what the upper one gives; keys that the lower one does not know are left out."""
+    """Returns the lower layer with what the upper one gives; keys that the lower one does not know are left out."""
     given: dict[str, Any] = {}
     for name in layer.model_fields_set & set(type(below).model_fields):
         value, former = getattr(layer, name), getattr(below, name)
@@ -36,7 +36,7 @@ def overlaid(below: ModelT, layer: SpecModel) -> ModelT:
 
 
 def is_given(block: SpecModel, place: Location) -> bool:
-    """Whether the block itself gives the key, so that it is not a default."""
+    """Whether a layer of the policy itself gives the key, so that it is not a default."""
     first, *rest = place
     if first not in block.model_fields_set:
         return False
@@ -44,7 +44,7 @@ def is_given(block: SpecModel, place: Location) -> bool:
 
 
 def contradictions(policy: Policy) -> Iterator[tuple[tuple[Location, ...], str]]:
-    """Yields what contradicts itself: the keys that do, and a sentence."""
+    """Yields what contradicts itself in a policy: the keys that do, and a sentence."""
     compact, expire = policy.compact, policy.expire
     if expire.time_travel is not None and expire.keep < expire.time_travel:
         keep, promised = format_duration(expire.keep), format_duration(expire.time_travel)

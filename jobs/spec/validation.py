@@ -85,7 +85,7 @@ def load_model(
 
 
 def located(document: YamlDocument, found: Iterable[tuple[Location, str]], path: Path) -> SpecError:
-    """Makes one error of problems of one file, in the order of its lines."""
+    """Makes one error of the problems that validation found in a file, in the order of its lines."""
     lines: list[tuple[int, str]] = []
     for location, text in found:
         place = f"{document.shown}:{document.line_of(location)}"
@@ -95,14 +95,14 @@ def located(document: YamlDocument, found: Iterable[tuple[Location, str]], path:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str | None:
-    """Returns the known word nearest to this one, if any is near."""
+    """Returns the known word nearest to a wrong one for a validation error, if any is near."""
     by_case = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(word.casefold(), by_case, n=1, cutoff=0.6)
     return by_case[near[0]] if near else None
 
 
 def found_in(error: ValidationError, root: type[BaseModel], *, show_values: bool) -> Iterator[tuple[Location, str]]:
-    """What pydantic found wrong, each with its place and a sentence.
+    """What validation by pydantic found wrong, each with its place and a sentence.
 
     Args:
         root: The model of the whole file.

@@ -48,7 +48,7 @@ def unchanged_for(path: Path, content: bytes, boot: str, now: float) -> float:
 
 
 def forget(path: Path) -> None:
-    """Remove the record of a document."""
+    """Remove the record of a document's age."""
     for record in path.parent.glob(f".seen-*-{path.name}"):
         _SEEN.pop(record, None)
         with contextlib.suppress(OSError):

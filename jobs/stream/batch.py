@@ -13,10 +13,10 @@ from jobs.commit.errors import GapError, ToleranceError
 from jobs.commit.log_state import check_identity
 from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max, spark_offsets
 from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.proposals import Outcome, Seen
+from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
-from jobs.commit.target_positions import Need, Ranges, need
+from jobs.commit.target_positions import Ranges, TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.state.store import NotWrittenError
@@ -30,7 +30,7 @@ from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_name, with_retries
 from jobs.stream.stopped_record import publish_stopped_record
-from jobs.stream.tasks import Prepared, run_tasks, slice_plan
+from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,7 +107,7 @@ class BatchRunner:
         starts = self._complete | (self._kafka.earliest(fresh) if fresh else {})
         return {partition: OffsetRange(min(starts[partition], offset), offset) for partition, offset in end.items()}
 
-    def _refuse_gaps(self, needs: dict[str, Need]) -> None:
+    def _refuse_gaps(self, needs: dict[str, TargetNeed]) -> None:
         for name, each in needs.items():
             if each.gaps:
                 raise GapError(
@@ -123,7 +123,7 @@ class BatchRunner:
         batch: int,
         ranges: Ranges,
         end: dict[TopicPartition, int],
-        needs: dict[str, Need],
+        needs: dict[str, TargetNeed],
     ) -> BatchDone | None:
         """Run the tasks once and commit what they wrote; None if a table changed so that they have to run again."""
         stream = self._stream
@@ -173,8 +173,8 @@ class BatchRunner:
         batch: int,
         ranges: Ranges,
         end: dict[TopicPartition, int],
-        needs: dict[str, Need],
-    ) -> Prepared:
+        needs: dict[str, TargetNeed],
+    ) -> PreparedBatch:
         """All of a batch before anything is recorded or committed; what fails here leaves nothing behind."""
         stream = self._stream
         for target in stream.targets.values():
@@ -194,7 +194,7 @@ class BatchRunner:
             # Nothing is recorded or committed yet, so nobody can ever reference these.
             drop_files(results, stream.targets, keep=frozenset())
             raise
-        return Prepared(seen, results, tasks_ended, ends, seen_ms)
+        return PreparedBatch(seen, results, tasks_ended, ends, seen_ms)
 
     def _judge(self, results: TaskResults) -> None:
         try:
@@ -210,7 +210,7 @@ class BatchRunner:
         self._stream.log.topics.update(now)
 
     def _pending(
-        self, stamp: Stamp, ranges: Ranges, results: TaskResults, needs: dict[str, Need], seen: dict[str, Seen]
+        self, stamp: Stamp, ranges: Ranges, results: TaskResults, needs: dict[str, TargetNeed], seen: dict[str, Seen]
     ) -> Pending:
         stream = self._stream
         receiving = [
@@ -259,7 +259,7 @@ class BatchRunner:
             target = stream.targets[name]
             with self.waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
                 outcome = stream.commit(target, planned, pending.batch)
-            if outcome is Outcome.RUN_AGAIN:
+            if outcome is ProposalOutcome.RUN_AGAIN:
                 log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
                 reached = target.newest.position if target.newest else {}
                 stream.positions[name] = pointwise_max([stream.positions[name], reached])
@@ -291,6 +291,6 @@ class BatchRunner:
             target.refuse_later_claim(stream.epoch)
         drop_files(results, stream.targets, keep=keep)
 
-    def _run_tasks(self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
+    def _run_tasks(self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskResults:
         plan = slice_plan(self._stream, batch, ranges, needs)
         return run_tasks(self._stream, plan, ranges, frame.sparkSession.sparkContext)

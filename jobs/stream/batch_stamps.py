@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions
-from jobs.commit.retired_topics import Retired, remembered
+from jobs.commit.retired_topics import Retired, remembered_topics
 from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import Ranges
@@ -66,7 +66,7 @@ def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retire
         if partition.topic in stream.begin.retired and has_id(newest.topics.get(partition.topic)):
             gone.setdefault(partition.topic, {})[partition.partition] = at
     now = {topic: Retired(newest.topics[topic], now_ms, positions) for topic, positions in gone.items()}
-    return remembered(newest.retired, now, {*stream.log.topics, *stream.begin.dropped}, now_ms)
+    return remembered_topics(newest.retired, now, {*stream.log.topics, *stream.begin.dropped}, now_ms)
 
 
 def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: Ranges, results: TaskResults) -> Stamp:

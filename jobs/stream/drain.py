@@ -19,9 +19,8 @@ from jobs.spec.targets import Role, TargetSpec
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, outbox_thread
-from jobs.stream.query import StreamQuery
+from jobs.stream.query import StreamQuery, query_failure_text
 from jobs.stream.results import BatchDone
-from jobs.stream.retry import RAISED
 from jobs.stream.unknown_fields import UnknownFieldsRecord
 from jobs.system.full_disk import is_full
 
@@ -161,17 +160,8 @@ def _run_queries(
             decide_start(stream, kafka)
             if len(result.batches) == before and stream.begin == begin:
                 raise FrazilError(
-                    f"stream {stream.spec.stream}: the Spark query failed: {spark_message(problem)}",
+                    f"stream {stream.spec.stream}: the Spark query failed: {query_failure_text(problem)}",
                     fix=f"look at the Spark log, then `frazil run {stream.spec.stream}`",
                 ) from problem
-            log.warning("stream %s: begins again after %s", stream.spec.stream, spark_message(problem))
+            log.warning("stream %s: begins again after %s", stream.spec.stream, query_failure_text(problem))
     result.seconds = time.monotonic() - started
-
-
-def spark_message(problem: BaseException, limit: int = 600) -> str:
-    """What Spark says of a failure at first: no stack traces, and of a task only what it raised."""
-    text = str(problem).split("JVM stacktrace")[0].strip()
-    before, trace, below = text.partition("Traceback (most recent call last):")
-    if trace and (raised := [match[0].strip() for match in RAISED.finditer(below)]):
-        text = f"{before.strip()} {raised[-1]}".strip()
-    return text[:limit] + ("…" if len(text) > limit else "")

@@ -64,7 +64,7 @@ def start_logging(folder: Path, settings: Settings, file_bytes: int = FILE_BYTES
 
 
 def cap_output(path: Path, limit: int = FILE_BYTES) -> bool:
-    """Shorten a file that others append to, in place, if it has more than `limit` bytes; returns whether it had.
+    """Shorten a log that others append to, in place, if it has more than `limit` bytes; returns whether it had.
 
     The last half of the limit is kept, from the beginning of a line. Whoever holds the file open (with O_APPEND, as a
     launch opens it) goes on behind that; what is written at this very moment may be lost.

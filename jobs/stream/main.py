@@ -37,7 +37,7 @@ from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.logs import FILE_BYTES, FILES, cap_output, driver_log, driver_output, spark_log, start_logging
 from jobs.supervise.control_request import ControlReader
 from jobs.supervise.heartbeat import LastError, State
-from jobs.supervise.keeper_start import KeeperStarter, policy_of
+from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launches import SPEC_FILE
 from jobs.system.private_files import keep_private
 
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_file = driver_log(folder.root)
     control = ControlReader(folder.store, given.attempt)
     _listen(control)
-    keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), policy_of(spec.restart))
+    keeper = KeeperStarter(folder, spec.stream, given.attempt, _arguments(given), keeper_policy(spec.restart))
 
     def on_heartbeat() -> None:
         cap_output(driver_output(folder.root))

@@ -11,9 +11,9 @@ from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
 from jobs.commit.log_state import LogState, refuse_unidentifiable
-from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.recovery import half_committed
-from jobs.commit.retired_topics import returned
+from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamp_history import history
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target import Target
@@ -36,7 +36,7 @@ from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.table_remaking import as_made, differs, is_as_made, remade
+from jobs.write.table_remaking import as_made_property, differs, is_as_made, remade_table
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class TopicsAwaitedError(FrazilError):
 
 @contextlib.contextmanager
 def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog) -> Iterator[OpenStream]:
-    """Hold the stream's lease for the length of the block, with its targets claimed and recovered.
+    """Open a stream for the length of the block: its lease is held, its targets are claimed and recovered.
 
     Raises:
         LeaseHeldError: Another driver runs it.
@@ -114,7 +114,7 @@ def _written_to(settings: Settings, catalog: Catalog, spec: StreamSpec) -> Itera
 
 
 def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
-    """Look at Kafka and the stamps, and set where reading begins; called again when the topics change under a query."""
+    """Set where an opened stream begins to read, by Kafka and stamps; again when topics change under a query."""
     spec = stream.spec
     stream.log, newest = kafka.state(spec.source), stream.anchor.newest
     forget_retired(stream)
@@ -126,7 +126,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     if half and (half.config != spec.config_hash or dropped):
         changed = f"the configuration has changed since ({half.config} then, {spec.config_hash} now)"
         raise HalfCommittedError(
-            f"stream {spec.stream}: the batch {describe(half.ranges)} is in {', '.join(half.have)} and not in "
+            f"stream {spec.stream}: the batch {describe_ranges(half.ranges)} is in {', '.join(half.have)} and not in "
             f"{', '.join(half.lack)}, its pending record is lost, and "
             + (f"the file no longer names {', '.join(dropped)}." if dropped else f"{changed}."),
             half,
@@ -147,7 +147,7 @@ def decide_start(stream: OpenStream, kafka: KafkaLog) -> None:
     )
     for topic in stream.begin.retired:
         log.info("stream %s: topic %s was read to its end and is gone; it is retired", spec.stream, topic)
-    if back := sorted({p.topic for p in returned(newest.retired, stream.log.topics)} if newest else ()):
+    if back := sorted({p.topic for p in returned_topics(newest.retired, stream.log.topics)} if newest else ()):
         log.warning("stream %s: %s had been called unknown, and goes on where it stood", spec.stream, ", ".join(back))
     stream.positions = {
         name: {p: offset for p, offset in at.items() if p in stream.begin.offsets} for name, at in positions.items()
@@ -191,12 +191,12 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
     Raises:
         FrazilError: They cannot; the message names each column.
     """
-    properties = create_table_properties(spec.table.properties) | as_made(spec.stream)
+    properties = create_table_properties(spec.table.properties) | as_made_property(spec.stream)
     schema = spec.table_schema
     partitions = partition_spec(spec.table.partition_by, schema)
     table = ensure_table(catalog, spec.table.name, schema, partitions, properties)
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
-        table = remade(table, spec.stream, schema, partitions)
+        table = remade_table(table, spec.stream, schema, partitions)
     ensure_table(
         catalog,
         spec.dead_letter_table,

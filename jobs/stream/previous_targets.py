@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import GapError
 from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, describe, pointwise_max, spark_offsets
+from jobs.commit.offsets import OffsetRange, describe_ranges, pointwise_max, spark_offsets
 from jobs.commit.stamp_history import history
 from jobs.commit.stamps import Stamp
 from jobs.kafka.metadata import KafkaLog
@@ -45,7 +45,7 @@ def refuse_passing_over(
     if passed:
         raise GapError(
             f"stream {spec.stream}: it landed in {', '.join(former)} until now; in {', '.join(named)} it would begin "
-            f"at `source.start`, past the records {describe(passed)}, which nobody has read.",
+            f"at `source.start`, past the records {describe_ranges(passed)}, which nobody has read.",
             fix=f"in streams/{spec.stream}.yaml name the former tables again, or begin with "
             f"`source.start: {{offsets: {spark_offsets({p: range_.start for p, range_ in passed.items()})}}}`",
         )

@@ -182,7 +182,7 @@ class WorkLog:
 
 
 class BatchWaits:
-    """What a batch waits for; written by the thread that lands it, read by the driver's own.
+    """The progress of a batch that waits for something; written by the thread that lands it, read by the driver's own.
 
     Args:
         long_seconds: What answers sooner is merely slow.

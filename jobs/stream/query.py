@@ -24,6 +24,7 @@ from jobs.steps import step
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import BatchDone
+from jobs.stream.retry import RAISED
 from jobs.system.signals import deferred_signals
 
 if TYPE_CHECKING:
@@ -289,3 +290,12 @@ def source_options(
         "failOnDataLoss": "true",
         **security,
     }
+
+
+def query_failure_text(problem: BaseException, limit: int = 600) -> str:
+    """What Spark says at first of a query's failure: no stack traces, and of a task only what it raised."""
+    text = str(problem).split("JVM stacktrace")[0].strip()
+    before, trace, below = text.partition("Traceback (most recent call last):")
+    if trace and (raised := [match[0].strip() for match in RAISED.finditer(below)]):
+        text = f"{before.strip()} {raised[-1]}".strip()
+    return text[:limit] + ("…" if len(text) > limit else "")

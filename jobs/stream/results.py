@@ -118,7 +118,7 @@ class TaskResults:
 
 
 def most_frequent(counted: Iterable[Mapping[str, Cause]], most: int = MOST_CAUSES) -> dict[str, Cause]:
-    """Causes added up, the most frequent first and no more than `most`; each with its first example."""
+    """Causes of failure in results added up, the most frequent first, at most `most`; each with its first example."""
     total: dict[str, Cause] = {}
     for causes in counted:
         for key, cause in causes.items():
@@ -160,7 +160,7 @@ class BatchDone:
 
 
 def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:
-    """Delete files that no snapshot references, of all targets but those in `keep`."""
+    """Delete files among the results that no snapshot references, of all targets but those in `keep`."""
     for name, files in results.files.items():
         if name in keep:
             continue

@@ -165,6 +165,6 @@ def _task_says_unavailable(problem: BaseException) -> bool:
 
 
 def error_name(problem: Exception) -> str:
-    """The problem's kind and system error, without what its text may quote."""
+    """A retried problem's kind and system error, without what its text may quote."""
     code = errno.errorcode.get(getattr(problem, "errno", None) or 0)
     return f"{type(problem).__name__} ({code})" if code else type(problem).__name__

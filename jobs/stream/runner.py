@@ -18,7 +18,6 @@ from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
-from jobs.stream.drain import spark_message
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import LagWatch
@@ -26,7 +25,7 @@ from jobs.stream.metrics import MetricsServer
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import TopicsAwaitedError, decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, OutboxThread, outbox_thread
-from jobs.stream.query import StreamQuery
+from jobs.stream.query import StreamQuery, query_failure_text
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import is_unavailable
 from jobs.stream.unknown_fields import UnknownFieldsRecord
@@ -146,7 +145,7 @@ class StreamRunner:
                 if is_full(problem):
                     raise
                 fruitless = 0 if self._heartbeat.work.work(time.time()).batches > before else fruitless + 1
-                message = redacted(self._settings, spark_message(problem))
+                message = redacted(self._settings, query_failure_text(problem))
                 if fruitless >= _FRUITLESS_QUERIES:
                     decide_start(stream, kafka)
                     raise FrazilError(

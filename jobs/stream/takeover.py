@@ -11,8 +11,8 @@ from pyiceberg.catalog import Catalog
 from jobs.commit.log_state import another_topic
 from jobs.commit.offsets import Positions
 from jobs.commit.pending_record import Pending
-from jobs.commit.proposals import Outcome
-from jobs.commit.recovery import lacking
+from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.recovery import lacking_targets
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
@@ -118,7 +118,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
     pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
     anchor = next((name for name, planned in pending.targets.items() if planned.stamp.targets), stream.anchor.name)
     stamps = {name: targets[name].newest for name in {anchor, *pending.targets}}
-    names = lacking(pending.batch, pending.targets, stamps, anchor)
+    names = lacking_targets(pending.batch, pending.targets, stamps, anchor)
     if names is None:
         log.warning("stream %s: a pending record is of a driver that had been taken over; it is dropped", stream_id)
         return False
@@ -133,7 +133,7 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
             log.warning("stream %s: files of the pending record are gone (%s and others)", stream_id, lost[0])
             return False
         stream.lease.verify()
-        if stream.commit(target, planned, pending.batch) is Outcome.RUN_AGAIN:
+        if stream.commit(target, planned, pending.batch) is ProposalOutcome.RUN_AGAIN:
             log.warning(_NO_LONGER_FIT, stream_id, name)
             return False
         log.info("stream %s: %d files committed to %s from the pending record", stream_id, len(planned.files), name)

@@ -13,8 +13,8 @@ from pyiceberg.manifest import DataFile
 
 from jobs.commit.offsets import PartitionRange
 from jobs.commit.proposals import Seen
-from jobs.commit.target_positions import Need, Ranges
-from jobs.kafka.consumer import reader_options
+from jobs.commit.target_positions import Ranges, TargetNeed
+from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
 from jobs.spec.targets import TargetSpec
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A batch before anything of it is recorded.
+class PreparedBatch:
+    """A batch whose tasks have run, before anything of it is recorded.
 
     Attributes:
         seen: The tables as the tasks saw them.
@@ -99,7 +99,7 @@ def python_traceback(text: str) -> str:
     return f"{message[found[-1].start() :].rstrip()}\n\n{message}" if found else message
 
 
-def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskPlan:
+def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskPlan:
     """What each task of a batch is told.
 
     Args:
@@ -124,7 +124,7 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         kafka_columns=spec.table.kafka_columns,
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
-        reader=reader_options(stream.settings.kafka, spec.stream),
+        reader=consumer_options(stream.settings.kafka, spec.stream),
         # A request that hangs is given up by the client first, which then asks another broker.
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,

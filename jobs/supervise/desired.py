@@ -177,7 +177,7 @@ def desired_state(
 
 
 def file_stamp(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written.
+    """What changes when a stream's file, which says what is desired, is written.
 
     Raises:
         OSError: It is not there.

@@ -37,7 +37,7 @@ Offsets = dict[str, dict[str, int]]
 
 
 class LastError(msgspec.Struct, frozen=True):
-    """An error as a person is told it.
+    """The error in a heartbeat, as a person is told it.
 
     Attributes:
         kind: `operator`: going on would lose or double records, an operator must answer, so a restart is no use;
@@ -58,7 +58,7 @@ class LastError(msgspec.Struct, frozen=True):
 
 
 class Recent(msgspec.Struct, frozen=True):
-    """What the driver did within the last minutes.
+    """What a heartbeat tells of the driver's last minutes.
 
     Attributes:
         seconds: How long that is: five minutes at most, less after a start.
@@ -76,7 +76,7 @@ class Recent(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a driver has done since it started; counters only grow.
+    """What a heartbeat tells of the work of a driver since it started; counters only grow.
 
     Attributes:
         batch: The number of the newest batch that committed something; None before the first.

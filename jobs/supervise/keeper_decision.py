@@ -15,8 +15,8 @@ from jobs.supervise.heartbeat import Heartbeat
 from jobs.supervise.launches import Launch, LaunchedProcess, failures_in_a_row, pause_before
 
 
-class Policy(msgspec.Struct, frozen=True):
-    """`restart` of the stream's file, as it was launched; seconds."""
+class RestartPolicy(msgspec.Struct, frozen=True):
+    """The restarts that a keeper may decide on: `restart` of the stream's file, as it was launched; seconds."""
 
     max_restarts: int
     first_delay: float
@@ -47,7 +47,7 @@ class KeeperObservation:
 
 @dataclass(frozen=True, slots=True)
 class KeeperDecision:
-    """What to do.
+    """What a keeper is to do.
 
     Attributes:
         restart: Whether the driver is started again; otherwise the keeper's work is over.
@@ -64,7 +64,7 @@ class KeeperDecision:
     expected: bool = False
 
 
-def decide_restart(observed: KeeperObservation, policy: Policy) -> KeeperDecision:
+def decide_restart(observed: KeeperObservation, policy: RestartPolicy) -> KeeperDecision:
     """Whether a driver that is gone is started again by its keeper."""
     launch, beat, control = observed.launch, observed.heartbeat, observed.control
     newest = max([observed.attempt, *(each.attempt for each in (launch, observed.process, beat) if each is not None)])

@@ -21,7 +21,7 @@ import msgspec
 
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import StreamFolder
-from jobs.supervise.keeper_decision import Policy
+from jobs.supervise.keeper_decision import RestartPolicy
 from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.processes import start_time
@@ -35,9 +35,9 @@ SWITCH = "FRAZIL_KEEPER"
 _AGAIN_SECONDS = 10.0
 
 
-def policy_of(restart: Restart) -> Policy:
-    """`restart` of a stream's file as a keeper takes it."""
-    return Policy(
+def keeper_policy(restart: Restart) -> RestartPolicy:
+    """`restart` of a stream's file as a keeper is started with it."""
+    return RestartPolicy(
         restart.max_restarts,
         restart.first_delay.total_seconds(),
         restart.longest_delay.total_seconds(),
@@ -46,7 +46,7 @@ def policy_of(restart: Restart) -> Policy:
 
 
 def keeper_command(
-    folder: StreamFolder, stream: str, attempt: int, pid: int, arguments: Sequence[str], policy: Policy
+    folder: StreamFolder, stream: str, attempt: int, pid: int, arguments: Sequence[str], policy: RestartPolicy
 ) -> tuple[str, ...]:
     """What starts a keeper.
 
@@ -83,7 +83,7 @@ class KeeperStarter:
     """
 
     def __init__(
-        self, folder: StreamFolder, stream: str, attempt: int, arguments: Sequence[str], policy: Policy
+        self, folder: StreamFolder, stream: str, attempt: int, arguments: Sequence[str], policy: RestartPolicy
     ) -> None:
         self.on: bool = os.environ.get(SWITCH, "").strip().lower() not in ("off", "no", "false", "0")
         self._store: StateStore = folder.store

@@ -27,9 +27,9 @@ from jobs.steps import step
 from jobs.supervise.actual import ActualState, UnreadableStateError, read_certain
 from jobs.supervise.control_request import LOCK, read_control
 from jobs.supervise.heartbeat import HEARTBEAT_SECONDS
-from jobs.supervise.keeper_decision import KeeperDecision, KeeperObservation, Policy, decide_restart
+from jobs.supervise.keeper_decision import KeeperDecision, KeeperObservation, RestartPolicy, decide_restart
 from jobs.supervise.keeper_record import write_keeper
-from jobs.supervise.launcher import driver_command, launched, reap_drivers
+from jobs.supervise.launcher import driver_command, launched_driver, reap_drivers
 from jobs.supervise.launches import SPEC_FILE, KeptRestart, Launch
 from jobs.supervise.termination import end_leftovers, kill_session
 from jobs.system.locks import exclusive
@@ -60,7 +60,7 @@ class KeptStream:
         self._stream: str = order["stream"]
         self._attempt: int = order["attempt"]
         self._arguments: list[str] = order["arguments"]
-        self._policy: Policy = msgspec.convert(order["policy"], Policy)
+        self._policy: RestartPolicy = msgspec.convert(order["policy"], RestartPolicy)
         self._launched_at: float | None = None
         self.pid: int = order["pid"]
         self.started: str = order["started"]
@@ -172,7 +172,7 @@ class KeptStream:
             )
             text = (self._folder.root / SPEC_FILE).read_text(encoding="utf-8")
             arguments = [*self._arguments, "--attempt", str(attempt)]
-            with launched(self._folder, launch, text, self._stream, arguments, driver_command()) as launching:
+            with launched_driver(self._folder, launch, text, self._stream, arguments, driver_command()) as launching:
                 self._attempt, self.pid, self.started = attempt, launching.pid, launching.started
         step("keeper_after_launch")
         self._launched_at = time.monotonic()

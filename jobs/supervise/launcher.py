@@ -41,8 +41,8 @@ _ours: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Launching:
-    """A driver on its way up.
+class LaunchedDriver:
+    """A driver that was launched and is on its way up.
 
     Attributes:
         folder: The stream's.
@@ -56,7 +56,7 @@ class Launching:
 
     @property
     def output(self) -> Path:
-        """Where its standard output and error go."""
+        """Where standard output and error of the driver that was launched go."""
         return self.folder.root / OUTPUT
 
     def lives(self) -> bool:
@@ -66,11 +66,11 @@ class Launching:
 
     def died_silently(self) -> bool:
         """Whether it is gone, and its last heartbeat does not say why."""
-        beat = self.beat()
+        beat = self.heartbeat()
         return not self.lives() and beat is not None and beat.attempt == self.attempt and not beat.final
 
-    def beat(self) -> Heartbeat | None:
-        """Its newest heartbeat; None before the first."""
+    def heartbeat(self) -> Heartbeat | None:
+        """The newest heartbeat of the driver that was launched; None before the first."""
         beat = read_heartbeat(self.folder.store)
         return beat if beat is not None and beat.attempt >= self.attempt else None
 
@@ -82,10 +82,10 @@ def driver_command() -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def launched(
+def launched_driver(
     folder: StreamFolder, launch: Launch, spec_text: str, stream: str, arguments: Sequence[str], command: Sequence[str]
-) -> Iterator[Launching]:
-    """Start a driver; it is killed, with all it started, if the block is left by an error before its first heartbeat.
+) -> Iterator[LaunchedDriver]:
+    """Launch a driver; it is killed, with all it started, if the block is left by an error before its first heartbeat.
 
     That includes whatever ends a Dagster run, which is no `Exception`.
 
@@ -97,7 +97,7 @@ def launched(
     """
     write_launch(folder.store, launch, spec_text)
     step("after_launch_note")
-    launching: Launching | None = None
+    launching: LaunchedDriver | None = None
     try:
         # Nothing may interrupt between the start and the note of who was started.
         with deferred_signals():
@@ -105,7 +105,7 @@ def launched(
         yield launching
     except BaseException:
         with deferred_signals():
-            beat = launching.beat() if launching is not None else None
+            beat = launching.heartbeat() if launching is not None else None
             if launching is not None and (beat is None or beat.final or not launching.lives()):
                 # Of a driver that ended by itself this takes what it left behind.
                 kill_session(launching.pid, launching.started, stream, launch.attempt)
@@ -118,7 +118,7 @@ def reap_drivers() -> None:
     _ours[:] = [process for process in _ours if process.poll() is None]
 
 
-def await_ready(launching: Launching, timeouts: Timeouts) -> Heartbeat:
+def await_ready(launching: LaunchedDriver, timeouts: Timeouts) -> Heartbeat:
     """Wait for a driver's first heartbeat, and then until it runs, or for a minute.
 
     Returns:
@@ -127,28 +127,28 @@ def await_ready(launching: Launching, timeouts: Timeouts) -> Heartbeat:
     Raises:
         FrazilError: It ended, or never gave a heartbeat and was killed.
     """
-    wait_until(lambda: launching.beat() is not None or not launching.lives(), timeouts.first_heartbeat_seconds)
-    if launching.beat() is None:
+    wait_until(lambda: launching.heartbeat() is not None or not launching.lives(), timeouts.first_heartbeat_seconds)
+    if launching.heartbeat() is None:
         if not launching.lives():
             raise FrazilError(
                 f"The driver of stream {launching.stream} ended before its first heartbeat; the end of "
-                f"{launching.output}:\n{last_lines(launching.output)}",
+                f"{launching.output}:\n{last_output_lines(launching.output)}",
                 fix=f"read {launching.output}",
             )
         kill_session(launching.pid, launching.started, launching.stream, launching.attempt)
         raise FrazilError(
             f"The driver of stream {launching.stream} gave no heartbeat within "
             f"{timeouts.first_heartbeat_seconds:.0f} s, and was killed; the end of {launching.output}:\n"
-            f"{last_lines(launching.output)}",
+            f"{last_output_lines(launching.output)}",
             fix=f"read {launching.output}",
         )
 
     def settled() -> bool:
-        beat = launching.beat()
+        beat = launching.heartbeat()
         return not launching.lives() or (beat is not None and (beat.final or beat.state in _READY))
 
     wait_until(settled, timeouts.ready_seconds)
-    beat = launching.beat()
+    beat = launching.heartbeat()
     if beat is None:
         raise FrazilError(f"{launching.folder.store.place(BEAT)} has gone.", fix=f"frazil restart {launching.stream}")
     if beat.final:
@@ -160,7 +160,7 @@ def await_ready(launching: Launching, timeouts: Timeouts) -> Heartbeat:
 
 
 def final_error(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
-    """What a driver that is gone has said of why, as an error."""
+    """Why a driver that was launched has ended, as an error."""
     log = beat.log or str(output)
     if beat.error is not None:
         return FrazilError(beat.error.message, fix=beat.error.fix or f"read {log}")
@@ -174,13 +174,13 @@ def final_error(stream: str, beat: Heartbeat, output: Path) -> FrazilError:
         return FrazilError(f"The driver of stream {stream} {ending} (attempt {beat.attempt}).", fix=f"read {log}")
     return FrazilError(
         f"The driver of stream {stream} died without a word while it was {beat.state} (attempt {beat.attempt}); the "
-        f"end of {output}:\n{last_lines(output)}",
+        f"end of {output}:\n{last_output_lines(output)}",
         fix=f"read {log}",
     )
 
 
-def last_lines(path: Path) -> str:
-    """The last lines of a file, indented."""
+def last_output_lines(path: Path) -> str:
+    """The last lines of the output of a driver that was launched, indented."""
     try:
         with path.open(errors="replace") as lines:
             return "".join(f"    {line.rstrip()}\n" for line in deque(lines, _TAIL_LINES)).rstrip("\n") or "    (empty)"
@@ -190,7 +190,7 @@ def last_lines(path: Path) -> str:
 
 def _start(
     folder: StreamFolder, launch: Launch, stream: str, command: Sequence[str], arguments: Sequence[str]
-) -> Launching:
+) -> LaunchedDriver:
     output = folder.root / OUTPUT
     private_folder(output.parent)
     root = str(Path(jobs.__path__[0]).resolve().parent)
@@ -225,7 +225,7 @@ def _start(
     except BaseException:
         kill_session(process.pid, started, stream, launch.attempt)
         raise
-    return Launching(folder, stream, launch.attempt, process.pid, started)
+    return LaunchedDriver(folder, stream, launch.attempt, process.pid, started)
 
 
 def _note(launch: Launch, pid: int, started: str) -> LaunchedProcess:

@@ -102,7 +102,7 @@ def failures_in_a_row(launch: Launch | None, beat: Heartbeat | None, stable_seco
 
 
 def pause_before(failures: int, first: float, longest: float) -> float:
-    """Seconds to wait before a start after so many failures in a row: 0, then `first`, doubling up to `longest`."""
+    """Seconds to wait before a launch after so many failed ones in a row: 0, then `first`, doubling up to `longest`."""
     if failures <= 1:
         return 0.0
     # 60 doublings of the shortest pause are longer than any that can be configured.

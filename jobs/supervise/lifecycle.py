@@ -26,7 +26,7 @@ from jobs.supervise.configuration import Configuration, configuration
 from jobs.supervise.control_request import LOCK, ControlRequest, DesiredMode, read_control, write_control
 from jobs.supervise.desired import read_stream_files
 from jobs.supervise.heartbeat import Heartbeat
-from jobs.supervise.launcher import Launching, await_ready, final_error, launched
+from jobs.supervise.launcher import LaunchedDriver, await_ready, final_error, launched_driver
 from jobs.supervise.launches import Launch, failures_in_a_row
 from jobs.supervise.observation import Observation, observe
 from jobs.supervise.termination import Timeouts, end_driver, end_leftovers, wait_until
@@ -199,7 +199,7 @@ class Lifecycle:
                 elif driver.local:
                     note = self._held_back(now)
                     # It was there before, or another action was quicker.
-                    launching = Launching(now.folder, self._stream, driver.attempt, driver.pid, driver.started)
+                    launching = LaunchedDriver(now.folder, self._stream, driver.attempt, driver.pid, driver.started)
                 else:
                     return ActionResult(f"{self._stream} runs already: {driver.name}.{ended}", driver.heartbeat)
             if driver is None or not now.ending:
@@ -233,7 +233,7 @@ class Lifecycle:
     @contextlib.contextmanager
     def _launched(
         self, now: Observation, config: Configuration, reason: str, count_failures: bool
-    ) -> Iterator[Launching]:
+    ) -> Iterator[LaunchedDriver]:
         actual, former = now.actual, now.actual.launch
         end_leftovers(actual.launched_process, self._stream)
         same = former is not None and former.generation == config.generation
@@ -250,10 +250,10 @@ class Lifecycle:
         )
         settings = ["--settings", str(self._settings_file)] if self._settings_file else []
         arguments = ["--home", str(self._home), *settings, "--stream", self._stream, "--attempt", str(launch.attempt)]
-        with launched(now.folder, launch, config.text, self._stream, arguments, self._command) as launching:
+        with launched_driver(now.folder, launch, config.text, self._stream, arguments, self._command) as launching:
             yield launching
 
-    def _await_ready(self, now: Observation, launching: Launching) -> Heartbeat:
+    def _await_ready(self, now: Observation, launching: LaunchedDriver) -> Heartbeat:
         try:
             return await_ready(launching, self._timeouts)
         except FrazilError as problem:
@@ -266,12 +266,12 @@ class Lifecycle:
                 fix=f"frazil status {self._stream}",
             ) from None
 
-    def _await_resumed(self, launching: Launching, paused: Heartbeat) -> Heartbeat:
+    def _await_resumed(self, launching: LaunchedDriver, paused: Heartbeat) -> Heartbeat:
         def resumed() -> bool:
-            return (launching.beat() or paused).state != "paused" or not launching.lives()
+            return (launching.heartbeat() or paused).state != "paused" or not launching.lives()
 
         wait_until(resumed, self._timeouts.ready_seconds)
-        beat = launching.beat() or paused
+        beat = launching.heartbeat() or paused
         if beat.final or not launching.lives():
             raise final_error(self._stream, beat, launching.output)
         return beat

@@ -25,7 +25,7 @@ _KILL_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait for what.
+    """How long to wait for a driver's termination, and for the start of the next.
 
     Attributes:
         grace_seconds: For a driver to finish its batch after it was asked to end.

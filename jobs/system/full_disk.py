@@ -53,7 +53,7 @@ def full_disk_named(stream: str, folders: Callable[[], Iterable[Path]]) -> Itera
 
 
 def refuse_if_full(stream: str, folder: Path) -> None:
-    """Try to write a small file.
+    """Refuse to begin on a full disk: try to write a small file.
 
     Raises:
         DiskFullError: There was no room for it.

@@ -63,7 +63,7 @@ class TaskPlan:
 
 
 def task_metadata(metadata: TableMetadata) -> str:
-    """A table's metadata as a task needs it: schemas, partition specs and properties, without its history."""
+    """A table's metadata in a task's plan: schemas, partition specs and properties, without its history."""
     slim = metadata.model_copy(
         update={
             "snapshots": [],

@@ -36,7 +36,7 @@ MakePipeline: TypeAlias = Callable[..., Pipeline]
 
 
 class TaskResult(NamedTuple):
-    """What a task reports of one file or one Kafka partition.
+    """What the run of a task reports of one file or one Kafka partition.
 
     Attributes:
         target: Of a file, the target it is for; nothing of a tally.

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure, shortened
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure, shortened_path
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import without_value
@@ -23,7 +23,7 @@ MOST_UNKNOWN = 100
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A failed record, as an example of its kind: where it is and why it failed, never what stands in it.
+    """A failed record as an example in a tally: where it is and why it failed, never what stands in it.
 
     Attributes:
         field: Path of the field at fault, if it is one.
@@ -42,7 +42,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class UnknownExample(msgspec.Struct, frozen=True):
-    """A record with a key that the schema does not name.
+    """A record in a tally with a key that the schema does not name.
 
     Attributes:
         within: JSON path of the struct that has the key.
@@ -55,7 +55,7 @@ class UnknownExample(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct):
-    """Failed records of one kind: the same class, field and need, so the same thing to correct.
+    """A tally's failed records of one kind: the same class, field and need, so the same thing to correct.
 
     Attributes:
         example: One of them.
@@ -137,18 +137,18 @@ def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
     """Keys that are not declared, each with a record that has it: the first time it is met, one is looked for."""
     counts = tally.unknown_fields
     for path, count in block.unknown_fields.items():
-        name = shortened(path)
+        name = shortened_path(path)
         if name not in counts and len(counts) >= MOST_UNKNOWN:
             name = OTHER_UNKNOWN_PATHS
         counts[name] = counts.get(name, 0) + count
     known = tally.unknown_examples
-    new = [path for path in block.unknown_fields if (name := shortened(path)) in counts and name not in known]
+    new = [path for path in block.unknown_fields if (name := shortened_path(path)) in counts and name not in known]
     if not new:
         return
     values, offsets = block.records.column("value"), block.records.column("offset")
     found = FORMATS[decoder.kind].unknown_fields(decoder, values, block.positions, new)
     for path, field in found.items():
-        known.setdefault(shortened(path), UnknownExample(offsets[field.row].as_py(), field.within, field.column))
+        known.setdefault(shortened_path(path), UnknownExample(offsets[field.row].as_py(), field.within, field.column))
 
 
 def _count_cause(tally: Tally, block: Block, failure: Failure) -> None:

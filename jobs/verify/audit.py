@@ -10,6 +10,7 @@ import numpy as np
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.catalog import existing_table
 from jobs.commit.offsets import PartitionRange
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
@@ -19,15 +20,14 @@ from jobs.replay.connect.opening import queue_id
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
-from jobs.verify.audit_ranges import compared_ranges, windows
+from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import StreamAudit
 from jobs.verify.audit_totals import AuditTotals
 from jobs.verify.audited_tables import AuditedTable, dead_letters_expired_before, load_audited_tables
 from jobs.verify.expected_rows import DeadLetterAgreement
 from jobs.verify.found_rows import compare_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, record_audited
-from jobs.verify.ledger_table import existing_table
-from jobs.verify.other_writers import with_changes
+from jobs.verify.other_writers import with_foreign_changes
 from jobs.verify.replayed_rows import ReplayedRows
 from jobs.verify.row_counter import WINDOW_OFFSETS
 from jobs.verify.snapshot_summaries import compare_summaries
@@ -85,7 +85,7 @@ def audit(
         if each.table is not None and each.facts.method == "rows":
             mine = [problem for problem in found.problems if problem.table == each.name]
             others = [problem for problem in found.problems if problem.table != each.name]
-            found.problems = others + with_changes(mine, each.table, each.columns, each.rows_of(spec.stream))
+            found.problems = others + with_foreign_changes(mine, each.table, each.columns, each.rows_of(spec.stream))
     found.add_up()
     if table is None:
         _record_audited(audited, found, settings, catalog)
@@ -158,7 +158,7 @@ def _count(
 
     on_progress(0, total, 0)
     apart = agreement.covers if agreement else lambda compared: False
-    for comparison in compare_rows(windows(every, window), list(counting), count, apart):
+    for comparison in compare_rows(range_windows(every, window), list(counting), count, apart):
         totals.add_comparison(comparison)
     totals.audit.scanned += rows_read
     totals.audit.problems += replays.problems

@@ -120,13 +120,13 @@ class OffsetRanges:
         self.more += max(0, len(starts) - max(0, room))
 
 
-def overlap(one: OffsetRange, other: OffsetRange) -> bool:
+def ranges_overlap(one: OffsetRange, other: OffsetRange) -> bool:
     """Whether two ranges have an offset in common."""
     return one.start < other.end and other.start < one.end
 
 
-def place_of(range_: OffsetRange, start: int) -> slice:
-    """Where a range stands in an array whose first element is the offset `start`."""
+def slice_of_range(range_: OffsetRange, start: int) -> slice:
+    """The slice that a range is of an array whose first element is the offset `start`."""
     return slice(max(0, range_.start - start), max(0, range_.end - start))
 
 
@@ -169,8 +169,8 @@ def _overlapping(items: Iterable[tuple[OffsetRange, T]]) -> Iterator[tuple[Offse
         yield OffsetRange(start, end), together
 
 
-def windows(every: Iterable[ComparedRange], size: int) -> Iterator[list[WindowPart]]:
-    """Compared ranges in windows of at most `size` offsets; one that is greater fills several by itself."""
+def range_windows(every: Iterable[ComparedRange], size: int) -> Iterator[list[WindowPart]]:
+    """Ranges to compare, in windows of at most `size` offsets; one that is greater fills several by itself."""
     window: list[WindowPart] = []
     used = 0
     for each in every:

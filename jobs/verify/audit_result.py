@@ -44,8 +44,8 @@ class OperatorDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a snapshot that is none of the stream's did to the rows of a range.
+class ForeignChange:
+    """What an audit found that a snapshot of another writer did to the rows of a range.
 
     Attributes:
         rows: Rows it added; negative for rows it took out.
@@ -58,8 +58,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that is not as it must be.
+class AuditProblem:
+    """A problem in an audit's result: something that is not as it must be.
 
     Attributes:
         records: How many records or rows it is about.
@@ -79,7 +79,7 @@ class Problem:
     where: tuple[OffsetRange, ...] = ()
     exact: bool = True
     more: int = 0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ForeignChange, ...] = ()
     surplus: bool | None = None
 
     @property
@@ -168,7 +168,7 @@ class StreamAudit:
     since: datetime | None = None
     queue: Counts | None = None
     tables: list[TableAudit] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[AuditProblem] = field(default_factory=list)
     decisions: list[OperatorDecision] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from jobs.verify.audit_result import OperatorDecision, Problem, StreamAudit
+from jobs.verify.audit_result import AuditProblem, OperatorDecision, StreamAudit
 from jobs.verify.ledger_row import WHOLE_TABLE
 
 # Ranges that a sentence names.
@@ -12,7 +12,7 @@ SHOWN = 5
 
 
 def verdict_sentence(audit: StreamAudit) -> str:
-    """What it comes to."""
+    """The verdict of an audit in words."""
     audited = [table.since for table in audit.tables if table.since is not None]
     if not audit.problems and not any(table.partitions for table in audit.tables):
         return f"{audit.stream}: {_nothing(audit, max(audited, default=None))}"
@@ -52,7 +52,7 @@ def queue_sentence(audit: StreamAudit) -> str | None:
     )
 
 
-def problem_sentence(problem: Problem) -> str:
+def problem_sentence(problem: AuditProblem) -> str:
     """One problem in words, with the offsets in question."""
     place = f" {problem.partition} {problem.range}" if problem.partition and problem.range else ""
     where = ""
@@ -72,5 +72,5 @@ def decision_sentence(decision: OperatorDecision) -> str:
 
 
 def more(count: int) -> str:
-    """What a sentence says of those that it does not name."""
+    """The words in an audit's sentence for those that it does not name."""
     return f" and {count - SHOWN:,} more" if count > SHOWN else ""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.verify.audit_ranges import RangeGroup, overlap
-from jobs.verify.audit_result import PartitionSums, Problem, StreamAudit, TableAudit
+from jobs.verify.audit_ranges import RangeGroup, ranges_overlap
+from jobs.verify.audit_result import AuditProblem, PartitionSums, StreamAudit, TableAudit
 from jobs.verify.expected_rows import ExpectedRows
 from jobs.verify.found_rows import FoundRows, RangeComparison
 
@@ -82,7 +82,7 @@ class AuditTotals:
 
     def _answered(self, partition: TopicPartition, range_: OffsetRange) -> bool:
         return any(
-            each.kind in ("again", "passed") and each.partition == partition and overlap(each.range, range_)
+            each.kind in ("again", "passed") and each.partition == partition and ranges_overlap(each.range, range_)
             for each in self.audit.decisions
         )
 
@@ -111,7 +111,7 @@ class AuditTotals:
             words = f"ranges without stamps of their own hold {present:,} rows, and the running totals say {wanted:,}"
             kind = "missing" if present < wanted else "unexpected"
             self.audit.problems.append(
-                Problem(kind, found.table, None, None, abs(wanted - present), words, exact=False)
+                AuditProblem(kind, found.table, None, None, abs(wanted - present), words, exact=False)
             )
 
     def _problem(
@@ -124,4 +124,4 @@ class AuditTotals:
         said: str,
         where: list[OffsetRange],
     ) -> None:
-        self.audit.problems.append(Problem(kind, table, partition, range_, records, said, tuple(where)))
+        self.audit.problems.append(AuditProblem(kind, table, partition, range_, records, said, tuple(where)))

@@ -11,18 +11,19 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.catalog import existing_table
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import Positions
 from jobs.deadletter.retention import EXPIRED_BEFORE
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
-from jobs.verify.audit_result import Problem, StreamAudit, TableAudit
+from jobs.verify.audit_result import AuditProblem, StreamAudit, TableAudit
 from jobs.verify.expected_rows import ExpectedRows, expected_rows
 from jobs.verify.ledger_checkpoints import AuditCheckpoint, audit_checkpoints
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
-from jobs.verify.ledger_table import existing_table, read_ledger
+from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import foreign_snapshots_since
 from jobs.verify.row_counter import RowCounter
 from jobs.verify.rows_in_ranges import COORDINATES, missing_column
@@ -209,7 +210,7 @@ def _absent(target: TargetSpec, catalog: Catalog, found: StreamAudit, *, was_the
         found.pending.append(f"table {name} is not there yet")
     elif existing_table(catalog, name) is None:
         said = f"table {name} is gone; what the ledger says of it cannot be held against anything"
-        found.problems.append(Problem("not_counted", name, None, None, 0, said))
+        found.problems.append(AuditProblem("not_counted", name, None, None, 0, said))
     else:
         found.pending.append(f"table {name} was created this moment")
     return AuditedTable(target, None, ExpectedRows(target), TableAudit(target))
@@ -228,7 +229,7 @@ def _changed_by_others(stream: str, table: str, others: Sequence[Snapshot]) -> s
 
 
 def dead_letters_expired_before(table: Table) -> datetime | None:
-    """Batches that were committed before this instant may have had dead letters that are gone; None if none is gone."""
+    """The time before which batches may lack dead letters in the audited table, expired since; None if none is gone."""
     expired = table.metadata.properties.get(EXPIRED_BEFORE)
     return datetime.fromisoformat(expired) + _BATCH_AT_MOST if expired else None
 

@@ -13,8 +13,15 @@ from dataclasses import dataclass, field
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.spec.targets import TargetSpec
-from jobs.verify.audit_ranges import BatchRange, ComparedRange, RangeGroup, compared_ranges, group_ranges, overlap
-from jobs.verify.audit_result import OperatorDecision, Problem
+from jobs.verify.audit_ranges import (
+    BatchRange,
+    ComparedRange,
+    RangeGroup,
+    compared_ranges,
+    group_ranges,
+    ranges_overlap,
+)
+from jobs.verify.audit_result import AuditProblem, OperatorDecision
 from jobs.verify.ledger_row import RETURNED, WHOLE_TABLE, LedgerRow, effective_rows
 
 # The answer after which a partition is as one that was never seen: the new topic may begin anywhere.
@@ -37,7 +44,7 @@ class ExpectedRows:
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     sequence: int = 0
     behind: bool = False
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[AuditProblem] = field(default_factory=list)
     decisions: list[OperatorDecision] = field(default_factory=list)
     unknown: list[tuple[TopicPartition, OffsetRange]] = field(default_factory=list)
     whole: list[tuple[int, int]] = field(default_factory=list)
@@ -163,7 +170,7 @@ class _Track:
         count = range_.end - range_.start if records is None else records
         where = (range_,)
         self._found.problems.append(
-            Problem(kind, self._found.table, self._partition, range_, count, sentence, where, surplus=surplus)
+            AuditProblem(kind, self._found.table, self._partition, range_, count, sentence, where, surplus=surplus)
         )
 
 
@@ -196,9 +203,9 @@ class DeadLetterAgreement:
             if decision.kind in ("again", "passed"):
                 self._decided.setdefault(decision.partition, []).append(decision.range)
 
-    def judge(self) -> tuple[list[Problem], list[str]]:
+    def judge(self) -> tuple[list[AuditProblem], list[str]]:
         """Where they disagree, and what is still to come: the dead letters of a batch are committed after its rows."""
-        problems: list[Problem] = []
+        problems: list[AuditProblem] = []
         pending: list[str] = []
         newest = max((group.newest for group in self._sink.all_groups()), default=0)
         groups = {each.target: each.groups for each in (self._sink, self._dead)}
@@ -216,12 +223,12 @@ class DeadLetterAgreement:
                 continue
             sentence = f"{got:,} dead letters were received, where {self._sink.table} says that {failed:,} failed"
             table, off = self._dead.table, abs(failed - got)
-            problems.append(Problem("dead_letters", table, partition, range_, off, sentence, surplus=got > failed))
+            problems.append(AuditProblem("dead_letters", table, partition, range_, off, sentence, surplus=got > failed))
         return problems, pending
 
     def covers(self, compared: ComparedRange) -> bool:
         """Whether the two have to agree on a compared range."""
-        if any(overlap(compared.range, decided) for decided in self._decided.get(compared.partition, ())):
+        if any(ranges_overlap(compared.range, decided) for decided in self._decided.get(compared.partition, ())):
             return False
         for target, begun in self._begun.items():
             if any(each.rows is None or each.sequence < begun for each in compared.batches(target)):

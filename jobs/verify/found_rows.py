@@ -10,8 +10,8 @@ import numpy as np
 
 from jobs.commit.offsets import OffsetRange, PartitionRange
 from jobs.spec.targets import TargetSpec
-from jobs.verify.audit_ranges import ComparedRange, OffsetRanges, RangeGroup, WindowPart, place_of
-from jobs.verify.audit_result import Problem
+from jobs.verify.audit_ranges import ComparedRange, OffsetRanges, RangeGroup, WindowPart, slice_of_range
+from jobs.verify.audit_result import AuditProblem
 from jobs.verify.row_counter import MANY
 
 # By target how often each offset of each range stands there; and how many dead letters of it came back.
@@ -74,7 +74,7 @@ class FoundRows:
     def _allowed(self, start: int, length: int) -> np.ndarray:
         allowed = np.zeros(length, np.int16)
         for batch in self.group.batches:
-            allowed[place_of(batch.range, start)] += 1 if batch.stamped else MANY
+            allowed[slice_of_range(batch.range, start)] += 1 if batch.stamped else MANY
         return allowed
 
     def missing(self, *, answered: bool) -> int:
@@ -92,7 +92,7 @@ class FoundRows:
         """Records that failed in batches of before."""
         return sum(each.counts.dead for each in self.group.batches if each.at is not None and each.at < instant)
 
-    def problems(self, table: str, missing: int, among: list[OffsetRange], *, apart: bool) -> Iterator[Problem]:
+    def problems(self, table: str, missing: int, among: list[OffsetRange], *, apart: bool) -> Iterator[AuditProblem]:
         """What is wrong with the range group.
 
         Args:
@@ -118,9 +118,11 @@ class FoundRows:
 
     def _problem(
         self, kind, table: str, records: int, said: str, where: OffsetRanges, *, exact: bool = True
-    ) -> Problem:
+    ) -> AuditProblem:
         at, kept = self.group, tuple(where.kept)
-        return Problem(kind, table, at.partition, at.range, records, said, kept, exact and not where.more, where.more)
+        return AuditProblem(
+            kind, table, at.partition, at.range, records, said, kept, exact and not where.more, where.more
+        )
 
 
 def _rows(count: int) -> str:
@@ -189,11 +191,11 @@ def _without_replays(
     # At most so many batches made a row: the others made a dead letter.
     landed = np.zeros(len(rows), np.int16)
     for batch in into.compared.batches(target):
-        landed[place_of(batch.range, range_.start)] += 1
+        landed[slice_of_range(batch.range, range_.start)] += 1
     landed = np.maximum(landed - np.maximum(dead, back), 0)
     replayed = np.clip(rows - landed, 0, np.minimum(back, 1)).astype(np.uint8)
     for found in into.found[target]:
-        found.replayed += int(replayed[place_of(found.group.range, range_.start)].sum(dtype=np.int64))
+        found.replayed += int(replayed[slice_of_range(found.group.range, range_.start)].sum(dtype=np.int64))
     return rows - replayed
 
 
@@ -228,7 +230,7 @@ def _add_part(
         return
     outside = dead.copy()
     for group in (group for each in of_dead for group in into.compared.groups.get(each, ())):
-        outside[place_of(group.range, range_.start)] = 0
+        outside[slice_of_range(group.range, range_.start)] = 0
     if once:
         shared = np.flatnonzero((in_rows > 0) & (dead > 0) & (back == 0) & (outside == 0))
         into.in_both += len(shared)

@@ -16,7 +16,7 @@ import msgspec
 from pyiceberg.catalog import Catalog
 
 from jobs.commit.compare_and_swap import compare_and_swap
-from jobs.commit.long_properties import whole
+from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import Positions, by_topic, from_topics
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
@@ -24,7 +24,7 @@ from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_json import pack_retired, unpack_retired
 from jobs.spec.settings import Settings
-from jobs.verify.ledger_table import crowded, ensure_ledger, find_ledger
+from jobs.verify.ledger_table import ensure_ledger, find_ledger, ledger_crowded
 
 FILLED_PREFIX = "frazil.ledger."
 AUDITED_PREFIX = "frazil.audited."
@@ -121,7 +121,7 @@ def _text(tables: dict[str, Any], beside: Mapping[str, Any] = MappingProxyType({
 
 
 def _document(properties: Mapping[str, str], key: str) -> dict[str, Any]:
-    text = whole(properties, key)
+    text = whole_property(properties, key)
     if not text:
         return {}
     document = msgspec.json.decode(text)
@@ -157,4 +157,4 @@ def record_audited(
             properties = {AUDITED_PREFIX + stream: audit_checkpoints_text({**there, **newer})}
             commit_once(ledger, Append(), summary={}, properties=properties)
 
-    compare_and_swap(settings.ledger.table, attempt, crowded)
+    compare_and_swap(settings.ledger.table, attempt, ledger_crowded)

@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from jobs.catalog import existing_table
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.operations import Append
@@ -27,7 +28,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify.ledger_checkpoints import FILLED_PREFIX, FillCheckpoint, fill_checkpoints_of, fill_checkpoints_text
 from jobs.verify.ledger_row import LedgerRow
-from jobs.verify.ledger_table import crowded, ensure_ledger, existing_table, find_ledger, to_arrow
+from jobs.verify.ledger_table import ensure_ledger, find_ledger, ledger_crowded, ledger_to_arrow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from jobs.write.target_writer import TargetWriter
 
@@ -69,7 +70,7 @@ class NewRows:
         if rows:
             self.rows += len(rows)
             self.unknown += sum(row.kind == "unknown" for row in rows)
-            self.blocks.append(to_arrow(rows))
+            self.blocks.append(ledger_to_arrow(rows))
 
 
 def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec]) -> FillResult:
@@ -99,7 +100,7 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
             raise
         return FillResult(new.rows, new.unknown, snapshot_id)
 
-    return compare_and_swap(settings.ledger.table, attempt, crowded)
+    return compare_and_swap(settings.ledger.table, attempt, ledger_crowded)
 
 
 def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec]) -> NewRows:

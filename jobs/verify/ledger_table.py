@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -26,6 +25,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from jobs.catalog import existing_table
 from jobs.commit.errors import CommitRefusedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
@@ -82,14 +82,6 @@ def ensure_ledger(catalog: Catalog, settings: Settings) -> Table:
     )
 
 
-def existing_table(catalog: Catalog, name: str) -> Table | None:
-    """A table; None if it is not there."""
-    try:
-        return catalog.load_table(name)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return None
-
-
 def find_ledger(catalog: Catalog, settings: Settings) -> Table | None:
     """The ledger; None if nothing was ever filled in."""
     found = existing_table(catalog, settings.ledger.table)
@@ -130,7 +122,7 @@ def read_ledger(
     ledger = find_ledger(catalog, settings)
     if ledger is None:
         return []
-    return from_arrow(ledger.scan(row_filter=_rows_wanted(stream, table, after_sequence, uuid)).to_arrow())
+    return ledger_from_arrow(ledger.scan(row_filter=_rows_wanted(stream, table, after_sequence, uuid)).to_arrow())
 
 
 def _rows_wanted(stream: str, table: str | None, after_sequence: int | None, uuid: str | None) -> BooleanExpression:
@@ -144,8 +136,8 @@ def _rows_wanted(stream: str, table: str | None, after_sequence: int | None, uui
     return And(wanted, named if uuid is None else Or(named, EqualTo("table_uuid", uuid)))
 
 
-def to_arrow(rows: Sequence[LedgerRow]) -> pa.RecordBatch:
-    """Rows, at least one, as the table's columns."""
+def ledger_to_arrow(rows: Sequence[LedgerRow]) -> pa.RecordBatch:
+    """Rows of the ledger, at least one, as the table's columns."""
     columns = zip(*map(_values, rows), strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, _ARROW, strict=True)], schema=_ARROW
@@ -163,8 +155,8 @@ def _values(row: LedgerRow) -> tuple[Any, ...]:
     )
 
 
-def from_arrow(table: pa.Table) -> list[LedgerRow]:
-    """The inverse of `to_arrow`, in the ledger's order."""
+def ledger_from_arrow(table: pa.Table) -> list[LedgerRow]:
+    """The inverse of `ledger_to_arrow`, in the ledger's order."""
     columns = [table.column(field.name).to_pylist() for field in _ARROW]
     # A ledger has millions of rows with the same few names: each is kept once.
     kept: dict[Any, Any] = {}
@@ -212,6 +204,6 @@ def _row(
     )
 
 
-def crowded(said: str) -> CommitRefusedError:
+def ledger_crowded(said: str) -> CommitRefusedError:
     """The error of a commit to the ledger that others were ahead of each time."""
     return CommitRefusedError(f"the ledger: {said}", fix="nothing is lost: do it again once fewer others write to it")

@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, PartitionRange
 from jobs.commit.stamps import SUMMARY_KEY
-from jobs.verify.audit_ranges import OffsetRanges, place_of
-from jobs.verify.audit_result import Change, Problem
+from jobs.verify.audit_ranges import OffsetRanges, slice_of_range
+from jobs.verify.audit_result import AuditProblem, ForeignChange
 from jobs.verify.row_counter import WINDOW_OFFSETS, RowCounter
 
 MAX_PROBLEMS = 50
@@ -55,10 +55,10 @@ def _is_ours(snapshot: Snapshot) -> bool:
     )
 
 
-def with_changes(
-    problems: Iterable[Problem], table: Table, columns: tuple[str, str, str], stream: str | None
-) -> list[Problem]:
-    """The problems, each with what others did to its rows, as far as their snapshots are kept.
+def with_foreign_changes(
+    problems: Iterable[AuditProblem], table: Table, columns: tuple[str, str, str], stream: str | None
+) -> list[AuditProblem]:
+    """The problems, each with what other writers did to its rows, as far as their snapshots are kept.
 
     Args:
         problems: Of this table.
@@ -68,7 +68,7 @@ def with_changes(
     every = foreign_snapshots(table.metadata)
     # What only appends takes nothing out: where rows are missing it must not push aside those that did.
     took_out = [each for each in every if each.summary is None or each.summary.operation is not Operation.APPEND]
-    explained: list[Problem] = []
+    explained: list[AuditProblem] = []
     for number, problem in enumerate(problems):
         of_rows = problem.kind in _OF_ROWS and problem.partition is not None and problem.range is not None
         others = (took_out if problem.kind == "missing" else every)[-MAX_SNAPSHOTS:]
@@ -79,9 +79,9 @@ def with_changes(
 
 
 def _explained(
-    problem: Problem, others: list[Snapshot], table: Table, columns: tuple[str, str, str], stream: str | None
-) -> Problem:
-    changes: list[Change] = []
+    problem: AuditProblem, others: list[Snapshot], table: Table, columns: tuple[str, str, str], stream: str | None
+) -> AuditProblem:
+    changes: list[ForeignChange] = []
     taken = OffsetRanges()
     assert problem.range is not None
     base = problem.where[0].start if problem.exact and problem.where else problem.range.start
@@ -98,12 +98,12 @@ def _explained(
             if before is not None:
                 difference -= before.count([window])[0]
             if wanted is not None:
-                difference[~wanted[place_of(window.range, base)]] = 0
+                difference[~wanted[slice_of_range(window.range, base)]] = 0
             change += int(difference.sum(dtype=np.int64))
             taken.add(np.flatnonzero(difference < 0), window.range.start)
         if change:
             at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-            changes.append(Change(snapshot.snapshot_id, snapshot.summary.operation.value, at, change))
+            changes.append(ForeignChange(snapshot.snapshot_id, snapshot.summary.operation.value, at, change))
     changed = replace(problem, changes=tuple(changes))
     offsets = sum(end - start for start, end in taken.kept)
     if changed.explained and not problem.exact and not taken.more and offsets == problem.records:
@@ -112,7 +112,7 @@ def _explained(
     return changed
 
 
-def _windows(problem: Problem) -> Iterator[PartitionRange]:
+def _windows(problem: AuditProblem) -> Iterator[PartitionRange]:
     """The offsets in question; the whole range where they are among others, which cannot be too little."""
     assert problem.partition is not None and problem.range is not None
     exact = problem.exact and problem.where
@@ -121,11 +121,11 @@ def _windows(problem: Problem) -> Iterator[PartitionRange]:
         yield PartitionRange(problem.partition, OffsetRange(at, min(end, at + WINDOW_OFFSETS)))
 
 
-def _wanted(problem: Problem, base: int) -> np.ndarray | None:
+def _wanted(problem: AuditProblem, base: int) -> np.ndarray | None:
     """Which offsets from `base` on are in question, one look at the files for all of them; None: all."""
     if not (problem.exact and problem.where):
         return None
     wanted = np.zeros(problem.where[-1].end - base, bool)
     for range_ in problem.where:
-        wanted[place_of(range_, base)] = True
+        wanted[slice_of_range(range_, base)] = True
     return wanted

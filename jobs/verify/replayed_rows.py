@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.replay.session import landed_batches
 from jobs.verify.audit_ranges import OffsetRanges
-from jobs.verify.audit_result import Problem
+from jobs.verify.audit_result import AuditProblem
 from jobs.verify.row_counter import RowCounter
 from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS
 
@@ -32,7 +32,7 @@ class ReplayedRows:
     """
 
     def __init__(self, stream: str, sink: Table | None, dead_letters: Table | None) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[AuditProblem] = []
         self.pending: str | None = None
         self._sink: str = ".".join(sink.name()) if sink is not None else ""
         self._back: RowCounter | None = None
@@ -54,7 +54,7 @@ class ReplayedRows:
             self._landed = RowCounter(dead_letters, DEAD_LETTER_COLUMNS, stream=stream, also=with_row)
 
     def count(self, ranges: Sequence[PartitionRange], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """How many dead letters of each offset came back.
+        """How many dead letters of each offset replays brought back.
 
         A dead letter whose record stood in the table already has landed no row: of one that has, a row must be there.
 
@@ -77,5 +77,5 @@ class ReplayedRows:
         said = f"{len(offsets):,} rows that replays brought back are not there"
         exact, ranges = not where.more, tuple(where.kept)
         self.problems.append(
-            Problem("missing", self._sink, partition, range_, len(offsets), said, ranges, exact, where.more)
+            AuditProblem("missing", self._sink, partition, range_, len(offsets), said, ranges, exact, where.more)
         )

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.errors import FrazilError
-from jobs.verify.rows_in_ranges import spanning
+from jobs.verify.rows_in_ranges import spanning_ranges
 
 WINDOW_OFFSETS = 16_000_000
 # A count stands for itself below it; this one means `so many or more`.
@@ -130,7 +130,7 @@ class RowCounter:
             ]
             wanted = each[0] if len(each) == 1 else Or(*each)
         else:
-            wanted = spanning(self._columns, spans)
+            wanted = spanning_ranges(self._columns, spans)
         return And(wanted, *self._conditions) if self._conditions else wanted
 
 

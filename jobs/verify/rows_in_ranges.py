@@ -84,7 +84,7 @@ def rows_in_ranges(
     if lacking := missing_column(table, columns):
         return RowsInRanges(None, f"table {name} has no column {lacking}")
     began = time.monotonic()
-    within = spanning(columns, [PartitionRange(*each) for each in asked.items()])
+    within = spanning_ranges(columns, [PartitionRange(*each) for each in asked.items()])
     if stream is not None:
         within = And(within, EqualTo("stream", stream))
     scan = table.scan(row_filter=within, selected_fields=columns)
@@ -101,8 +101,8 @@ def rows_in_ranges(
     return RowsInRanges(sums.rows)
 
 
-def spanning(columns: tuple[str, str, str], ranges: Sequence[PartitionRange]) -> BooleanExpression:
-    """One condition that the files' statistics can answer; wider than the ranges, which are told apart afterwards."""
+def spanning_ranges(columns: tuple[str, str, str], ranges: Sequence[PartitionRange]) -> BooleanExpression:
+    """One condition on rows that the files' statistics can answer; wider than the ranges, told apart afterwards."""
     topic, partition, offset = columns
     return And(
         In(topic, {each.partition.topic for each in ranges}),
@@ -113,6 +113,6 @@ def spanning(columns: tuple[str, str, str], ranges: Sequence[PartitionRange]) ->
 
 
 def missing_column(table: Table, columns: tuple[str, str, str]) -> str | None:
-    """The first of the columns that the table does not have."""
+    """The first column that a table lacks for its rows in ranges to be counted."""
     present = set(table.schema().column_names)
     return next((name for name in columns if name not in present), None)

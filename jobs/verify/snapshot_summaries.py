@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import TopicPartition
 from jobs.verify.audit_ranges import BatchRange
-from jobs.verify.audit_result import Problem
+from jobs.verify.audit_result import AuditProblem
 from jobs.verify.audit_totals import AuditTotals
 from jobs.verify.expected_rows import ExpectedRows
 
@@ -45,7 +45,7 @@ def compare_summaries(table: Table, found: ExpectedRows, after: int, totals: Aud
             kind = "missing" if added < rows else "unexpected"
             partition, ranges = landed[0][0], tuple(batch.range for _, batch in landed)
             totals.audit.problems.append(
-                Problem(kind, found.table, partition, ranges[0], abs(rows - added), sentence, ranges, exact=False)
+                AuditProblem(kind, found.table, partition, ranges[0], abs(rows - added), sentence, ranges, exact=False)
             )
 
 

@@ -12,12 +12,12 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader
 from jobs.spec.settings import KafkaSettings
 from jobs.verify.audit_ranges import OffsetRanges
-from jobs.verify.audit_result import Problem
+from jobs.verify.audit_result import AuditProblem
 
 MAX_OFFSETS = 5_000_000
 
 
-def name_missing_offsets(problems: Iterable[Problem], settings: KafkaSettings, sink: str) -> list[Problem]:
+def name_missing_offsets(problems: Iterable[AuditProblem], settings: KafkaSettings, sink: str) -> list[AuditProblem]:
     """The problems; where rows of the sink are missing among other offsets, with those that Kafka has a record of.
 
     A record with a value whose offset stands in neither table is a missing one. What Kafka no longer has stays as it
@@ -32,7 +32,7 @@ def name_missing_offsets(problems: Iterable[Problem], settings: KafkaSettings, s
     return [_named(problem, settings) if problem.table == sink else problem for problem in problems]
 
 
-def _named(problem: Problem, settings: KafkaSettings) -> Problem:
+def _named(problem: AuditProblem, settings: KafkaSettings) -> AuditProblem:
     partition = problem.partition
     if problem.kind != "missing" or problem.exact or partition is None or problem.more or not problem.where:
         return problem

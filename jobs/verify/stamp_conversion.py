@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.retired_topics import returned
+from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.spec.targets import TargetSpec
@@ -62,7 +62,7 @@ def ledger_rows(
     )
     rows: list[LedgerRow] = []
     if table.target.coordinator and stamp.kind == "batch" and known:
-        back = {p: at for p, at in returned(known.retired, stamp.topics).items() if p in stamp.position}
+        back = {p: at for p, at in returned_topics(known.retired, stamp.topics).items() if p in stamp.position}
         back = {p: at for p, at in back.items() if p not in known.positions}
         rows = _of_kind(replace(blank, answer=RETURNED), "noted", {p: OffsetRange(0, at) for p, at in back.items()})
         known = replace(known, positions={**known.positions, **back})

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import TopicLostError
-from jobs.commit.offsets import Positions, describe, pointwise_max
+from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
 from jobs.commit.stamp_history import history, history_of, stamps_along_main
 from jobs.commit.starting_point import starting_point
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
@@ -25,13 +25,13 @@ from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.stream.continuity import log_departures
 from jobs.supervise.heartbeat import LastError, read_heartbeat
-from jobs.verify.audit_result import Problem
+from jobs.verify.audit_result import AuditProblem
 
 # The stream's tables as they are now, by name; those that are there.
 Tables = Mapping[str, TableMetadata]
 
 
-def unanswered_rollback(name: str, table: Table, stream: str) -> Problem | None:
+def unanswered_rollback(name: str, table: Table, stream: str) -> AuditProblem | None:
     """The rollback of a table that nobody has answered, or that cannot be ruled out; None without one.
 
     Args:
@@ -44,16 +44,16 @@ def unanswered_rollback(name: str, table: Table, stream: str) -> Problem | None:
         what = "it cannot be shown that it still holds the stream's last commit, since the snapshots in between have "
         what += "expired"
     else:
-        gone = f", which takes {describe(past.removed)} out of it" if past.removed else ""
+        gone = f", which takes {describe_ranges(past.removed)} out of it" if past.removed else ""
         what = f"it was rolled back or replaced{gone}"
     sentence = f"{what}, and nobody has answered. Next: frazil accept {stream} --rollback keep, or reland"
     # How many rows that is, counting tells.
-    return Problem("rolled_back", name, None, None, 0, sentence)
+    return AuditProblem("rolled_back", name, None, None, 0, sentence)
 
 
 def unanswered_stops(
     spec: StreamSpec, settings: Settings, tables: Callable[[], Tables], kafka: Callable[[], KafkaLog] | None
-) -> tuple[list[Problem], list[str]]:
+) -> tuple[list[AuditProblem], list[str]]:
     """What the stream stands stopped on, but for rollbacks; and notes on what could not be looked at.
 
     Args:
@@ -73,7 +73,7 @@ def unanswered_stops(
             notes.append(f"Kafka was not asked whether the stream can go on: {problem.message}")
     if message is None:
         return [], notes
-    return [Problem("stopped", spec.table.name, None, None, 0, f"the stream stands stopped: {message}")], notes
+    return [AuditProblem("stopped", spec.table.name, None, None, 0, f"the stream stands stopped: {message}")], notes
 
 
 def _last_error(spec: StreamSpec, settings: Settings, tables: Tables) -> str | None:

@@ -62,7 +62,7 @@ class ColumnMode:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A primitive column of a file.
+    """A primitive column of a file, for its statistics.
 
     Args:
         field_id: Iceberg's field id.

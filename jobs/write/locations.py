@@ -37,7 +37,7 @@ def state_under(location: str, state: Path) -> bool:
 
 
 def state_in_the_way(state: Path, place: str) -> FrazilError:
-    """The error for a state folder that lies within `place`, a table or the warehouse."""
+    """The error for a state folder that lies within the location `place`, a table's or the warehouse's."""
     return FrazilError(
         f"the state folder {state} with its leases and checkpoints lies within {place}, where the removal of orphan "
         "files would take it away",

@@ -78,7 +78,7 @@ def positions_of_type(kind: type[DoubleType | FloatType], spec: PartitionSpec, s
     return [place for place, field in enumerate(fields) if isinstance(field.field_type, kind)]
 
 
-def restored(file: DataFile, partition: Record, doubles: Sequence[tuple[int, int]]) -> Record:
+def restored_doubles(file: DataFile, partition: Record, doubles: Sequence[tuple[int, int]]) -> Record:
     """The partition of a file, without what earlier merges of its manifest have made of its doubles.
 
     All rows of a file have the same value in such a column, so the file's bounds, which nobody has narrowed, tell it.

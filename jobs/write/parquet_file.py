@@ -126,7 +126,7 @@ def dictionary_columns(layout: FileLayout, rows: pa.RecordBatch) -> list[str]:
 
 
 def first_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Up to `SAMPLE_ROWS` rows from the start of one or more batches."""
+    """A sample for the layout of a Parquet file: up to `SAMPLE_ROWS` rows from the start of one or more batches."""
     taken: list[pa.RecordBatch] = []
     missing = SAMPLE_ROWS
     for batch in batches:

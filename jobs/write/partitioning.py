@@ -63,7 +63,9 @@ def partition_key(values: Record | tuple[Any, ...]) -> tuple[object, ...]:
     return tuple(repr(value) if isinstance(value, float) else value for value in each)
 
 
-def split(batch: pa.RecordBatch, spec: PartitionSpec, schema: Schema) -> list[tuple[Record, pa.RecordBatch]]:
+def split_by_partition(
+    batch: pa.RecordBatch, spec: PartitionSpec, schema: Schema
+) -> list[tuple[Record, pa.RecordBatch]]:
     """Rows by partition, in the order in which partitions first appear; the order of rows is kept.
 
     Args:
@@ -119,7 +121,7 @@ def _partition_values(batch: pa.RecordBatch, field: PartitionField, schema: Sche
 
 
 def column_at(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
-    """The values of a column that may lie in structs, by its positions (`path_to`)."""
+    """The values of a partition's source column that may lie in structs, by its positions (`path_to`)."""
     values = batch.column(path[0])
     for position in path[1:]:
         # Unlike the bare child, null where the struct is.
@@ -128,7 +130,7 @@ def column_at(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
 
 
 def path_to(struct: StructType, field_id: int) -> list[int]:
-    """Positions that lead to a field through structs; names cannot tell, as they may hold dots themselves."""
+    """Positions that lead to a partition's source field through structs; names cannot tell, they may hold dots."""
     for position, field in enumerate(struct.fields):
         if field.field_id == field_id:
             return [position]

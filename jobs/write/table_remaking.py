@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 _AS_MADE = "frazil.as-made"
 
 
-def as_made(stream: str, schema_id: int = 0, spec_id: int = 0) -> dict[str, str]:
-    """The property that says for which stream a table was made, and with which schema and partition spec."""
+def as_made_property(stream: str, schema_id: int = 0, spec_id: int = 0) -> dict[str, str]:
+    """The property for remaking a table: for which stream it was made, with which schema and partition spec."""
     return {_AS_MADE: f"{stream} {schema_id}/{spec_id}"}
 
 
 def is_as_made(metadata: TableMetadata, stream: str) -> bool:
     """Whether the table was made for the stream, nobody altered it, and no snapshot of it has a file."""
-    told = as_made(stream, metadata.current_schema_id, metadata.default_spec_id)
+    told = as_made_property(stream, metadata.current_schema_id, metadata.default_spec_id)
     if not told.items() <= metadata.properties.items():
         return False
     if metadata.sort_order_by_id(metadata.default_sort_order_id).fields or set(metadata.refs) - {MAIN_BRANCH}:  # pyright: ignore[reportOptionalMemberAccess]
@@ -71,7 +71,7 @@ def _told(schema: Schema, spec: PartitionSpec) -> tuple[object, ...]:
     return columns, fields
 
 
-def remade(table: Table, stream: str, schema: Schema, spec: PartitionSpec) -> Table:
+def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec) -> Table:
     """The table with these columns and partitions.
 
     Args:
@@ -119,7 +119,7 @@ def remade(table: Table, stream: str, schema: Schema, spec: PartitionSpec) -> Ta
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
     )
-    note = SetPropertiesUpdate(updates=as_made(stream, fresh.schema_id, spec_id))
+    note = SetPropertiesUpdate(updates=as_made_property(stream, fresh.schema_id, spec_id))
     name = ".".join(table.name())
     try:
         table.catalog.commit_table(table, requirements, (*updates, note))

@@ -25,7 +25,7 @@ from jobs.write.parquet_file import (
     dictionary_columns,
     first_rows,
 )
-from jobs.write.partitioning import partition_key, split
+from jobs.write.partitioning import partition_key, split_by_partition
 from jobs.write.pyiceberg_files import PartitionDirectory, locations
 from jobs.write.table_fit import TableFit
 
@@ -197,7 +197,7 @@ class TargetWriter:
         if not staged:
             return
         for lot in pa.Table.from_batches(staged).combine_chunks().to_batches():
-            for values, rows in split(lot, self._spec, self._fit.file_schema):
+            for values, rows in split_by_partition(lot, self._spec, self._fit.file_schema):
                 self._add(values, rows)
 
     def _add(self, values: Record, rows: pa.RecordBatch) -> None:

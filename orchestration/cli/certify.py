@@ -16,9 +16,9 @@ from rich.table import Table
 
 from jobs.certify.certificate import Certificate, new_id
 from jobs.certify.certificate import certify as carry_out
-from jobs.certify.plan import Scenario, plan, select_steps
-from jobs.certify.report import report_facts, seconds, summary, verdict, write_report
-from jobs.certify.results import Outcome
+from jobs.certify.report import report_facts, report_summary, report_verdict, seconds, write_report
+from jobs.certify.results import CertificateResults
+from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import settings_shown
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
@@ -86,7 +86,7 @@ def certify(
     if settings_file is not None:
         deployment = Deployment.at(deployment.home, settings_file)
     seed = random.randrange(_SEEDS) if seed is None else seed
-    scenarios = plan(names, runs, seed)
+    scenarios = plan_scenarios(names, runs, seed)
     run = new_id()
     console = stderr_console()
     resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
@@ -183,14 +183,14 @@ def _repeat(steps: str, runs: int, seed: int, records: int, settings_file: Path 
     return f"frazil certify --seed {seed} --steps {steps} --runs {runs} --records {records}{settings}"
 
 
-def _print(console: Console, outcome: Outcome, facts: dict[str, Any]) -> None:
+def _print(console: Console, outcome: CertificateResults, facts: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("step", "part", "kills", "", "median s", "worst s", "replayed"):
         right = name in ("kills", "median s", "worst s", "replayed")
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     styles = {"pass": "green", "FAIL": "bold red"}
     for row in outcome.rows():
-        word = verdict(row)
+        word = report_verdict(row)
         style = styles.get(word, "dim")
         table.add_row(
             row.step,
@@ -204,7 +204,7 @@ def _print(console: Console, outcome: Outcome, facts: dict[str, Any]) -> None:
     # On a narrow terminal lines are broken rather than names cut.
     console.width = max(console.width, _TABLE_WIDTH)
     console.print(table)
-    console.print(summary(facts), markup=False, soft_wrap=True)
+    console.print(report_summary(facts), markup=False, soft_wrap=True)
     if facts["audit"]:
         console.print(f"frazil audit: {facts['audit']}", markup=False, soft_wrap=True)
     for problem in facts["problems"]:

@@ -22,7 +22,7 @@ from orchestration.jobs.control import (
     control_job_of,
     control_run_config,
     control_tags,
-    perform,
+    perform_control,
 )
 from orchestration.jobs.runs import MAX_RUNTIME_TAG
 from resources.deployment import Deployment
@@ -45,7 +45,7 @@ def _command(action: StreamAction, text: str) -> click.Command:
                 config = ControlConfig(stream=stream, action=action, reason=reason, by=by)
                 done: ActionResult | FrazilError
                 try:
-                    done, problem = carry_out(ledger, config)
+                    done, problem = carry_out_control(ledger, config)
                 except FrazilError as error:
                     done, problem = error, ledger.problem
                 if problem:
@@ -63,8 +63,8 @@ def _command(action: StreamAction, text: str) -> click.Command:
     return command
 
 
-def carry_out(ledger: RunRecorder, config: ControlConfig) -> tuple[ActionResult, str | None]:
-    """Do it, as a run if possible.
+def carry_out_control(ledger: RunRecorder, config: ControlConfig) -> tuple[ActionResult, str | None]:
+    """Carry a control action out, as a run if possible.
 
     Returns:
         What it came to, and why there is no run of it; None if there is one.
@@ -73,7 +73,7 @@ def carry_out(ledger: RunRecorder, config: ControlConfig) -> tuple[ActionResult,
         FrazilError: It could not be done.
     """
     tags = {**control_tags(config), MAX_RUNTIME_TAG: str(MAX_RUNTIME_SECONDS)}
-    return ledger.run(control_job_of, perform, config, control_run_config(config), tags)
+    return ledger.run(control_job_of, perform_control, config, control_run_config(config), tags)
 
 
 def _chosen(deployment: Deployment, streams: tuple[str, ...], action: StreamAction, *, every: bool) -> list[str]:

@@ -14,7 +14,7 @@ from jobs.deadletter.selection import parse_selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.operator.dead_letter_expiry import expire_stream
-from jobs.operator.dead_letter_states import Change, change_dead_letters, set_states_by_rows, settle_lost_replay
+from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
 from jobs.translate import translate_errors
 from orchestration.cli.selection_options import selecting
 from orchestration.cli.terminal import current_user, print_columns, print_json
@@ -82,11 +82,13 @@ def letters(
         elif dismiss is not None:
             selection = parse_selection(**selected, default_states=("new", "failed_again", "parked"))
             changed = change_dead_letters(
-                spec, settings, catalog, selection, Change("dismissed", current_user(), dismiss)
+                spec, settings, catalog, selection, StateChange("dismissed", current_user(), dismiss)
             )
         elif restore is not None:
             selection = parse_selection(**selected, default_states=("parked", "dismissed"))
-            changed = change_dead_letters(spec, settings, catalog, selection, Change("new", current_user(), restore))
+            changed = change_dead_letters(
+                spec, settings, catalog, selection, StateChange("new", current_user(), restore)
+            )
         else:
             changed = None
         table = catalog.load_table(spec.dead_letter_table)

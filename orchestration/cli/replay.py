@@ -19,8 +19,8 @@ from jobs.replay.connect.dry_run import dry_run_queue
 from jobs.replay.connect.importer import QueueResult, import_queue
 from jobs.replay.dry_run import dry_run as run_dry
 from jobs.replay.request import ReplayRequest
-from jobs.replay.result import Progress, Reason, ReplayResult, ReturnResult
-from jobs.replay.return_to_topic import return_letters
+from jobs.replay.result import Reason, ReplayProgress, ReplayResult, ReturnResult
+from jobs.replay.return_to_topic import return_letters_to_topic
 from jobs.replay.run import replay as run
 from jobs.spec.correction import Correction, load_correction
 from jobs.translate import translate_errors
@@ -85,7 +85,9 @@ def replay(
             return
         if to_topic:
             with _bar(f"letters of {stream} to {to_topic}") as progress:
-                back = return_letters(spec, settings, catalog, to_topic, request, dry_run=dry_run, on_progress=progress)
+                back = return_letters_to_topic(
+                    spec, settings, catalog, to_topic, request, dry_run=dry_run, on_progress=progress
+                )
             print_json(asdict(back)) if as_json else _print_return(back)
             if back.unreadable:
                 raise SystemExit(1)
@@ -113,7 +115,7 @@ def _kinds(by_kind: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _bar(what: str) -> Iterator[Callable[[Progress], None]]:
+def _bar(what: str) -> Iterator[Callable[[ReplayProgress], None]]:
     """A bar on a terminal, on standard error; elsewhere nothing."""
     columns = (
         SpinnerColumn(),

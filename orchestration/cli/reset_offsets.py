@@ -9,7 +9,7 @@ from jobs.operator.reset_plan import Counting, ResetPlan
 from jobs.operator.reset_request import reset_request
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.cli.terminal import current_user, print_columns, print_json, stderr_console
-from orchestration.jobs.reset import ResetConfig, perform, reset_job_of, reset_run_config, reset_tags
+from orchestration.jobs.reset import ResetConfig, perform_reset, reset_job_of, reset_run_config, reset_tags
 from orchestration.jobs.reset_report import reset_facts, reset_rows, reset_sentences
 from resources.deployment import Deployment
 
@@ -50,7 +50,7 @@ def reset_offsets(
         if problem:
             click.echo(f"{problem}; so there is no run of this in Dagster.", err=True)
     else:
-        plan = perform(deployment, config, _progress())
+        plan = perform_reset(deployment, config, _progress())
     if as_json:
         print_json(reset_facts(plan, catalog, done=yes))
         return
@@ -78,7 +78,7 @@ def _carried_out(deployment: Deployment, config: ResetConfig) -> tuple[ResetPlan
     with open_recorder(deployment) as ledger:
         return ledger.run(
             reset_job_of,
-            lambda there, asked: perform(there, asked, on_count),
+            lambda there, asked: perform_reset(there, asked, on_count),
             config,
             reset_run_config(config),
             reset_tags(config),

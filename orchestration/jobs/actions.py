@@ -49,7 +49,7 @@ def action_jobs(specs: Sequence[StreamSpec]) -> list[dg.JobDefinition]:
 
 
 def opened_with(job: dg.JobDefinition, op: str, config: dict[str, Any]) -> dg.JobDefinition:
-    """The same job, whose launchpad opens with these fields instead of every default of every resource.
+    """The job of an action, whose launchpad opens with these fields instead of every default of every resource.
 
     Args:
         job: Of one op.

@@ -83,7 +83,7 @@ def ledger_job() -> None:
 
 
 def audit_schedules(audit: Any | None) -> list[dg.ScheduleDefinition]:
-    """Both schedules; they run unless somebody turns them off."""
+    """The schedules of the audit and of the ledger; they run unless somebody turns them off."""
     schedules = [
         dg.ScheduleDefinition(
             name="frazil_ledger_hourly",

@@ -59,8 +59,8 @@ def control_run_config(config: ControlConfig) -> dict[str, Any]:
     return run_config(OP, config)
 
 
-def perform(deployment: Deployment, config: ControlConfig) -> ActionResult:
-    """Carry the action out.
+def perform_control(deployment: Deployment, config: ControlConfig) -> ActionResult:
+    """Carry a control action on a stream out.
 
     Raises:
         FrazilError: It cannot be done.
@@ -108,4 +108,4 @@ def control_job_of(act: Callable[[Deployment, ControlConfig], ActionResult]) -> 
     return job
 
 
-control_job = control_job_of(perform)
+control_job = control_job_of(perform_control)

@@ -34,8 +34,8 @@ class ExpireConfig(dg.Config):
     dry_run: bool = Field(default=False, description="Only tell what would be deleted.")
 
 
-def keeping(specs: "Sequence[StreamSpec]") -> "list[StreamSpec]":
-    """The streams whose files say how long letters are kept. Two streams never share a table of letters."""
+def streams_with_expiry(specs: "Sequence[StreamSpec]") -> "list[StreamSpec]":
+    """The streams whose files say how long dead letters are kept. Two streams never share a table of letters."""
     return [spec for spec in specs if spec.errors.keep is not None]
 
 
@@ -53,12 +53,12 @@ def expire_dead_letters_op(
     try:
         settings = deployment.settings()
         specs, errors = deployment.deployment().streams()
-        for name in sorted(set(config.streams) - {spec.stream for spec in keeping(specs)}):
+        for name in sorted(set(config.streams) - {spec.stream for spec in streams_with_expiry(specs)}):
             raise no_retention_error(deployment.stream(name))
         for error in errors:
             context.log.warning(f"letters of a stream whose file cannot be read stay: {error}")
         with catalog.catalog() as connected:
-            for spec in keeping(specs):
+            for spec in streams_with_expiry(specs):
                 if config.streams and spec.stream not in config.streams:
                     continue
                 try:
@@ -154,7 +154,7 @@ def expire_schedule() -> dg.ScheduleDefinition:
         context: dg.ScheduleEvaluationContext, deployment: DeploymentResource
     ) -> dg.RunRequest | dg.SkipReason:
         specs, _ = deployment.deployment().streams()
-        if not keeping(specs):
+        if not streams_with_expiry(specs):
             return dg.SkipReason("No stream sets errors.dead_letters.keep.")
         day = context.scheduled_execution_time.date().isoformat()
         return dg.RunRequest(run_key=f"expire:{day}", tags={ACTION_TAG: ACTION, BY_TAG: "schedule"})

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from assets.failures import failure
 from jobs.errors import FrazilError
-from jobs.replay.result import Progress, ReplayResult
+from jobs.replay.result import ReplayProgress, ReplayResult
 from orchestration.jobs.runs import action_tags, run_config, tag_run
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
@@ -108,7 +108,7 @@ def _replayed(
     if config.correction.strip():
         correction = parse_correction(deployment.deployment().file_of(spec.stream), config.correction)
         context.log.info(f"with the correction:\n{correction.text}")
-    request = ReplayRequest(selection(config), correction, config.rate or None, config.by, context.run_id)
+    request = ReplayRequest(replay_selection(config), correction, config.rate or None, config.by, context.run_id)
     progress = _ProgressLog(context)
     with translate_errors(settings, spec.stream), connection.catalog() as catalog:
         if config.dry_run:
@@ -119,8 +119,8 @@ def _replayed(
             _report(context, catalog, spec, deployment, connection, request)
 
 
-def selection(config: ReplayConfig) -> "Selection":
-    """The letters that a run means.
+def replay_selection(config: ReplayConfig) -> "Selection":
+    """The letters that a run of the replay job means.
 
     Raises:
         SelectionError: One of its fields means nothing.
@@ -148,7 +148,7 @@ class _ProgressLog:
         self._began: float = time.monotonic()
         self._last: float = float("-inf")
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ReplayProgress) -> None:
         now = time.monotonic()
         if now - self._last < _PROGRESS_SECONDS and progress.done < progress.total:
             return

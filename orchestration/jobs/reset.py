@@ -46,7 +46,7 @@ def reset_run_config(config: ResetConfig) -> dict[str, Any]:
     return run_config(OP, config)
 
 
-def perform(deployment: Deployment, config: ResetConfig, on_count: "Counting" = lambda *_: None) -> "ResetPlan":
+def perform_reset(deployment: Deployment, config: ResetConfig, on_count: "Counting" = lambda *_: None) -> "ResetPlan":
     """Move a stopped stream to other offsets, or find out what that would do.
 
     Args:
@@ -133,4 +133,4 @@ def reset_job_of(act: "Callable[[Deployment, ResetConfig], ResetPlan]") -> dg.Jo
     return job
 
 
-reset_offsets_job = reset_job_of(perform)
+reset_offsets_job = reset_job_of(perform_reset)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.commit.offsets import by_topic
-from jobs.commit.reset import Move
-from jobs.operator.reset_plan import ResetPlan, TableRows
+from jobs.commit.reset import ResetMove
+from jobs.operator.reset_plan import PlannedTable, ResetPlan
 from jobs.spec.targets import TargetSpec
 from jobs.verify.rows_in_ranges import SINK_COLUMNS, RowsInRanges
 from orchestration.formatting import thousands
@@ -57,7 +57,7 @@ def reset_rows(plan: ResetPlan) -> list[dict[str, str | int]]:
             "partition": str(move.partition),
             "from": move.before,
             "to": move.after,
-            "what": what_happens(move),
+            "what": reset_text(move),
             "kept by Kafka": f"{move.kept.start} to {move.kept.end}",
             "rows in table": _counted(plan.table("rows").rows, move),
             "dead letters": _counted(plan.table("dead_letters").rows, move),
@@ -66,8 +66,8 @@ def reset_rows(plan: ResetPlan) -> list[dict[str, str | int]]:
     ]
 
 
-def what_happens(move: Move) -> str:
-    """What a move does, in words."""
+def reset_text(move: ResetMove) -> str:
+    """What a reset does to a partition, in words."""
     if move.skipped:
         gone = f", {thousands(move.gone)} of them no longer kept" if move.gone else ""
         return f"{thousands(move.skipped)} skipped{gone}"
@@ -110,7 +110,7 @@ def reset_sentences(plan: ResetPlan, catalog: str) -> Iterator[str]:
 
 
 def delete_statements(plan: ResetPlan, catalog: str) -> Iterator[str]:
-    """Spark SQL that removes what would land a second time."""
+    """The report's Spark SQL that removes what would land a second time after a reset."""
     for table in plan.tables:
         counted, of_letters = table.rows, table.target.role == "dead_letters"
         of_stream = f"stream = '{plan.stream}' AND " if of_letters else ""
@@ -128,7 +128,7 @@ def delete_statements(plan: ResetPlan, catalog: str) -> Iterator[str]:
 
 
 def rollback_steps(plan: ResetPlan, catalog: str) -> list[str]:
-    """What to do in place of a reset that only goes back; empty if no snapshot serves."""
+    """The report's steps in place of a reset that only goes back; empty if no snapshot serves."""
     if plan.rollback is None or not plan.again:
         return []
     return [
@@ -156,11 +156,11 @@ def _again_only(plan: ResetPlan, counted: RowsInRanges) -> RowsInRanges:
     return RowsInRanges({partition: rows for partition, rows in counted.rows.items() if partition in back})
 
 
-def _counted(counted: RowsInRanges, move: Move) -> str:
+def _counted(counted: RowsInRanges, move: ResetMove) -> str:
     return "not counted" if counted.rows is None else thousands(counted.rows.get(move.partition, 0))
 
 
-def _move_facts(plan: ResetPlan, move: Move) -> dict[str, Any]:
+def _move_facts(plan: ResetPlan, move: ResetMove) -> dict[str, Any]:
     return {
         "topic": move.partition.topic,
         "partition": move.partition.partition,
@@ -176,7 +176,7 @@ def _move_facts(plan: ResetPlan, move: Move) -> dict[str, Any]:
     }
 
 
-def _rows_of(table: TableRows, move: Move) -> int | None:
+def _rows_of(table: PlannedTable, move: ResetMove) -> int | None:
     return None if table.rows.rows is None else table.rows.rows.get(move.partition, 0)
 
 

@@ -77,7 +77,7 @@ def runs_under_way(
 
 
 def this_worker(run_id: str) -> str:
-    """The tag's value for a run that this process carries out."""
+    """The value of a run's tag that says that this process carries it out."""
     pid = os.getpid()
     return f"{run_id} {pid} {start_time(pid)} {boot_id()} {socket.gethostname()}"
 
@@ -92,8 +92,8 @@ def tag_run(context: dg.OpExecutionContext, tags: Mapping[str, str]) -> None:
         context.log.warning(f"the run could not be tagged: {problem}")
 
 
-def is_gone(worker: str, run_id: str) -> bool:
-    """Whether the process of a run's tag is known to be gone; False if that cannot be tagged from here."""
+def run_is_gone(worker: str, run_id: str) -> bool:
+    """Whether the process of a run's tag is known to be gone; False if that cannot be told from here."""
     tagged, _, rest = worker.partition(" ")
     # A run that is executed anew in the UI has the tags of the run before it until its process writes its own.
     if tagged != run_id:
@@ -109,7 +109,7 @@ def is_gone(worker: str, run_id: str) -> bool:
 def give_up_if_gone(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Report a run as failed if its process is gone, and say whether it is over."""
     worker = run.tags.get(WORKER_TAG) or run.tags.get(_FORMER_TAG, "")
-    if not is_gone(worker, run.run_id):
+    if not run_is_gone(worker, run.run_id):
         return False
     # It may have ended properly since the run was read; a process that is gone writes nothing any more.
     now = instance.get_run_by_id(run.run_id)

@@ -72,8 +72,8 @@ def assess(observed: Observation, now: float, clock: float, memory: StreamCursor
     return Assessment(observed, decision, read_unknown_fields(observed.folder.store))
 
 
-def hold_back_change(observed: Observation, files: StreamFiles, remote: RemoteQueries) -> Observation:
-    """The observation, with the stream's file taken for invalid if its table cannot hold what it declares now.
+def assess_file_change(observed: Observation, files: StreamFiles, remote: RemoteQueries) -> Observation:
+    """Assess a changed file: taken for invalid in the observation if the stream's table cannot hold what it declares.
 
     Asks the catalog only where a file differs from what was launched. Until that has answered nothing is rolled out,
     and a driver that dies meanwhile is started as it was.
@@ -95,8 +95,8 @@ def hold_back_change(observed: Observation, files: StreamFiles, remote: RemoteQu
     return replace(observed, desired=invalid)
 
 
-def current_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueries, now: float) -> Lag | None:
-    """The lag as the driver says; Kafka is asked, once a minute, of a stream without one, or whose driver does not say.
+def assessed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQueries, now: float) -> Lag | None:
+    """The lag for an assessment: the driver's word; Kafka is asked, once a minute, where no driver says it.
 
     A driver that was launched while its stream was paused has never looked.
     """
@@ -122,7 +122,7 @@ def assess_now(deployment: Deployment, stream: str, remote: RemoteQueries, now: 
         FrazilError: The settings cannot be read.
     """
     files = read_files(deployment)
-    return assess(hold_back_change(observe(stream, files, deployment.settings()), files, remote), now, 0.0)
+    return assess(assess_file_change(observe(stream, files, deployment.settings()), files, remote), now, 0.0)
 
 
 def evaluate_checks(

@@ -17,11 +17,11 @@ from jobs.supervise.actual import ActualState
 from jobs.supervise.heartbeat import Heartbeat, Offsets
 from jobs.supervise.launches import Launch
 from orchestration.reconcile.assessment import Assessment
-from orchestration.reconcile.check_outcomes import with_next
+from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, StreamCursor, checksum, due, report_seconds
 from orchestration.reconcile.dead_letter_reports import dead_letter_events
 from orchestration.reconcile.lag import Lag
-from orchestration.reconcile.remote_queries import RemoteQueries, TableRows
+from orchestration.reconcile.remote_queries import QueriedTable, RemoteQueries
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
 
@@ -92,7 +92,7 @@ def _of_table(
     memory: StreamCursor,
     remote: RemoteQueries,
     now: float,
-) -> tuple[dg.AssetMaterialization | dg.AssetObservation | None, TableRows | None]:
+) -> tuple[dg.AssetMaterialization | dg.AssetObservation | None, QueriedTable | None]:
     """The report of the stream's table if one is due, and what the table said.
 
     The table's page in Dagster shows the newest materialization and no observation. So a change of the stream's state
@@ -129,7 +129,9 @@ def _of_table(
 
 
 def _stands(stands: StreamState) -> str:
-    return with_next(f"The stream is {stands.state}" if stands.state != "never ran" else "It never ran", stands.fix)
+    return with_next_command(
+        f"The stream is {stands.state}" if stands.state != "never ran" else "It never ran", stands.fix
+    )
 
 
 def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, now: float) -> bool:

@@ -48,8 +48,8 @@ def check_outcomes(
     ]
 
 
-def with_next(sentence: str, fix: str | None) -> str:
-    """A sentence, and the next command if there is one. A path, a setting or a name keeps its first letter."""
+def with_next_command(sentence: str, fix: str | None) -> str:
+    """A check's sentence, and the next command if there is one. A path, a setting or a name keeps its first letter."""
     first = sentence.partition(" ")[0].rstrip(",;:")
     sentence = sentence[:1].upper() + sentence[1:] if first.isalpha() else sentence
     sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
@@ -83,7 +83,7 @@ def _driver_alive(desired: DesiredState, actual: ActualState, decision: Decision
     # As its operator wants it, and yet nothing lands: nobody should take the table for one that is kept up to date.
     held = passed and desired.control.mode != "running"
     sentence = f"{decision.sentence}{_whose_wish(desired)}" if held else decision.sentence
-    sentence = with_next(sentence, decision.fix if held or retrying or not lives else None)
+    sentence = with_next_command(sentence, decision.fix if held or retrying or not lives else None)
     code = f"{decision.action}:{beat.state if beat else ''}:{beat.attempt if beat else 0}:{lives}"
     passed = passed and not retrying and not held
     return CheckOutcome("driver_alive", passed, sentence, code, warn=retrying or held, figures=figures)
@@ -104,10 +104,12 @@ def _batch_not_stalled(desired: DesiredState, actual: ActualState) -> CheckOutco
     fix = f"{log}; then frazil restart {desired.stream}" if log else f"frazil restart {desired.stream}"
     if not actual.fresh:
         sentence = f"The driver has not beaten for more than {SILENT_SECONDS:.0f} s"
-        return CheckOutcome(name, False, with_next(sentence, fix), "silent", at=beat.beat_wall)
+        return CheckOutcome(name, False, with_next_command(sentence, fix), "silent", at=beat.beat_wall)
     if stall := find_stall(beat, desired.stalled_after):
         sentence, figures = f"The driver {stall.sentence}", {"stalled_seconds": round(stall.seconds)}
-        return CheckOutcome(name, False, with_next(sentence, fix), "stalled", figures=figures, at=beat.beat_wall)
+        return CheckOutcome(
+            name, False, with_next_command(sentence, fix), "stalled", figures=figures, at=beat.beat_wall
+        )
     figures = {"batches": beat.work.batches}
     return CheckOutcome(name, True, "The driver gets on.", "fine", figures=figures, at=beat.beat_wall)
 
@@ -139,13 +141,13 @@ def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | Non
         stream = spec.stream if spec else ""
         # Nobody promised the default, so nobody has to get up for it.
         warn = said_by == DEFAULT and not many
-        sentence = with_next("; ".join(wrong), f"frazil status {stream}")
+        sentence = with_next_command("; ".join(wrong), f"frazil status {stream}")
         return CheckOutcome(name, False, sentence, f"behind:{many}:{late}", warn=warn, figures=figures, at=lag.at)
     return CheckOutcome(name, True, f"{waits}.", "fine", figures=figures, at=lag.at)
 
 
 def lag_time(spec: StreamSpec | None) -> tuple[timedelta | None, str]:
-    """How far the table may be behind, None for no limit; and who says so.
+    """How far the check of lag lets the table be behind, None for no limit; and who says so.
 
     The default holds where neither `slo` nor `freshness` says anything. A stream that is drained when somebody asks for
     it has none.
@@ -173,7 +175,7 @@ def _dead_letter_ratio(spec: StreamSpec | None, actual: ActualState) -> CheckOut
     sentence = f"{recent.dead} of the newest {recent.read} records became dead letters ({ratio:.2%}"
     if ratio > allowed and recent.read >= RATIO_MIN_RECORDS:
         fix = f"frazil letters {spec.stream}" if spec else None
-        text = with_next(f"{sentence}; {allowed:.2%} are allowed)", fix)
+        text = with_next_command(f"{sentence}; {allowed:.2%} are allowed)", fix)
         return CheckOutcome(name, False, text, "above", figures=figures, at=at)
     return CheckOutcome(name, True, f"{sentence}).", "fine", figures=figures, at=at)
 
@@ -194,7 +196,7 @@ def _unknown_fields(spec: StreamSpec | None, known: UnknownFields | None) -> Che
     more = f"; and {len(left_out) - 3} more" if len(left_out) > 3 else ""
     since = datetime.fromtimestamp(known.since, UTC).isoformat(timespec="minutes")
     sentence = f"Keys that the schema does not declare are left out since {since}: {sentences}{more}"
-    text = with_next(sentence, known.advice(left_out[0], spec.stream))
+    text = with_next_command(sentence, known.advice(left_out[0], spec.stream))
     return CheckOutcome(name, False, text, f"fields:{sorted(left_out)}", warn=True, figures=figures)
 
 
@@ -202,12 +204,12 @@ def _configuration(desired: DesiredState, actual: ActualState, decision: Decisio
     name = "configuration"
     beat = actual.heartbeat if actual.driver_lives else None
     if actual.problem:
-        return CheckOutcome(name, False, with_next(actual.problem, actual.fix), "state")
+        return CheckOutcome(name, False, with_next_command(actual.problem, actual.fix), "state")
     if desired.file in ("invalid", "unsure"):
         runs = f" Generation {beat.generation} runs on." if beat else ""
         fix = "frazil validate" if desired.file == "invalid" else None
         return CheckOutcome(
-            name, False, with_next(f"{desired.problem.rstrip('.')}.{runs}", fix), f"file:{desired.problem}"
+            name, False, with_next_command(f"{desired.problem.rstrip('.')}.{runs}", fix), f"file:{desired.problem}"
         )
     if desired.file == "none":
         return CheckOutcome(name, False, "No file in streams/ names the stream.", "none", warn=True)
@@ -221,5 +223,5 @@ def _configuration(desired: DesiredState, actual: ActualState, decision: Decisio
 
 def settings_outcome(problem: FrazilError) -> CheckOutcome:
     """What is said of every stream while nobody can tell where its state is."""
-    sentence = with_next(f"The settings cannot be read: {problem.message.rstrip('.')}", problem.fix)
+    sentence = with_next_command(f"The settings cannot be read: {problem.message.rstrip('.')}", problem.fix)
     return CheckOutcome("configuration", False, sentence, f"settings:{problem.message}")

@@ -189,12 +189,12 @@ class SensorCursor(msgspec.Struct, omit_defaults=True):
 
 
 def checksum(text: str) -> int:
-    """Tells two texts apart well enough to say that something has changed; never 0."""
+    """A checksum for the cursor: tells two texts apart well enough to say that something has changed; never 0."""
     return crc32(text.encode("utf-8", "backslashreplace")) or 1
 
 
 def due(now: float, last: int, seconds: float) -> bool:
-    """Whether so many seconds have passed, or the clock was set back."""
+    """Whether so many seconds have passed since a time in the cursor, or the clock was set back."""
     return not 0 <= now - last < seconds
 
 

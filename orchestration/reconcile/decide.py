@@ -10,7 +10,7 @@ from jobs.supervise.actual import START_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.stall import Stall, find_stall
 from orchestration.reconcile.decide_restart import decide_restart
-from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision, fix_of, in_seconds, problem_of
+from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision, file_fix, file_problem, in_seconds
 
 # A driver that was asked to end finishes its batch; after so long the request is made anew, with its own grace.
 _END_SECONDS = 150.0
@@ -88,7 +88,7 @@ def _with_driver(desired: DesiredState, actual: ActualState, now: float) -> Deci
     if desired.file != "valid":
         return Decision(
             Action.HALT,
-            f"{who} runs on under generation {beat.generation}; nothing is changed, since {problem_of(desired)}",
+            f"{who} runs on under generation {beat.generation}; nothing is changed, since {file_problem(desired)}",
             "frazil validate",
         )
     rolls = desired.generation != beat.generation
@@ -126,7 +126,9 @@ def _stopping(desired: DesiredState, actual: ActualState, who: str, asked_just_n
     if desired.file == "valid" and not desired.continuous:
         return Decision(Action.STOP, f"{sentence}, and is made to end")
     if desired.file == "unsure":
-        return Decision(Action.HALT, f"{sentence}; nothing is changed, since {problem_of(desired)}", fix_of(desired))
+        return Decision(
+            Action.HALT, f"{sentence}; nothing is changed, since {file_problem(desired)}", file_fix(desired)
+        )
     return Decision(Action.ROLL, f"{sentence}, and is made to end, so that another can take its place", ends=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.supervise.actual import START_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.launches import failures_in_a_row, pause_before
-from orchestration.reconcile.decision import KEEPER_SECONDS, Action, Decision, fix_of, in_seconds, problem_of
+from orchestration.reconcile.decision import KEEPER_SECONDS, Action, Decision, file_fix, file_problem, in_seconds
 
 _ELSEWHERE = "another deployment, or another host, seems to take it time and again"
 
@@ -25,19 +25,19 @@ def decide_restart(desired: DesiredState, actual: ActualState, now: float) -> De
         return Decision(Action.IDLE, "its trigger is available_now: it is drained when it is materialized")
     if desired.file == "unsure" or (desired.file == "invalid" and launch is None):
         return Decision(
-            Action.HALT, f"no driver runs, and none is started, since {problem_of(desired)}", fix_of(desired)
+            Action.HALT, f"no driver runs, and none is started, since {file_problem(desired)}", file_fix(desired)
         )
     if not desired.launchable:
         return Decision(
             Action.HALT,
-            f"{_ended(actual)}, and none is started: {problem_of(desired)}; the configuration that was launched last "
+            f"{_ended(actual)}, and none is started: {file_problem(desired)}; the configuration that was launched last "
             "cannot be launched any more either",
             "frazil validate",
         )
     if launch is None:
         return Decision(Action.START, "it has not been launched before")
     frozen = "; its lease has run out, so whatever it does later is refused" if actual.driver_lives else ""
-    as_it_was = f"; it starts as it last ran, since {problem_of(desired)}" if desired.file == "invalid" else ""
+    as_it_was = f"; it starts as it last ran, since {file_problem(desired)}" if desired.file == "invalid" else ""
     ended = f"{_ended(actual)}{frozen}{as_it_was}"
     if desired.generation is not None and desired.generation != launch.generation:
         return Decision(Action.START, f"{ended}; its file has changed since, to generation {desired.generation}")
@@ -101,7 +101,7 @@ def backoff_seconds(desired: DesiredState, failures: int) -> float:
 
 
 def down_for(actual: ActualState, now: float) -> float:
-    """Seconds since the driver ended; 0 at least, whatever the wall clock did meanwhile."""
+    """Seconds since the driver ended whose restart is decided; 0 at least, whatever the wall clock did meanwhile."""
     if actual.down_for is not None:
         return max(0.0, actual.down_for)
     if actual.awaited and actual.launch is not None:

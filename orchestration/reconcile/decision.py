@@ -46,16 +46,16 @@ class Decision:
     ends: bool = False
 
 
-def problem_of(desired: DesiredState) -> str:
-    """Why the file is not valid, as a part of a sentence."""
+def file_problem(desired: DesiredState) -> str:
+    """Why the stream's file is not valid, as a part of a decision's sentence."""
     return desired.problem.rstrip(".") or "its file cannot be read"
 
 
-def fix_of(desired: DesiredState) -> str:
-    """The next command where the file is not valid."""
+def file_fix(desired: DesiredState) -> str:
+    """The next command of a decision where the stream's file is not valid."""
     return "frazil validate" if desired.file == "invalid" else "bring back the folder streams/"
 
 
 def in_seconds(seconds: float) -> str:
-    """A time span for sentences."""
+    """A time span for the sentence of a decision."""
     return f"{max(0.0, seconds):.0f} s"

@@ -27,7 +27,7 @@ _OLD_SECONDS = 15.0
 
 
 class Need(IntEnum):
-    """How much a stream needs a person, the most first."""
+    """In the overview: how much a stream needs a person, the most first."""
 
     NOW = 0  # nothing happens before somebody acts
     SOON = 1  # a check fails
@@ -37,7 +37,7 @@ class Need(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """One stream.
+    """One stream as a row of the overview.
 
     Attributes:
         key: Of its table in Dagster; None if there is none to show.
@@ -70,7 +70,7 @@ def stream_row(
     letters: int | None,
     found: Sequence[CheckOutcome],
 ) -> StreamRow:
-    """A stream that was looked at.
+    """The row of the overview for a stream that was looked at.
 
     Args:
         found: What its checks say.
@@ -95,7 +95,7 @@ def stream_row(
 
 
 def need_of(decision: Decision, wrong: Sequence[CheckOutcome]) -> Need:
-    """How much a stream needs a person.
+    """How much a stream needs a person, for the overview.
 
     Args:
         wrong: The checks that do not pass.
@@ -113,7 +113,7 @@ def overview_code(rows: Sequence[StreamRow]) -> int:
 
 
 def overview_metadata(rows: Sequence[StreamRow], now: float) -> dict[str, Any]:
-    """The table, with the time that all its ages are told from, and how many streams need somebody.
+    """The overview's table, with the time that all its ages are told from, and how many streams need somebody.
 
     Args:
         now: Seconds since 1970.

@@ -30,8 +30,8 @@ _BUDGET_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
-    """What a table says of itself at one snapshot.
+class QueriedTable:
+    """What a query finds of a table at one snapshot.
 
     Attributes:
         rows: The table's.
@@ -76,10 +76,10 @@ class RemoteQueries:
         """Whether there is no time left to ask anything."""
         return time.monotonic() > self._deadline
 
-    def table_rows(self, name: str, stream: str, snapshot_id: int | None, since: int | None) -> TableRows | None:
+    def table_rows(self, name: str, stream: str, snapshot_id: int | None, since: int | None) -> QueriedTable | None:
         """A table's rows at a snapshot; None if the catalog does not say in time."""
         table = self.table(name)
-        return None if table is None else table_rows(table, stream, snapshot_id, since)
+        return None if table is None else queried_table(table, stream, snapshot_id, since)
 
     def table(self, name: str) -> Table | None:
         """A table as it stood when this tick first asked for it; None if the catalog does not say in time."""
@@ -158,8 +158,8 @@ def _connected(connect: Callable[[], T]) -> T | FrazilError:
         return FrazilError(f"{type(problem).__name__}: {problem}")
 
 
-def table_rows(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> TableRows:
-    """What a table says of itself and of a stream at a snapshot, or at its newest if it does not keep that one."""
+def queried_table(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> QueriedTable:
+    """What a query finds of a table and of a stream at a snapshot, or at its newest if it does not keep that one."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     newest = (by_id.get(snapshot_id) if snapshot_id is not None else None) or table.current_snapshot()
     added = 0
@@ -168,7 +168,7 @@ def table_rows(table: Table, stream: str, snapshot_id: int | None, since: int | 
         added += _added(snapshot)
         snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
     rows = _count(newest, "total-records") if newest else 0
-    return TableRows(rows, None if snapshot is None else added, totals_of(table, stream))
+    return QueriedTable(rows, None if snapshot is None else added, totals_of(table, stream))
 
 
 def _added(snapshot) -> int:

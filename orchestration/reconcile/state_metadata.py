@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def state_metadata(stands: StreamState, beat: Heartbeat | None) -> dict[str, Any]:
-    """What every report carries.
+    """The metadata of a stream's state, which every report carries.
 
     Args:
         stands: How the stream stands.

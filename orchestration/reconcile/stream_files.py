@@ -18,7 +18,7 @@ from resources.deployment import Deployment
 
 
 def read_files(deployment: Deployment) -> StreamFiles:
-    """The files as they are now. Each version of the folder is parsed once."""
+    """The stream files of a deployment as they are now. Each version of the folder is parsed once."""
     folder = deployment.streams_folder
     try:
         found = [path for path in folder.iterdir() if path.suffix in (".yaml", ".yml")]

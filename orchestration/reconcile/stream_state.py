@@ -60,7 +60,7 @@ def stream_state(now: Observation, decision: Decision, at: float) -> StreamState
 
 
 def state_word(now: Observation, decided: str | None = None) -> str:
-    """The word.
+    """The word for a stream's state.
 
     `running` works on a batch, `waiting` between two; `paused`, `stopped`: as the operator wishes; `retrying`:
     Kafka or the catalog is away; `failed`: ended by an error, is started again; `halted`: the same, and a person has to

@@ -9,7 +9,7 @@ import dagster as dg
 from jobs.system.boot import boot_clock
 from orchestration.jobs.control import JOB
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.sensors.reconcile_tick import run_tick
+from orchestration.sensors.reconcile_tick import run_reconcile_tick
 from orchestration.sensors.run_requests import acting_runs, newest_requests
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
@@ -41,7 +41,7 @@ def reconcile_sensor() -> dg.SensorDefinition:
     ) -> dg.SensorResult:
         memory = SensorCursor.from_cursor(context.cursor)
         instance = context.instance
-        tick = run_tick(
+        tick = run_reconcile_tick(
             deployment.deployment(),
             catalog.quick,
             kafka.quick,

@@ -21,7 +21,7 @@ from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from jobs.state.stream_folder import state_store
 from jobs.supervise.observation import observe
-from orchestration.reconcile.assessment import LOOKUP_SECONDS, Assessment, assess, current_lag, hold_back_change
+from orchestration.reconcile.assessment import LOOKUP_SECONDS, Assessment, assess, assess_file_change, assessed_lag
 from orchestration.reconcile.asset_events import CHECKS_SECONDS, SUPERVISOR_SECONDS, Event, stream_events
 from orchestration.reconcile.check_outcomes import settings_outcome
 from orchestration.reconcile.cursor import CHANGED_SECONDS, SensorCursor, StreamCursor, checksum, due
@@ -55,8 +55,8 @@ _VERBS = {
 
 
 @dataclass(slots=True)
-class Tick:
-    """Result of a tick.
+class ReconcileTick:
+    """Result of a tick of the reconcile sensor.
 
     Attributes:
         decisions: By stream.
@@ -77,7 +77,7 @@ class Tick:
         return len({*self.decisions, *self.problems})
 
 
-def run_tick(
+def run_reconcile_tick(
     deployment: Deployment,
     catalog: Callable[[], Catalog],
     kafka: Callable[[], KafkaLog],
@@ -86,7 +86,7 @@ def run_tick(
     newest_requests: Callable[[Iterable[str]], Mapping[str, int]],
     now: float,
     clock: float,
-) -> Tick:
+) -> ReconcileTick:
     """Observe every stream and decide; changes nothing but the cursor and the supervisor's heartbeat.
 
     Args:
@@ -97,7 +97,7 @@ def run_tick(
         now: Seconds since 1970.
         clock: The boot clock.
     """
-    tick = Tick()
+    tick = ReconcileTick()
     files = read_files(deployment)
     try:
         settings = deployment.settings()
@@ -113,7 +113,7 @@ def run_tick(
     for stream in stream_ids(files, settings):
         remembered = memory.streams.setdefault(stream, StreamCursor())
         try:
-            observed = hold_back_change(observe(stream, files, settings), files, remote)
+            observed = assess_file_change(observe(stream, files, settings), files, remote)
             assessed = assess(observed, now, clock, remembered)
             tick.decisions[stream] = assessed.decision
             tick.events.extend(_events(tick, assessed, remembered, remote, now))
@@ -136,13 +136,15 @@ def run_tick(
     return tick
 
 
-def _events(tick: Tick, assessed: Assessment, memory: StreamCursor, remote: RemoteQueries, now: float) -> list[Event]:
+def _events(
+    tick: ReconcileTick, assessed: Assessment, memory: StreamCursor, remote: RemoteQueries, now: float
+) -> list[Event]:
     """What there is to report of a stream, whose row it adds to the tick's."""
     observed, decision = assessed.observed, assessed.decision
     desired, actual, spec = observed.desired, observed.actual, observed.desired.spec
     stands = stream_state(observed, decision, now)
     known = spec is not None and desired.file != "none"
-    lag = current_lag(observed, memory, remote, now) if known else lag_by_heartbeat(actual)
+    lag = assessed_lag(observed, memory, remote, now) if known else lag_by_heartbeat(actual)
     found = assessed.check_outcomes(lag, now)
     events: list[Event] = []
     if spec is not None and known:
@@ -155,7 +157,7 @@ def _events(tick: Tick, assessed: Assessment, memory: StreamCursor, remote: Remo
 
 
 def _request(
-    tick: Tick,
+    tick: ReconcileTick,
     memory: SensorCursor,
     under_way: Mapping[str, str],
     newest_requests: Callable[[Iterable[str]], Mapping[str, int]],
@@ -174,7 +176,7 @@ def _request(
         tick.requests.append(control_run(stream, tick.decisions[stream], remembered.request))
 
 
-def _supervised(tick: Tick, now: float) -> dg.AssetMaterialization:
+def _supervised(tick: ReconcileTick, now: float) -> dg.AssetMaterialization:
     counts = Counter(decision.action for decision in tick.decisions.values())
     return dg.AssetMaterialization(
         SUPERVISOR_KEY,
@@ -189,7 +191,7 @@ def _supervised(tick: Tick, now: float) -> dg.AssetMaterialization:
     )
 
 
-def _write_heartbeat(settings: Settings, tick: Tick, now: float) -> None:
+def _write_heartbeat(settings: Settings, tick: ReconcileTick, now: float) -> None:
     note = SupervisorHeartbeat(
         at=now,
         host=socket.gethostname(),
@@ -204,7 +206,7 @@ def _write_heartbeat(settings: Settings, tick: Tick, now: float) -> None:
         write_supervisor_heartbeat(state_store(settings), note)
 
 
-def _summary(tick: Tick, under_way: Mapping[str, str]) -> str:
+def _summary(tick: ReconcileTick, under_way: Mapping[str, str]) -> str:
     """The tick in a sentence or two, for the list of ticks."""
     count = tick.count
     if not count:
@@ -230,8 +232,8 @@ def _summary(tick: Tick, under_way: Mapping[str, str]) -> str:
 
 
 def _without_settings(
-    tick: Tick, problem: FrazilError, deployment: Deployment, memory: SensorCursor, now: float
-) -> Tick:
+    tick: ReconcileTick, problem: FrazilError, deployment: Deployment, memory: SensorCursor, now: float
+) -> ReconcileTick:
     """Nobody can tell where the streams' state is: say so on every stream, and change nothing."""
     told = checksum(problem.message)
     if told != memory.settings or due(now, memory.reported_at, CHECKS_SECONDS):

@@ -32,7 +32,7 @@ _LAST: dict[tuple[str, str], tuple[tuple[object, ...], Proposal]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of the sample of one reason.
+    """What became of the sample of one reason, for a proposal to replay.
 
     Attributes:
         waiting: Letters with this reason that an earlier configuration left.
@@ -83,7 +83,7 @@ class Proposal:
         return f'frazil replay {self.stream}{reasons} --where "{self.where}"'
 
 
-def propose(spec: StreamSpec, catalog: Catalog, counted: DeadLetterTally) -> Proposal:
+def propose_replay(spec: StreamSpec, catalog: Catalog, counted: DeadLetterTally) -> Proposal:
     """Try some of the letters of earlier configurations, the oldest of each reason; changes nothing.
 
     Args:
@@ -172,7 +172,7 @@ def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Ca
         key = (str(letters.metadata.table_uuid), spec.stream)
         known = _LAST.get(key)
         if known is None or known[0] != (spec.config_hash, *seen):
-            found = propose(spec, opened, tally_dead_letters(letters, spec.stream, KNOWN_FILES))
+            found = propose_replay(spec, opened, tally_dead_letters(letters, spec.stream, KNOWN_FILES))
             _LAST[key] = known = ((spec.config_hash, *seen), found)
         return known[1]
 
@@ -180,7 +180,7 @@ def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Ca
 def evaluate_dead_letters(
     deployment: Deployment, stream: str, catalog: Callable[[], Catalog], checks: Sequence[str]
 ) -> Sequence[CheckOutcome]:
-    """What the checks say of a stream's letters, looked at now: what a check does that is executed from the UI."""
+    """What the checks say of a stream's dead letters, and the proposal to replay them, as looked at from the UI now."""
     spec, settings = deployment.stream(stream), deployment.settings()
     found: list[CheckOutcome] = []
     if LETTERS_WAITING in checks:

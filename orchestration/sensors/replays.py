@@ -10,7 +10,7 @@ from jobs.errors import FrazilError
 from orchestration.jobs.replay import CONFIG_TAG, JOB, ReplayConfig, replay_run_config, replay_tags
 from orchestration.jobs.runs import BY_TAG, REQUEST_TAG, STREAM_TAG, runs_under_way
 from orchestration.sensors.replay_proposal import Proposal
-from orchestration.sensors.replays_tick import Memory, run_tick
+from orchestration.sensors.replays_tick import ReplaysCursor, run_replays_tick
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
 
@@ -36,9 +36,9 @@ def replay_sensor() -> dg.SensorDefinition:
     def frazil_replays(
         context: dg.SensorEvaluationContext, deployment: DeploymentResource, catalog: CatalogResource
     ) -> dg.SensorResult:
-        memory, instance = Memory.from_cursor(context.cursor), context.instance
+        memory, instance = ReplaysCursor.from_cursor(context.cursor), context.instance
         try:
-            tick = run_tick(
+            tick = run_replays_tick(
                 deployment.deployment(),
                 catalog.quick,
                 memory,

@@ -33,8 +33,8 @@ AGAIN_SECONDS = 600
 _LOOKING = BackgroundQuery()
 
 
-class Judged(msgspec.Struct, omit_defaults=True):
-    """What is remembered of one stream.
+class JudgedStream(msgspec.Struct, omit_defaults=True):
+    """What the sensor of replays remembers of one stream from tick to tick.
 
     Attributes:
         config: The hash of the configuration for which its letters were looked at.
@@ -57,17 +57,17 @@ class Judged(msgspec.Struct, omit_defaults=True):
         return config in (self.config, self.failed) and not due(now, self.at, AGAIN_SECONDS)
 
 
-class Memory(msgspec.Struct, omit_defaults=True):
-    """The cursor. All of it may be lost: then the letters are looked at once more, and none is replayed twice."""
+class ReplaysCursor(msgspec.Struct, omit_defaults=True):
+    """The cursor of the sensor of replays. Where it is lost, letters are looked at once more, none replayed twice."""
 
-    streams: dict[str, Judged] = msgspec.field(default_factory=dict)
+    streams: dict[str, JudgedStream] = msgspec.field(default_factory=dict)
 
     @staticmethod
-    def from_cursor(cursor: str | None) -> Memory:
+    def from_cursor(cursor: str | None) -> ReplaysCursor:
         """What a cursor holds; nothing of one that cannot be read."""
         with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.json.decode(cursor or "{}", type=Memory)
-        return Memory()
+            return msgspec.json.decode(cursor or "{}", type=ReplaysCursor)
+        return ReplaysCursor()
 
     def to_cursor(self) -> str:
         """As Dagster keeps it."""
@@ -75,8 +75,8 @@ class Memory(msgspec.Struct, omit_defaults=True):
 
 
 @dataclass(slots=True)
-class Tick:
-    """What a tick comes to.
+class ReplaysTick:
+    """What a tick of the sensor of replays comes to.
 
     Attributes:
         start: The replays to start, if they were not started for the same configuration before.
@@ -88,16 +88,16 @@ class Tick:
     sentences: dict[str, str] = field(default_factory=dict)
 
 
-def run_tick(
+def run_replays_tick(
     deployment: Deployment,
     catalog: Callable[[], Catalog],
-    memory: Memory,
+    memory: ReplaysCursor,
     under_way: Collection[str],
     replayed_for: Callable[[str], str],
     now: float,
     budget: float = BUDGET_SECONDS,
-) -> Tick:
-    """Look at the streams whose configuration has changed; asks nobody for any other.
+) -> ReplaysTick:
+    """Look for replays to propose in streams whose configuration has changed; asks nobody for any other.
 
     Args:
         catalog: Connects to the catalog.
@@ -106,11 +106,11 @@ def run_tick(
         now: Seconds since 1970.
         budget: Seconds to wait for what is looked at; what takes longer goes on for a later tick.
     """
-    tick, began = Tick(), time.monotonic()
+    tick, began = ReplaysTick(), time.monotonic()
     files = read_files(deployment)
     settings = deployment.settings()
     for spec in files.specs.values():
-        judged = memory.streams.setdefault(spec.stream, Judged())
+        judged = memory.streams.setdefault(spec.stream, JudgedStream())
         if judged.rests(spec.config_hash, now):
             continue
         try:
@@ -135,11 +135,11 @@ def run_tick(
 
 
 def _conclude(
-    tick: Tick,
+    tick: ReplaysTick,
     spec: StreamSpec,
     settings: Settings,
     found: Proposal,
-    judged: Judged,
+    judged: JudgedStream,
     replayed_for: Callable[[str], str],
     now: float,
 ) -> None:

@@ -53,7 +53,7 @@ def newest_requests(instance: dg.DagsterInstance, streams: Iterable[str]) -> dic
 
 
 def control_run(stream: str, decision: Decision, request: int) -> dg.RunRequest:
-    """The run that does what was decided.
+    """The request for the run that does what was decided.
 
     Args:
         request: Its number, which no earlier run of the stream has.

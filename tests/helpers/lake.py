@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
@@ -128,7 +128,7 @@ class Lake:
                 counts=counts,
             )
             batch: Ranges = {P0: OffsetRange(start, start + count)}
-            if target.land(stamp, files, seen=seen, batch=batch, position={P0: start}) is Outcome.LANDED:
+            if target.land(stamp, files, seen=seen, batch=batch, position={P0: start}) is ProposalOutcome.LANDED:
                 break
         self.rows += count
 

@@ -143,7 +143,7 @@ class RealStream:
         targets = {name: Target(self.catalog(), name, "payments") for name in (self.sink, DEAD)}
         histories = {name: target.history() for name, target in targets.items()}
         for name, stamp in rollback(histories, self.sink, answer, self.spec.config_hash).items():
-            targets[name].restamp(accept.signed(stamp, 1, "ada: wrong load"))
+            targets[name].restamp(accept.signed_answer(stamp, 1, "ada: wrong load"))
         newest = targets[self.sink].newest
         assert newest is not None
         self.position = dict(newest.position)

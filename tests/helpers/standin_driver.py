@@ -29,7 +29,7 @@ from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import LastError
-from jobs.supervise.keeper_start import KeeperStarter, policy_of
+from jobs.supervise.keeper_start import KeeperStarter, keeper_policy
 from jobs.supervise.launches import SPEC_FILE
 
 _POLL_SECONDS = 0.02
@@ -54,7 +54,9 @@ def main() -> int:
     lease = Lease(LocalStore(folder), spec.stream, settings.lease_ttl.total_seconds())
     log = folder / "logs" / "driver.log"
     arguments = ["--home", str(options.home), "--stream", options.stream]
-    keeper = KeeperStarter(StreamFolder.at(folder), spec.stream, options.attempt, arguments, policy_of(spec.restart))
+    keeper = KeeperStarter(
+        StreamFolder.at(folder), spec.stream, options.attempt, arguments, keeper_policy(spec.restart)
+    )
     on_heartbeat = keeper.ensure if "kept" in how else lambda: None
     with HeartbeatThread(
         LocalStore(folder), spec.stream, generation(spec, settings), options.attempt, log, on_heartbeat

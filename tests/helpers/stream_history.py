@@ -13,7 +13,7 @@ import numpy as np
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.spec.targets import TargetSpec
-from jobs.verify.audit_ranges import compared_ranges, windows
+from jobs.verify.audit_ranges import compared_ranges, range_windows
 from jobs.verify.audit_result import StreamAudit, TableAudit
 from jobs.verify.audit_totals import AuditTotals
 from jobs.verify.expected_rows import DeadLetterAgreement, expected_rows
@@ -192,7 +192,7 @@ def audited(sink: Side, dead: Side, *, window: int = 7) -> StreamAudit:
         return {SINK_TARGET: in_sink, DEAD_TARGET: in_dead}, [np.zeros_like(each) for each in in_sink]
 
     every = compared_ranges({SINK_TARGET: of_sink.groups, DEAD_TARGET: of_dead.groups}, dict.fromkeys(TARGETS, 0))
-    for comparison in compare_rows(windows(every, window), TARGETS, count, agreement.covers):
+    for comparison in compare_rows(range_windows(every, window), TARGETS, count, agreement.covers):
         totals.add_comparison(comparison)
     for each in (of_sink, of_dead):
         totals.judge_totals(each, 0)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from jobs.local_broker.broker import LocalBroker
 from jobs.local_broker.config import SecureListener
-from jobs.local_broker.storage import BrokerError
+from jobs.local_broker.errors import BrokerError
 from jobs.system.processes import is_alive, start_time, stop_process, wait_until_dead
 from tests.helpers.modes import open_to_others
 from tests.helpers.tls import Tls, make_tls

@@ -13,10 +13,10 @@ import pytest
 from jobs.commit.errors import RolledBackError
 from jobs.commit.stamp_history import history
 from jobs.maintain.compaction import rewrite_position_deletes
-from jobs.maintain.health_measurement import measure
+from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.iceberg_procedures import Procedures
 from jobs.maintain.plan import Step
-from jobs.maintain.results import Progress, TableResult
+from jobs.maintain.results import StepProgress, TableResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.maintain.table_metadata import rewrite_manifests
@@ -51,9 +51,9 @@ def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark:
     for _ in range(5):
         lake.land()
     before = data(lake)
-    told: list[Progress] = []
+    told: list[StepProgress] = []
 
-    def beside(progress: Progress) -> None:
+    def beside(progress: StepProgress) -> None:
         """The writer lands a batch between what was planned and what is rewritten, of every partition."""
         told.append(progress)
         landed = writer.batches
@@ -244,7 +244,7 @@ def test_deletes_and_manifests_of_a_table_whose_partitioning_changed(tmp_path: P
     )
     for number in (8, 16):
         session.sql(f"DELETE FROM frazil.{NAME} WHERE id = {number}")
-    facts = measure(lake.table(), policy, work.now(), deep=True)
+    facts = measure_health(lake.table(), policy, work.now(), deep=True)
     assert facts.mixed_specs and facts.partitions
     deleted = [each for each in facts.partitions if each.position_deletes]
     assert len(deleted) == 1
@@ -259,7 +259,7 @@ def test_deletes_and_manifests_of_a_table_whose_partitioning_changed(tmp_path: P
     procedures.call("rewrite_data_files", options={"rewrite-all": "true"})
     session.sql(f"DELETE FROM frazil.{NAME} WHERE id = 9")
     procedures.call("rewrite_data_files", options={"rewrite-all": "true"})
-    assert measure(lake.table(), policy, work.now(), deep=True).delete_files == 1
+    assert measure_health(lake.table(), policy, work.now(), deep=True).delete_files == 1
     result = lake.maintain(lambda: spark, {}, only={"compact", "position_deletes"}, now=later)
     assert result.errors == ()
     # Iceberg 1.12 drops them with the compaction already, which rewrites nothing; earlier releases left that to the

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from jobs.deadletter.outbox.outbox import group_of
+from jobs.deadletter.outbox.outbox import outbox_group
 from jobs.deadletter.outbox.topic import OutboxError
 from jobs.errors import FrazilError
 from tests.helpers.waiting import wait_for
@@ -150,7 +150,7 @@ def test_a_position_that_one_side_has_lost(letters: Callable[..., Letters], lost
     one.publish()
     if lost == "group":
         admin = AdminClient({"bootstrap.servers": one.address})
-        admin.delete_consumer_groups([group_of(one.stream)])[group_of(one.stream)].result(20)
+        admin.delete_consumer_groups([outbox_group(one.stream)])[outbox_group(one.stream)].result(20)
     else:
         (one.folder / "state" / "published.json").unlink()
     one.add(1, 1, [5])

@@ -18,7 +18,7 @@ from pyspark.errors import PythonException
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.kafka import range_reader
-from jobs.kafka.consumer import LostOffsetsError, ReadError, reader_options
+from jobs.kafka.consumer import LostOffsetsError, ReadError, consumer_options
 from jobs.kafka.metadata import KafkaUnavailableError
 from jobs.kafka.range_reader import read_split
 from jobs.spec.settings import KafkaSettings
@@ -42,7 +42,7 @@ class Log:
         # A broker would refuse the times of a producer that means another unit.
         config = {"message.timestamp.after.max.ms": str(2**63 - 1)}
         self.admin.create_topics([NewTopic(self.topic, partitions, 1, config=config)])[self.topic].result(30)
-        self.options = reader_options(
+        self.options = consumer_options(
             KafkaSettings(bootstrap_servers=address, request_timeout=timedelta(seconds=10)), "test"
         )
 

@@ -17,9 +17,9 @@ from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import Selection
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Failure
-from jobs.operator.dead_letter_states import Change, change_dead_letters
+from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.replay.request import ReplayRequest
-from jobs.replay.return_to_topic import ReturnResult, return_letters
+from jobs.replay.return_to_topic import ReturnResult, return_letters_to_topic
 from jobs.replay.run import replay
 from jobs.steps import STEPS
 from jobs.stream.opening import ensure_tables
@@ -68,7 +68,7 @@ class Returning:
         pipeline = self.pipeline
         request = ReplayRequest(options.pop("selection", Selection()), by="tester")
         spec, settings, catalog = pipeline.spec(), pipeline.settings(), pipeline.catalog()
-        return return_letters(spec, settings, catalog, topic or self.topic, request, **options)
+        return return_letters_to_topic(spec, settings, catalog, topic or self.topic, request, **options)
 
     def command(self, steps: str) -> int:
         command = ("--home", str(self.pipeline.home), "replay", self.pipeline.stream, "--to-topic", self.topic)
@@ -143,7 +143,7 @@ def test_killed_anywhere_each_letter_goes_back_once(back: Returning, step: str) 
     with pytest.raises(FrazilError, match=f"--to-topic {back.topic}` was interrupted within a batch"):
         replay(spec, settings, catalog, ReplayRequest())
     with pytest.raises(FrazilError, match="was interrupted within a batch"):
-        change_dead_letters(spec, settings, catalog, Selection(), Change("dismissed", "me", "no"))
+        change_dead_letters(spec, settings, catalog, Selection(), StateChange("dismissed", "me", "no"))
     done = back.give_back()
     decided = step in ("return_after_commit", "return_after_life")
     assert (done.recovered, done.returned) == ((6, 0) if decided else (0, 6))

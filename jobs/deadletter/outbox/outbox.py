@@ -20,9 +20,9 @@ from pyiceberg.table import Table
 
 from jobs.commit.stamp_history import greatest_epoch
 from jobs.deadletter.connect_headers import connect_record
-from jobs.deadletter.kafka_record import KafkaRecord, Limits
+from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits
 from jobs.deadletter.outbox.position import OutboxPosition, PositionStore
-from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window, refuse_altered
+from jobs.deadletter.outbox.reader import count_unpublished, letter_chunks, next_window, refuse_altered
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.spec.error_handling import DeadLetterTopic
@@ -37,8 +37,8 @@ GROUP = "frazil-dead-letters-"
 REFRESH_SECONDS = 3600.0
 
 
-def group_of(stream: str) -> str:
-    """The consumer group, and the transactional id, of a stream's letters."""
+def outbox_group(stream: str) -> str:
+    """The consumer group, and the transactional id, of the outbox of a stream's dead letters."""
     return GROUP + stream
 
 
@@ -78,7 +78,7 @@ class Outbox:
         self._epoch: int = epoch
         self._check: Callable[[], None] = check
         self._transactions: Transactions | None = None
-        self._limits: Limits = Limits()
+        self._limits: RecordLimits = RecordLimits()
         # Before anything of this driver's epoch is in the table, and whether or not the cluster answers.
         self._position: OutboxPosition = store.begin(
             OutboxPosition.before_epoch(epoch if topic.publish == "new" else 1)
@@ -113,7 +113,7 @@ class Outbox:
                         self._commit_position(transactions, self._position)
                     progress(0)
                     return published
-                for last, letters in chunks(table, self._stream, self._position, window):
+                for last, letters in letter_chunks(table, self._stream, self._position, window):
                     through = replace(OutboxPosition.through(last), table_uuid=self._position.table_uuid)
                     self._send(transactions, letters, through)
                     self._position = through
@@ -148,7 +148,7 @@ class Outbox:
         """The transactions of the stream's letters, taken over from whoever held their id before."""
         if self._transactions is None:
             self._check()
-            cluster, group = TopicCluster(self._kafka, self._topic, self._stream), group_of(self._stream)
+            cluster, group = TopicCluster(self._kafka, self._topic, self._stream), outbox_group(self._stream)
             self._limits = cluster.limits()
             transactions = Transactions(cluster, group, self._topic.name, self._limits.max_bytes, self._check)
             self._transactions = transactions

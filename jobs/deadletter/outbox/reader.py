@@ -27,8 +27,8 @@ _SORTING: list[tuple[str, str]] = [(name, "ascending") for name in ORDER]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The next letters behind a place.
+class LetterWindow:
+    """The next letters that the outbox reads, behind a place.
 
     Attributes:
         total: How many letters are behind it, also beyond the window.
@@ -64,7 +64,7 @@ def count_unpublished(table: Table, stream: str, position: OutboxPosition) -> in
     return table.scan(row_filter=position.rows_after(stream), selected_fields=("epoch",)).count()
 
 
-def next_window(table: Table, stream: str, position: OutboxPosition, most: int = WINDOW_LETTERS) -> Window:
+def next_window(table: Table, stream: str, position: OutboxPosition, most: int = WINDOW_LETTERS) -> LetterWindow:
     """The keys of the next letters. It reads the key columns of all that are behind, and keeps `most` of them."""
     reader = table.scan(row_filter=position.rows_after(stream), selected_fields=ORDER).to_arrow_batch_reader()
     kept: list[pa.Table] = []
@@ -76,23 +76,23 @@ def next_window(table: Table, stream: str, position: OutboxPosition, most: int =
         if rows > 4 * most:
             kept = [_first(kept, most)]
             rows = most
-    return Window(total, _first(kept or [reader.schema.empty_table()], most))
+    return LetterWindow(total, _first(kept or [reader.schema.empty_table()], most))
 
 
 def _first(tables: list[pa.Table], most: int) -> pa.Table:
     return pa.concat_tables(tables).sort_by(_SORTING).slice(0, most).combine_chunks()
 
 
-def chunks(
+def letter_chunks(
     table: Table,
     stream: str,
     position: OutboxPosition,
-    window: Window,
+    window: LetterWindow,
     *,
     most: int = MOST_LETTERS,
     most_bytes: int = CHUNK_BYTES,
 ) -> Iterator[tuple[Key, pa.Table]]:
-    """The letters of a window, some at a time, each with the key of its last one.
+    """Read the letters of a window, some at a time, each with the key of its last one.
 
     How many is learnt from the size of those before: nobody knows it of letters that were not read.
 

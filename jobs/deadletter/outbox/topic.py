@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from jobs.deadletter.kafka_record import Limits
+from jobs.deadletter.kafka_record import RecordLimits
 from jobs.errors import FrazilError
 from jobs.spec.error_handling import DeadLetterTopic
 from jobs.spec.security import librdkafka_options
@@ -101,7 +101,7 @@ class TopicCluster:
             **librdkafka_options(self._kafka.security),
         }
 
-    def limits(self) -> Limits:
+    def limits(self) -> RecordLimits:
         """What the topic takes; it is created first if it is missing and may be created.
 
         Raises:
@@ -116,7 +116,7 @@ class TopicCluster:
             found = futures[resource].result(2 * self.timeout)
         except KafkaException:
             # Whoever may write to a topic need not be allowed to look at its settings; most have the default.
-            return Limits()
+            return RecordLimits()
         return limits_from({name: entry.value for name, entry in found.items()})
 
     def ask(self, question: Callable[[], T], client: Any) -> T:
@@ -192,16 +192,16 @@ class TopicCluster:
             self._last_error = error
 
 
-def limits_from(config: dict[str, str | None]) -> Limits:
-    """What a topic takes, by its configuration."""
+def limits_from(config: dict[str, str | None]) -> RecordLimits:
+    """The limits of the outbox's topic, by its configuration."""
 
     def distance(name: str) -> int | None:
         text = config.get(name)
         return int(text) if text and int(text) < _NEVER else None
 
-    largest = int(config.get("max.message.bytes") or Limits().max_bytes)
+    largest = int(config.get("max.message.bytes") or RecordLimits().max_bytes)
     if config.get("message.timestamp.type") == "LogAppendTime":
-        return Limits(largest)
+        return RecordLimits(largest)
     either = distance("message.timestamp.difference.max.ms")
     before, after = distance("message.timestamp.before.max.ms"), distance("message.timestamp.after.max.ms")
-    return Limits(largest, before if before is not None else either, after if after is not None else either)
+    return RecordLimits(largest, before if before is not None else either, after if after is not None else either)

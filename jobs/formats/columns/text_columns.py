@@ -163,12 +163,12 @@ def _by_layout(
 
 
 def true_at(mask: pa.BooleanArray) -> list[int]:
-    """Where the mask is true."""
+    """Where the mask of a column is true."""
     return np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False)).tolist()
 
 
 def without(array: pa.Array, indices: list[int]) -> pa.Array:
-    """The array with null in these places."""
+    """The column with null in these places."""
     kept = np.ones(len(array), np.bool_)
     kept[indices] = False
     return pc.if_else(pa.array(kept), array, pa.scalar(None, array.type))

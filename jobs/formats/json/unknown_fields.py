@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from jobs.errors import FrazilError
-from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField, shortened
+from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField, shortened_path
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType, quoted
 from jobs.schema.parser import parse_schema
 
@@ -23,8 +23,8 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-class Key(NamedTuple):
-    """A key that is not declared, and its value.
+class UnknownKey(NamedTuple):
+    """An unknown key of a record, which is not declared, and its value.
 
     Attributes:
         within: JSON path of the struct that has it, with `[]` for the elements of a list and `{}` for values of a map.
@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class Examples:
-    """Some records with one key.
+    """Some records with one unknown key.
 
     Attributes:
         row: Index of the first of them.
@@ -52,17 +52,17 @@ class Examples:
 def unknown_fields(
     declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
 ) -> dict[str, UnknownField]:
-    """As `examples`, each with the first record that was found and the column that could take the key."""
+    """As `unknown_examples`, each with the first record that was found and the column that could take the key."""
     return {
-        path: UnknownField(found.row, shortened(found.within), column_for(found.name, found.values))
-        for path, found in examples(declared, values, rows, paths).items()
+        path: UnknownField(found.row, shortened_path(found.within), column_for(found.name, found.values))
+        for path, found in unknown_examples(declared, values, rows, paths).items()
     }
 
 
-def examples(
+def unknown_examples(
     declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
 ) -> dict[str, Examples]:
-    """Records in which these keys stand; of a key whose name JSON writes in an unusual way there may be none.
+    """Example records of unknown keys; of a key whose name JSON writes in an unusual way there may be none.
 
     Args:
         values: Of the records of a block.
@@ -77,7 +77,7 @@ def examples(
         value: bytes | None = values[row].as_py()
         if value is None or not any(name in value for name in wanted.values()):
             continue
-        for key in keys(declared, value):
+        for key in unknown_keys(declared, value):
             path = f"{key.within}.{key.name}"
             if path in wanted:
                 known = found.setdefault(path, Examples(int(row), key.within, key.name))
@@ -87,15 +87,15 @@ def examples(
     return found
 
 
-def keys(declared: StructType, record: bytes) -> Iterator[Key]:
-    """The keys of a record that are not declared; none if it is not JSON."""
+def unknown_keys(declared: StructType, record: bytes) -> Iterator[UnknownKey]:
+    """The unknown keys of a record, which are not declared; none if it is not JSON."""
     try:
         yield from _keys(declared, msgspec.json.decode(record), "$")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
 
 
-def _keys(declared: DeclaredType, value: Any, path: str) -> Iterator[Key]:
+def _keys(declared: DeclaredType, value: Any, path: str) -> Iterator[UnknownKey]:
     match declared:
         case StructType(fields) if isinstance(value, dict):
             types = {each.name: each.type for each in fields}
@@ -103,7 +103,7 @@ def _keys(declared: DeclaredType, value: Any, path: str) -> Iterator[Key]:
                 if name in types:
                     yield from _keys(types[name], inner, f"{path}.{name}")
                 else:
-                    yield Key(path, name, inner)
+                    yield UnknownKey(path, name, inner)
         case ListType(element) if isinstance(value, list):
             for inner in value:
                 yield from _keys(element, inner, path + "[]")
@@ -115,7 +115,7 @@ def _keys(declared: DeclaredType, value: Any, path: str) -> Iterator[Key]:
 
 
 def column_for(name: str, values: Sequence[Any]) -> str | None:
-    """A column that could take these values, such as `note string`; None for a name that no schema can have.
+    """A column that could take an unknown field's values, such as `note string`; None if no schema can have the name.
 
     It is a guess: of a number with a fraction nobody knows whether it is an amount (`decimal`), of a text whether it
     holds one.
@@ -129,7 +129,7 @@ def column_for(name: str, values: Sequence[Any]) -> str | None:
 
 
 def guessed_type(values: Sequence[Any]) -> str:
-    """The type that takes all of the values, in the language of schemas; `string` where there is none."""
+    """The type that takes all values of an unknown field, in the language of schemas; `string` where there is none."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return "boolean"

@@ -24,7 +24,7 @@ from jobs.replay.connect.importer import (
 from jobs.replay.connect.opening import as_stream, queue_id, refuse_missing
 from jobs.replay.connect.task import QueueCounts, QueueTask
 from jobs.replay.request import ReplayRequest
-from jobs.replay.result import Progress, Reasons
+from jobs.replay.result import Reasons, ReplayProgress
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 
@@ -36,7 +36,7 @@ def dry_run_queue(
     topic: str,
     request: ReplayRequest,
     *,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> QueueResult:
     """Find out what would become of what a topic of Connect's dead letters holds now and was not taken before.
 
@@ -73,7 +73,7 @@ def dry_run_queue(
                 for failure in outcome.failures:
                     reasons.add(failure, outcome.fetched.place(failure.row))
             at = end
-            on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
+            on_progress(ReplayProgress(total, total - left_of(at, ends), counts.landed, counts.dead))
     return QueueResult(
         spec.stream,
         topic,

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import Positions, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.commit.target_positions import Need, Ranges
+from jobs.commit.target_positions import Ranges, TargetNeed
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader
@@ -28,7 +28,7 @@ from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueT
 from jobs.replay.landed import has_coordinates
 from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest
-from jobs.replay.result import Progress, Reason
+from jobs.replay.result import Reason, ReplayProgress
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.stream.batch import BatchRunner
@@ -79,7 +79,7 @@ def import_queue(
     topic: str,
     request: ReplayRequest,
     *,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> QueueResult:
     """Take what a topic of Connect's dead letters holds now and was not taken before.
 
@@ -147,7 +147,7 @@ def refuse_unknown_rows(spec: StreamSpec, sink: Table) -> None:
 
 
 def next_end(at: Positions, ends: Positions, most: int) -> dict[TopicPartition, int]:
-    """Where a batch of at most so many records ends that begins at `at`."""
+    """Where the next batch to import ends, of at most so many records, that begins at `at`."""
     end, room = dict(at), most
     for partition, last in sorted(ends.items()):
         count = min(room, max(0, last - at.get(partition, 0)))
@@ -157,7 +157,7 @@ def next_end(at: Positions, ends: Positions, most: int) -> dict[TopicPartition, 
 
 
 def left_of(at: Positions, ends: Positions) -> int:
-    """How many records there are from `at` on."""
+    """How many records are left to import from `at` on."""
     return sum(max(0, end - at.get(partition, 0)) for partition, end in ends.items())
 
 
@@ -167,7 +167,7 @@ def import_batches(
     begin: Positions,
     ends: Positions,
     pace: Pace,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[ReplayProgress], None],
 ) -> QueueCounts:
     """Import all records of a queue from `begin` to `ends`, batch by batch."""
     at, counts, batch, total = dict(begin), QueueCounts(), 0, left_of(begin, ends)
@@ -178,7 +178,7 @@ def import_batches(
         runner.run(nothing, batch, end)
         counts += runner.counts
         at, batch = end, batch + 1
-        on_progress(Progress(total, total - left_of(at, ends), counts.landed, counts.dead))
+        on_progress(ReplayProgress(total, total - left_of(at, ends), counts.landed, counts.dead))
     return counts
 
 
@@ -204,7 +204,7 @@ class QueueRunner(BatchRunner):
         self.counts = QueueCounts()
         return super().run(frame, batch, end)
 
-    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
+    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskResults:
         stream = self._stream
         # Tasks that run again see what the attempt before has landed.
         results, self.counts = self._task.run(

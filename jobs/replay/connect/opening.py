@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.commit.errors import HalfCommittedError, OffsetsLostError, RolledBackError
 from jobs.commit.log_state import LogState
-from jobs.commit.offsets import describe
+from jobs.commit.offsets import describe_ranges
 from jobs.commit.session import CommitSession
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamps import Stamp
@@ -141,9 +141,9 @@ def _half_taken(problem: HalfCommittedError, spec: StreamSpec) -> HalfCommittedE
     half = problem.half
     (queue, *_) = sorted({partition.topic for partition in half.ranges})
     return HalfCommittedError(
-        f"stream {spec.stream}: the batch {describe(half.ranges)} of a queue is in {', '.join(half.have)} and not in "
-        f"{', '.join(half.lack)}, and its pending record is lost. The rest is made by taking that queue with the "
-        "stream's file and the correction as they were then.",
+        f"stream {spec.stream}: the batch {describe_ranges(half.ranges)} of a queue is in {', '.join(half.have)} and "
+        f"not in {', '.join(half.lack)}, and its pending record is lost. The rest is made by taking that queue with "
+        "the stream's file and the correction as they were then.",
         half,
         fix=f"`frazil replay {spec.stream} --from-topic {queue}`, with the same --correction if there was one; "
         "then run this again",

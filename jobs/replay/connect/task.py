@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import TopicPartition
-from jobs.commit.target_positions import Need, Ranges
+from jobs.commit.target_positions import Ranges, TargetNeed
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.formats.decoder import Failure
@@ -100,7 +100,7 @@ class QueueTask:
         ranges: Ranges,
         sink: Table,
         letters: Table,
-        needs: Mapping[str, Need],
+        needs: Mapping[str, TargetNeed],
         *,
         first_seen: datetime,
         file_prefix: str,
@@ -129,7 +129,7 @@ class QueueTask:
         return TaskResults(files, tallies), counts
 
     def process(
-        self, ranges: Ranges, sink: Table, letters: Table, needs: Mapping[str, Need] | None = None
+        self, ranges: Ranges, sink: Table, letters: Table, needs: Mapping[str, TargetNeed] | None = None
     ) -> Iterator[QueueOutcome]:
         """Read the ranges, and find out what becomes of their records; nothing is written.
 
@@ -204,7 +204,9 @@ def _tally(outcome: QueueOutcome, spec: StreamSpec) -> Tally:
     return tally
 
 
-def _needed(needs: Mapping[str, Need] | None, table: str, partition: TopicPartition, offsets: np.ndarray) -> np.ndarray:
+def _needed(
+    needs: Mapping[str, TargetNeed] | None, table: str, partition: TopicPartition, offsets: np.ndarray
+) -> np.ndarray:
     """Which records of a partition of the queue a table lacks."""
     if needs is None:
         return np.ones(len(offsets), dtype=bool)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.verify.audit_result import OperatorDecision, PartitionSums, Problem, StreamAudit, TableAudit
+from jobs.verify.audit_result import AuditProblem, OperatorDecision, PartitionSums, StreamAudit, TableAudit
 from jobs.verify.audit_text import SHOWN, decision_sentence, more, problem_sentence, queue_sentence, verdict_sentence
 from jobs.verify.ledger_row import WHOLE_TABLE
 from orchestration.cli.terminal import print_columns
@@ -83,7 +83,7 @@ def _table_facts(table: TableAudit) -> dict[str, Any]:
     }
 
 
-def problem_facts(problem: Problem) -> dict[str, Any]:
+def problem_facts(problem: AuditProblem) -> dict[str, Any]:
     """One problem as JSON."""
     return {
         "kind": problem.kind,
@@ -183,7 +183,7 @@ def _numbers(lines: list[PartitionSums]) -> str:
 
 
 def sentences(audit: StreamAudit) -> Iterator[str]:
-    """Everything beyond the sums, a line each: problems first."""
+    """The output of an audit beyond the sums, a line each: problems first."""
     for problem in audit.problems[:_SHOWN_PROBLEMS]:
         yield f"! {problem_sentence(problem)}"
         for change in problem.changes:

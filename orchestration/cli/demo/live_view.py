@@ -55,7 +55,7 @@ def show_arriving(
 
 
 def arriving(beat: Heartbeat | None, produced: int) -> str:
-    """One line on a stream that runs."""
+    """One line of the live view, on a stream that runs."""
     if beat is None:
         return f"{produced:,} more produced; the driver has not said anything yet"
     work = beat.work

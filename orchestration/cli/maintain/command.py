@@ -9,7 +9,7 @@ import click
 from jobs.catalog import NoCatalogYet, quick_catalog
 from jobs.install.artifacts import resolve_jars
 from jobs.install.preflight import preflight
-from jobs.maintain.maintenance_run import Outcome, maintain_tables
+from jobs.maintain.maintenance_run import MaintenanceOutcome, maintain_tables
 from jobs.maintain.plan import ACTIONS
 from jobs.maintain.table_selection import chosen_tables
 from jobs.spark.end import end_spark
@@ -53,7 +53,7 @@ def maintain(
         raise NoCatalogYet(problem.message, fix="frazil run STREAM") from None
     # A start that failed is not tried again: it would fail for the next table, too.
     spark = SessionOnDemand(lambda: _start_spark(settings), again=False)
-    outcomes: list[Outcome] = []
+    outcomes: list[MaintenanceOutcome] = []
     try:
         with catalog:
             chosen = chosen_tables(settings, specs, catalog, tables)

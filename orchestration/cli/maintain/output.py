@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from jobs.maintain.maintenance_run import Outcome
+from jobs.maintain.maintenance_run import MaintenanceOutcome
 from jobs.maintain.plan import Plan
 from jobs.maintain.results import OnProgress
-from jobs.maintain.results import Progress as Told
+from jobs.maintain.results import StepProgress as Told
 from orchestration.cli.terminal import print_columns, print_error, stderr_console
 from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     PLAN_COLUMNS,
-    done_row,
     plan_rows,
     progress_sentence,
+    report_row,
     run_sentence,
     skip_sentences,
     table_sentences,
@@ -29,7 +29,7 @@ _SHOWN_STEPS = 20
 
 
 @contextlib.contextmanager
-def progress_bar(tables: int) -> Iterator[tuple[OnProgress, Callable[[Outcome], None]]]:
+def progress_bar(tables: int) -> Iterator[tuple[OnProgress, Callable[[MaintenanceOutcome], None]]]:
     """A bar over tables on a terminal, on standard error, with the step under way; elsewhere nothing.
 
     Returns:
@@ -50,13 +50,13 @@ def progress_bar(tables: int) -> Iterator[tuple[OnProgress, Callable[[Outcome], 
         def step(told: Told) -> None:
             bar.update(task, step=progress_sentence(told))
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: MaintenanceOutcome) -> None:
             bar.update(task, advance=1, step="")
 
         yield step, done
 
 
-def print_plans(outcomes: Sequence[Outcome]) -> None:
+def print_plans(outcomes: Sequence[MaintenanceOutcome]) -> None:
     """What would be done to each table, and what not and why."""
     for outcome in outcomes:
         result = outcome.result
@@ -78,7 +78,7 @@ def _print_steps(plan: Plan) -> None:
         click.echo(f"and {len(rows) - _SHOWN_STEPS:,} steps more: frazil maintain {plan.table} --plan --json")
 
 
-def print_done(outcomes: Sequence[Outcome]) -> None:
+def print_done(outcomes: Sequence[MaintenanceOutcome]) -> None:
     """What was done to each table, and each before and after."""
     for outcome in outcomes:
         if outcome.result is not None:
@@ -88,11 +88,11 @@ def print_done(outcomes: Sequence[Outcome]) -> None:
                 click.echo(f"  {sentence}")
     worked = [outcome for outcome in outcomes if outcome.result is not None and outcome.result.done]
     if worked:
-        print_columns(DONE_COLUMNS, [done_row(outcome) for outcome in worked], text=["table"])
+        print_columns(DONE_COLUMNS, [report_row(outcome) for outcome in worked], text=["table"])
     click.echo(f"{run_sentence(outcomes, dry_run=False)}.")
 
 
-def print_problems(outcomes: Sequence[Outcome]) -> None:
+def print_problems(outcomes: Sequence[MaintenanceOutcome]) -> None:
     """What went wrong, on standard error."""
     for outcome in outcomes:
         for problem in outcome.problems:

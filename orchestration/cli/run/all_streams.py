@@ -24,7 +24,7 @@ class NotLanded(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What became of one stream.
+    """What became of one stream in a run of all.
 
     Attributes:
         name: The stream; the file where it cannot be read.

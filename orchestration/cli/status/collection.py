@@ -193,7 +193,7 @@ def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> Non
 
 
 def total_rows(table: Table) -> int:
-    """The rows of a table, as its newest snapshot counts them."""
+    """Collected for the status: the rows of a table, as its newest snapshot counts them."""
     snapshot = table.current_snapshot()
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0))

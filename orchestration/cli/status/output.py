@@ -150,7 +150,7 @@ def _letter_topic(status: StreamStatus) -> dict[str, str]:
 
 
 def ago(at: datetime | None, now: datetime | None = None) -> str:
-    """A time as a person reads it: how long ago within a day, else the date and time in UTC."""
+    """A time as the status shows it: how long ago within a day, else the date and time in UTC."""
     if at is None:
         return "–"
     seconds = int(((now or datetime.now(UTC)) - at).total_seconds())

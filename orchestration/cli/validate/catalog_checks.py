@@ -14,7 +14,7 @@ from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_c
 from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
-from jobs.maintain.table_selection import ExistingTables, mending, missing_namespace, own_tables
+from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
 from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
@@ -203,4 +203,4 @@ def check_names(specs: Sequence[StreamSpec], settings: Settings, catalog: Catalo
                 yield Finding(None, "settings", "wrong", missing.message, missing.fix)
         elif name not in existing and name not in theirs:
             sentence = f"maintenance.tables names {name}, and there is no such table in catalog {settings.catalog.name}"
-            yield Finding(None, "settings", "wrong", sentence, mending(existing.nearest_table(name, theirs)))
+            yield Finding(None, "settings", "wrong", sentence, name_correction(existing.nearest_table(name, theirs)))

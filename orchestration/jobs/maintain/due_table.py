@@ -15,8 +15,8 @@ from resources.spark import SparkResource
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from jobs.maintain.maintenance_run import Outcome
-    from jobs.maintain.results import Progress
+    from jobs.maintain.maintenance_run import MaintenanceOutcome
+    from jobs.maintain.results import StepProgress
     from jobs.maintain.table_maintenance import TableMaintenance
     from jobs.spec.maintained_tables import MaintainedTable
     from jobs.spec.models import StreamSpec
@@ -46,7 +46,7 @@ class StepContext:
         self._context.log.info(f"Spark UI: {started.sparkContext.uiWebUrl}")
         return started
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: StepProgress) -> None:
         """The steps of the plan in the log, every few seconds at most; each failure once and at once."""
         from orchestration.jobs.maintain.report import progress_sentence
 
@@ -117,9 +117,9 @@ class DueTable:
         )
         return TableMaintenance(context, only=self._only, on_progress=lambda progress: now().report(progress))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> MaintenanceOutcome:
         """What became of it; nothing more can be done then."""
-        from jobs.maintain.maintenance_run import table_outcome
+        from jobs.maintain.maintenance_run import maintenance_outcome
 
         try:
             result, problem = self._maintenance and self._maintenance.result(), self._problem
@@ -130,4 +130,4 @@ class DueTable:
             problem = problem or FrazilError(f"table {self.table.name} was not tried.")
         elif problem is not None and not result.done:
             result = None
-        return table_outcome(self.settings, self.table, result, problem)
+        return maintenance_outcome(self.settings, self.table, result, problem)

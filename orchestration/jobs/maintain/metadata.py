@@ -9,14 +9,14 @@ import dagster as dg
 
 from assets.metadata import cell
 from assets.table_health import health_metadata
-from jobs.maintain.maintenance_run import Outcome
+from jobs.maintain.maintenance_run import MaintenanceOutcome
 from jobs.maintain.results import StepResult
 from jobs.maintain.text import size_text
 from orchestration.jobs.maintain.report import (
     DONE_COLUMNS,
     FIGURES,
-    change,
-    done_row,
+    before_and_after,
+    report_row,
     run_sentence,
     skip_sentences,
     table_sentences,
@@ -25,7 +25,7 @@ from orchestration.jobs.maintain.report import (
 _SHOWN_STEPS = 50
 
 
-def outcome_metadata(outcome: Outcome) -> dict[str, Any]:
+def outcome_metadata(outcome: MaintenanceOutcome) -> dict[str, Any]:
     """A table as its observation in Dagster tells: how it is, how it was, what was gained; each number every time."""
     result = outcome.result
     said = [*table_sentences(outcome, dry_run=False), *(str(problem) for problem in outcome.problems)]
@@ -53,7 +53,7 @@ def outcome_metadata(outcome: Outcome) -> dict[str, Any]:
 def _markdown(done: Sequence[StepResult]) -> str:
     lines = ["| action | where | files | bytes | s | |", "|---|---|---:|---:|---:|---|"]
     for step in done[:_SHOWN_STEPS]:
-        files = change(step.files_before, step.files_after)
+        files = before_and_after(step.files_before, step.files_after)
         where, error = cell(step.step.scope), cell(step.error or "")
         size = size_text(step.bytes)
         lines.append(f"| {step.step.action} | {where} | {files} | {size} | {step.seconds:.1f} | {error} |")
@@ -62,7 +62,7 @@ def _markdown(done: Sequence[StepResult]) -> str:
     return "\n".join(lines)
 
 
-def run_metadata(outcomes: Sequence[Outcome], *, dry_run: bool) -> dict[str, Any]:
+def run_metadata(outcomes: Sequence[MaintenanceOutcome], *, dry_run: bool) -> dict[str, Any]:
     """A whole run: its numbers, and a row per table."""
     metadata: dict[str, Any] = {
         "dry_run": dry_run,
@@ -81,7 +81,7 @@ def run_metadata(outcomes: Sequence[Outcome], *, dry_run: bool) -> dict[str, Any
     return metadata
 
 
-def _record(outcome: Outcome, *, dry_run: bool) -> dict[str, str | int]:
+def _record(outcome: MaintenanceOutcome, *, dry_run: bool) -> dict[str, str | int]:
     said = [*(problem.message for problem in outcome.problems), *table_sentences(outcome, dry_run=dry_run)]
     row: dict[str, str | int] = {"table": outcome.table.name, "failed": int(bool(outcome.problems)), "result": said[0]}
-    return row | dict(zip(DONE_COLUMNS[1:], done_row(outcome)[1:], strict=True))
+    return row | dict(zip(DONE_COLUMNS[1:], report_row(outcome)[1:], strict=True))

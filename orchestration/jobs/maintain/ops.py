@@ -25,7 +25,7 @@ from resources.deployment_resource import DeploymentResource
 from resources.spark import SparkResource
 
 if TYPE_CHECKING:
-    from jobs.maintain.maintenance_run import Outcome
+    from jobs.maintain.maintenance_run import MaintenanceOutcome
     from jobs.spec.models import StreamSpec
     from jobs.spec.settings import Settings
 
@@ -76,7 +76,7 @@ class Planned:
 
     dry_run: bool
     tables: list[str] = field(default_factory=list)
-    outcomes: "list[Outcome]" = field(default_factory=list)
+    outcomes: "list[MaintenanceOutcome]" = field(default_factory=list)
 
 
 @dg.op(
@@ -97,7 +97,7 @@ def plan_op(
     # Imported here and below: a code location that only loads should not wait for what maintenance needs.
     from jobs.catalog import NoCatalogYet
     from jobs.maintain.maintenance_run import maintain_tables
-    from jobs.maintain.table_selection import actions_of, chosen_tables
+    from jobs.maintain.table_selection import chosen_tables, selected_actions
 
     tag_run(context, maintain_tags(config))
     planned = Planned(config.dry_run)
@@ -106,7 +106,7 @@ def plan_op(
         specs = _specs(context, deployment, settings)
         try:
             with catalog.quick() as connected:
-                only = actions_of(config.actions)
+                only = selected_actions(config.actions)
                 tables = chosen_tables(settings, specs, connected, config.tables)
                 planned.tables = [table.name for table in tables]
                 if not tables:
@@ -134,9 +134,9 @@ def _no_spark() -> Any:
     raise FrazilError("A plan needs no Spark.")
 
 
-def _mapping_key(number: int, outcome: "Outcome") -> str:
+def _mapping_key(number: int, outcome: "MaintenanceOutcome") -> str:
     """`orders__payments_3`: the number, as names may differ only in what Dagster does not allow."""
-    return f"{dagster_names.safe(outcome.table.name).replace('.', '__').replace('-', '_')}_{number + 1}"
+    return f"{dagster_names.dagster_safe(outcome.table.name).replace('.', '__').replace('-', '_')}_{number + 1}"
 
 
 def _specs(context: dg.OpExecutionContext, deployment: DeploymentResource, settings: "Settings") -> "list[StreamSpec]":
@@ -218,7 +218,7 @@ def _is_last(context: dg.OpExecutionContext) -> bool:
     return not context.job_def.dependency_structure.output_to_downstream_inputs_for_node(context.op.name)
 
 
-def _say(context: dg.OpExecutionContext, outcome: "Outcome", *, dry_run: bool) -> None:
+def _say(context: dg.OpExecutionContext, outcome: "MaintenanceOutcome", *, dry_run: bool) -> None:
     """What there is to say of a table, in the log of the step that has it."""
     from orchestration.jobs.maintain.report import skip_sentences, table_sentences
 
@@ -232,7 +232,9 @@ def _say(context: dg.OpExecutionContext, outcome: "Outcome", *, dry_run: bool) -
         context.log.debug(outcome.trace)
 
 
-def _events(settings: "Settings", outcome: "Outcome") -> Iterator[dg.AssetObservation | dg.AssetCheckEvaluation]:
+def _events(
+    settings: "Settings", outcome: "MaintenanceOutcome"
+) -> Iterator[dg.AssetObservation | dg.AssetCheckEvaluation]:
     from orchestration.jobs.maintain.metadata import outcome_metadata
 
     key, result = dagster_names.table_key(settings, outcome.table.name), outcome.result

@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any
 
 from jobs.maintain.health_facts import TableFacts
-from jobs.maintain.maintenance_run import Outcome
+from jobs.maintain.maintenance_run import MaintenanceOutcome
 from jobs.maintain.plan import Plan, Step, plan_json
-from jobs.maintain.results import LOST, Progress, StepResult
+from jobs.maintain.results import LOST, StepProgress, StepResult
 from jobs.maintain.text import size_text
 from orchestration.formatting import span
 
@@ -28,8 +28,8 @@ FIGURES = ("data_files", "delete_files", "manifests", "snapshots", "metadata_byt
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """All steps of one action on a table, planned or done."""
+class ActionSum:
+    """The report's sum of all steps of one action on a table, planned or done."""
 
     action: str
     steps: int
@@ -39,11 +39,11 @@ class Sum:
     seconds: float
 
     @staticmethod
-    def each(steps: Iterable[Step | StepResult]) -> Iterator[Sum]:
+    def each(steps: Iterable[Step | StepResult]) -> Iterator[ActionSum]:
         """By action, in the order in which they come."""
         for action, group in groupby(steps, lambda step: step.action if isinstance(step, Step) else step.step.action):
             of = list(group)
-            yield Sum(
+            yield ActionSum(
                 action,
                 len(of),
                 sum(step.files_before for step in of),
@@ -58,17 +58,17 @@ class Sum:
         size = f", {size_text(self.bytes)}" if self.bytes else ""
         what = _COUNTED.get(self.action, "files")
         # How many there are is not known before they are looked for.
-        counted = f"{change(self.files_before, self.files_after)} {what}{size}, " if self.files_before else ""
+        counted = f"{before_and_after(self.files_before, self.files_after)} {what}{size}, " if self.files_before else ""
         return f"{self.action}{times}: {counted}{span(self.seconds)}"
 
 
-def change(before: int, after: int | None) -> str:
-    """`3,000 → 30`; the number alone where nothing changes."""
+def before_and_after(before: int, after: int | None) -> str:
+    """A number in a report: `3,000 → 30`; the number alone where nothing changes."""
     return f"{before:,}" if after is None or after == before else f"{before:,} → {after:,}"
 
 
-def table_sentences(outcome: Outcome, *, dry_run: bool) -> Iterator[str]:
-    """What there is to say of a table beside its problems, the most important first."""
+def table_sentences(outcome: MaintenanceOutcome, *, dry_run: bool) -> Iterator[str]:
+    """What the maintenance report says of a table beside its problems, the most important first."""
     result = outcome.result
     if result is None:
         return
@@ -77,7 +77,7 @@ def table_sentences(outcome: Outcome, *, dry_run: bool) -> Iterator[str]:
         yield f"{name}: left alone: {result.skipped}"
         return
     steps = plan.steps if dry_run else [step for step in result.done if step.done and step.error is None]
-    sums = [each.sentence() for each in Sum.each(steps)]
+    sums = [each.sentence() for each in ActionSum.each(steps)]
     if not plan.steps:
         yield f"{name}: score {plan.score.total}, nothing is due"
     elif dry_run:
@@ -102,8 +102,8 @@ def _held(done: StepResult) -> Iterator[str]:
         yield f"the ledger could not be filled before the expiry: {why}"
 
 
-def progress_sentence(told: Progress) -> str:
-    """A step that begins or has ended."""
+def progress_sentence(told: StepProgress) -> str:
+    """The report of a maintenance step that begins or has ended."""
     step, result = told.step, told.result
     where = f" {step.scope}" if step.scope else ""
     what = f"{told.table}: step {told.number:,} of {told.total:,}, {step.action}{where}"
@@ -111,30 +111,30 @@ def progress_sentence(told: Progress) -> str:
         return what
     if result.error:
         return f"{what}: failed: {result.error}"
-    return f"{what}: {change(result.files_before, result.files_after)} {_COUNTED.get(step.action, 'files')}"
+    return f"{what}: {before_and_after(result.files_before, result.files_after)} {_COUNTED.get(step.action, 'files')}"
 
 
 def skip_sentences(plan: Plan) -> Iterator[str]:
-    """What is not done, and why."""
+    """The report's sentences on what maintenance does not do, and why."""
     for skip in plan.skips:
         yield f"no {' '.join(filter(None, (skip.action, skip.scope)))}: {skip.reason}"
 
 
-def _scores(outcome: Outcome) -> str:
+def _scores(outcome: MaintenanceOutcome) -> str:
     """`61 → 98`; of what was only planned the present one."""
     result = outcome.result
     if result is None:
         return "–"
-    return change(result.plan.score.total, outcome.score_after)
+    return before_and_after(result.plan.score.total, outcome.score_after)
 
 
 def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """A row per step, below `PLAN_COLUMNS`."""
+    """Rows of the maintenance report: one per step of a plan, below `PLAN_COLUMNS`."""
     return [
         (
             step.action,
             step.scope or "–",
-            change(step.files_before, step.files_after) if step.files_before else "–",
+            before_and_after(step.files_before, step.files_after) if step.files_before else "–",
             size_text(step.bytes) if step.bytes else "–",
             span(step.seconds),
             step.reason,
@@ -143,14 +143,14 @@ def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
     ]
 
 
-def done_row(outcome: Outcome) -> tuple[str, ...]:
-    """A table before and after, below `DONE_COLUMNS`."""
+def report_row(outcome: MaintenanceOutcome) -> tuple[str, ...]:
+    """A row of the maintenance report: a table before and after, below `DONE_COLUMNS`."""
     result = outcome.result
     if result is None:
         return (outcome.table.name, *("–" for _ in DONE_COLUMNS[1:]))
     before, after = result.before, result.after
     figures = [
-        change(getattr(before, name), getattr(after, name) if after is not None else None)
+        before_and_after(getattr(before, name), getattr(after, name) if after is not None else None)
         for name in ("data_files", "delete_files", "manifests", "snapshots")
     ]
     rewritten = sum(step.bytes for step in result.done)
@@ -163,8 +163,8 @@ def done_row(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-def outcome_facts(outcome: Outcome) -> dict[str, Any]:
-    """A table as `--json` has it."""
+def outcome_facts(outcome: MaintenanceOutcome) -> dict[str, Any]:
+    """The maintenance report of a table as `--json` has it."""
     result, table = outcome.result, outcome.table
     facts: dict[str, Any] = {"table": table.name, "stream": table.stream, "role": table.role}
     if result is not None:
@@ -199,8 +199,8 @@ def _figures(facts: TableFacts) -> dict[str, int]:
     return {name: getattr(facts, name) for name in FIGURES}
 
 
-def run_sentence(outcomes: Sequence[Outcome], *, dry_run: bool) -> str:
-    """What a whole run came to."""
+def run_sentence(outcomes: Sequence[MaintenanceOutcome], *, dry_run: bool) -> str:
+    """The report of a whole maintenance run in a sentence."""
     results = [outcome.result for outcome in outcomes if outcome.result is not None]
     if dry_run:
         planned = sum(bool(result.plan.steps) for result in results)

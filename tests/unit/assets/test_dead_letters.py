@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from assets.dead_letters import LETTERS_WAITING, letters_waiting, tally_events, tally_markdown, tally_metadata
-from jobs.deadletter.tally import DeadLetterTally, Kind
+from jobs.deadletter.tally import DeadLetterTally, LetterKind
 from jobs.spec.models import StreamSpec
 from tests.helpers.dead_letters import DeadLetterWorld
 
@@ -14,11 +14,11 @@ KEY = dg.AssetKey(["frazil", "orders", "payments_dead"])
 LETTERS = DeadLetterTally(
     7,
     {
-        Kind("new", "wrong_type", "a"): 900,
-        Kind("new", "wrong_type", "b"): 13,
-        Kind("replayed", "wrong_type", "a"): 3,
-        Kind("failed_again", "not|json", "a"): 20,
-        Kind("dismissed", "other", "a"): 5,
+        LetterKind("new", "wrong_type", "a"): 900,
+        LetterKind("new", "wrong_type", "b"): 13,
+        LetterKind("replayed", "wrong_type", "a"): 3,
+        LetterKind("failed_again", "not|json", "a"): 20,
+        LetterKind("dismissed", "other", "a"): 5,
     },
 )
 
@@ -56,7 +56,7 @@ def test_the_table_has_reasons_by_states() -> None:
 
 
 def test_many_reasons_are_summed_up() -> None:
-    many = DeadLetterTally(1, {Kind("new", f"reason_{n:03}", "a"): n for n in range(1, 101)})
+    many = DeadLetterTally(1, {LetterKind("new", f"reason_{n:03}", "a"): n for n in range(1, 101)})
     lines = tally_markdown(many).splitlines()
     assert len(lines) == 24
     assert lines[2] == "| reason_100 | 100 | 100 |"
@@ -67,7 +67,7 @@ def test_many_reasons_are_summed_up() -> None:
 def test_how_many_may_wait(spec: StreamSpec) -> None:
     def judged(read: int, **states: int):
         return letters_waiting(
-            spec, DeadLetterTally(1, {Kind(s, "wrong_type", "a"): n for s, n in states.items()}), read
+            spec, DeadLetterTally(1, {LetterKind(s, "wrong_type", "a"): n for s, n in states.items()}), read
         )
 
     assert judged(0).passed
@@ -88,7 +88,7 @@ def test_how_many_may_wait(spec: StreamSpec) -> None:
 
 def test_the_file_says_how_many_may_wait(spec: StreamSpec) -> None:
     strict = spec.model_copy(update={"slo": spec.slo.model_copy(update={"dead_letter_ratio": 0.001})})
-    letters = DeadLetterTally(1, {Kind("new", "wrong_type", "a"): 2})
+    letters = DeadLetterTally(1, {LetterKind("new", "wrong_type", "a"): 2})
     assert letters_waiting(spec, letters, 1000).passed
     assert not letters_waiting(strict, letters, 1000).passed
 

@@ -241,4 +241,4 @@ def test_counts_as_a_table() -> None:
     ("text", "made"), [("payments.v1", "payments.v1"), (r"a\.\d+", "a_._d"), ("^$", "topics"), ("ä b", "b")]
 )
 def test_safe_names(text: str, made: str) -> None:
-    assert dagster_names.safe(text) == made
+    assert dagster_names.dagster_safe(text) == made

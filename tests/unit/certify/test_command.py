@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from rich.console import Console
 
-from jobs.certify.plan import plan, select_steps
+from jobs.certify.scenario_plan import plan_scenarios, select_steps
 from orchestration.cli.certify import _Progress
 from orchestration.cli.main import main
 
@@ -29,7 +29,7 @@ def test_its_settings_have_to_be_there(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_it_prints_a_line_per_trial() -> None:
-    scenarios = plan(select_steps("after_tasks"), 2, 1)
+    scenarios = plan_scenarios(select_steps("after_tasks"), 2, 1)
     output = io.StringIO()
     with _Progress(Console(file=output, width=200), scenarios) as progress:
         for number in (1, 2):
@@ -44,7 +44,7 @@ def test_without_a_terminal_it_prints_a_line_per_trial() -> None:
 
 
 def test_on_a_terminal_it_shows_what_is_waited_for() -> None:
-    scenarios = plan(select_steps("after_tasks"), 2, 1)
+    scenarios = plan_scenarios(select_steps("after_tasks"), 2, 1)
     output = io.StringIO()
     with _Progress(Console(file=output, width=200, force_terminal=True), scenarios) as progress:
         progress.show(2, "after_tasks", "waits for the first commit")

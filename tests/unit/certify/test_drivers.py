@@ -16,7 +16,7 @@ import pytest
 
 from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.drivers import Drivers, armed_command
-from jobs.certify.workspace import STREAM, prepare
+from jobs.certify.workspace import STREAM, prepare_workspace
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.supervise.launcher import COMMAND_VARIABLE
@@ -100,7 +100,7 @@ def test_a_watch_reads_only_what_was_said_since(tmp_path: Path) -> None:
 
 
 def test_orphans_are_found_and_ended(tmp_path: Path, sleepers: Callable[[int], subprocess.Popen[bytes]]) -> None:
-    workspace = prepare(Settings.embedded(tmp_path), "run")
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
     drivers = Drivers(workspace)
     first, second = sleepers(1), sleepers(2)
     for attempt, process in enumerate((first, second), start=1):

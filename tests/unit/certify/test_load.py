@@ -7,25 +7,25 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from jobs.certify.load import BAD_KINDS, SCHEMA, Fate, record
+from jobs.certify.load import BAD_KINDS, SCHEMA, Fate, record_to_load
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.parser import parse_schema
 
 
 def test_a_seed_makes_the_same_records() -> None:
-    assert [record(3, number) for number in range(50)] == [record(3, number) for number in range(50)]
-    assert [record(3, number) for number in range(50)] != [record(4, number) for number in range(50)]
+    assert [record_to_load(3, number) for number in range(50)] == [record_to_load(3, number) for number in range(50)]
+    assert [record_to_load(3, number) for number in range(50)] != [record_to_load(4, number) for number in range(50)]
 
 
 def test_every_kind_comes_and_the_bad_are_few() -> None:
-    kinds = Counter(record(1, number).kind for number in range(5000))
+    kinds = Counter(record_to_load(1, number).kind for number in range(5000))
     assert set(kinds) == {"good", *BAD_KINDS}
     assert 0.02 < 1 - kinds["good"] / 5000 < 0.05
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_decoder_agrees_with_each_fate(seed: int) -> None:
-    records = [record(seed, number) for number in range(2000)]
+    records = [record_to_load(seed, number) for number in range(2000)]
     decoded = JsonReferenceDecoder(parse_schema(SCHEMA)).decode(pa.array([each.value for each in records], pa.binary()))
     found = dict.fromkeys(decoded.positions.tolist(), Fate.LANDED)
     found |= dict.fromkeys((failure.row for failure in decoded.failures), Fate.DEAD)

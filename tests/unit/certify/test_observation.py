@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
 from jobs.certify.observation import Observer, planned_end
-from jobs.certify.workspace import STREAM, Workspace, prepare
+from jobs.certify.workspace import STREAM, Workspace, prepare_workspace
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
@@ -23,7 +23,7 @@ from jobs.spec.settings import Settings
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    return prepare(Settings.embedded(tmp_path), "run")
+    return prepare_workspace(Settings.embedded(tmp_path), "run")
 
 
 @pytest.fixture

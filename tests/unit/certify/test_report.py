@@ -7,25 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.certify.comparison import Comparison
-from jobs.certify.plan import Scenario, plan, select_steps
 from jobs.certify.report import markdown_report, report_facts, write_report
-from jobs.certify.results import Outcome, Result
+from jobs.certify.results import CertificateResults, ScenarioResult
+from jobs.certify.scenario_plan import Scenario, plan_scenarios, select_steps
 from jobs.certify.workspace import settings_shown
 from jobs.spec.settings import Settings
 
-TRIALS = plan(select_steps("after_tasks,before_claim,asleep"), 2, 5)
+TRIALS = plan_scenarios(select_steps("after_tasks,before_claim,asleep"), 2, 5)
 
 
-def passed() -> Outcome:
-    outcome = Outcome(TRIALS, final=Comparison(90, 5, 4, 1, ()), produced=100, seconds=61.0)
+def passed() -> CertificateResults:
+    outcome = CertificateResults(TRIALS, final=Comparison(90, 5, 4, 1, ()), produced=100, seconds=61.0)
     for scenario in TRIALS:
         seconds = {"after_tasks": 10.0 + scenario.number, "asleep": 99.0}.get(scenario.step)
         replayed = 7 if scenario.step == "after_tasks" else 0
-        outcome.results.append(Result(scenario, scenario.number, 1.0, seconds, replayed))
+        outcome.results.append(ScenarioResult(scenario, scenario.number, 1.0, seconds, replayed))
     return outcome
 
 
-def told(outcome: Outcome, tmp_path: Path) -> dict[str, object]:
+def told(outcome: CertificateResults, tmp_path: Path) -> dict[str, object]:
     return report_facts(
         outcome, run="r", seed=5, repeat="frazil certify --seed 5", settings=settings_shown(Settings.embedded(tmp_path))
     )
@@ -95,10 +95,10 @@ def test_both_reports_are_written(tmp_path: Path) -> None:
 
 
 def test_a_trial_in_json_says_what_was_armed() -> None:
-    facts = Result(Scenario(3, "inside_claim", "early", "inside_claim", passes=2), 4, 1.0, 2.3456).facts()
+    facts = ScenarioResult(Scenario(3, "inside_claim", "early", "inside_claim", passes=2), 4, 1.0, 2.3456).facts()
     assert (facts["number"], facts["at"], facts["passes"], facts["seconds"]) == (3, "inside_claim", 2, 2.346)
     assert facts["passed"] is True
 
 
-def replace_outcome(**changes: object) -> Outcome:
+def replace_outcome(**changes: object) -> CertificateResults:
     return replace(passed(), **changes)  # pyright: ignore[reportArgumentType]

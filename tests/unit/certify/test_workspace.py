@@ -17,7 +17,7 @@ from pyiceberg.types import NestedField, StringType
 from jobs.catalog import connect_catalog
 from jobs.certify.certificate import new_id
 from jobs.certify.fixtures import create_fixtures, remove_fixtures
-from jobs.certify.workspace import STREAM, prepare, settings_shown
+from jobs.certify.workspace import STREAM, prepare_workspace, settings_shown
 from jobs.errors import FrazilError
 from jobs.spec.secrets import Secret
 from jobs.spec.settings import Settings, load_settings
@@ -44,7 +44,7 @@ def secretive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def test_secrets_stay_references(secretive: Settings, tmp_path: Path) -> None:
-    workspace = prepare(secretive, "run")
+    workspace = prepare_workspace(secretive, "run")
     text = workspace.settings_file.read_text()
     assert "the value of" not in text
     assert stat.S_IMODE(workspace.settings_file.stat().st_mode) == 0o600
@@ -62,7 +62,7 @@ def test_secrets_stay_references(secretive: Settings, tmp_path: Path) -> None:
 
 def test_the_embedded_default(tmp_path: Path) -> None:
     settings = Settings.embedded(tmp_path)
-    workspace = prepare(settings, "run")
+    workspace = prepare_workspace(settings, "run")
     assert workspace.settings.catalog == settings.catalog
     assert workspace.settings.kafka.address_file == settings.kafka.address_file
     assert workspace.settings.kafka.is_embedded
@@ -71,7 +71,7 @@ def test_the_embedded_default(tmp_path: Path) -> None:
 
 
 def test_its_stream(tmp_path: Path) -> None:
-    workspace = prepare(Settings.embedded(tmp_path), "run")
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
     spec = workspace.spec()
     assert (spec.stream, spec.table.name, spec.dead_letter_table) == (STREAM, workspace.table, workspace.dead_letters)
     assert spec.source.topics == (workspace.name,)
@@ -94,7 +94,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 def test_nothing_is_left(tmp_path: Path, catalog: Catalog) -> None:
-    workspace = prepare(Settings.embedded(tmp_path), "run")
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
     schema = Schema(NestedField(1, "id", StringType()))
     catalog.create_namespace("orders")
     kept = catalog.create_table("orders.payments", schema)
@@ -116,7 +116,7 @@ def test_nothing_is_left(tmp_path: Path, catalog: Catalog) -> None:
 
 def test_a_driver_that_tidies_up_meanwhile(tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM of a driver just killed takes its own files away, which are then gone from under the one who looks."""
-    workspace = prepare(Settings.embedded(tmp_path), "run")
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
     catalog.create_namespace(workspace.name)
     (workspace.folder / "state" / "spark" / "local").mkdir(parents=True)
     whole, tidied = shutil.rmtree, list[Path]()
@@ -135,7 +135,7 @@ def test_a_driver_that_tidies_up_meanwhile(tmp_path: Path, catalog: Catalog, mon
 
 
 def test_what_cannot_be_removed_is_named(tmp_path: Path, catalog: Catalog) -> None:
-    workspace = prepare(Settings.embedded(tmp_path), "run")
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
     catalog.create_namespace(workspace.name)
     catalog.create_table(f"{workspace.name}.of_somebody_else", Schema(NestedField(1, "id", StringType())))
     left = remove_fixtures(workspace, catalog)
@@ -144,7 +144,7 @@ def test_what_cannot_be_removed_is_named(tmp_path: Path, catalog: Catalog) -> No
 
 
 def test_a_catalog_that_refuses_is_told(tmp_path: Path, catalog: Catalog) -> None:
-    workspace = prepare(Settings.embedded(tmp_path), "run")
+    workspace = prepare_workspace(Settings.embedded(tmp_path), "run")
     catalog.create_namespace(workspace.name)
     with pytest.raises(FrazilError) as refused:
         create_fixtures(workspace, catalog)
@@ -154,6 +154,6 @@ def test_a_catalog_that_refuses_is_told(tmp_path: Path, catalog: Catalog) -> Non
 
 def test_settings_of_a_certificate_can_be_read_by_others(secretive: Settings) -> None:
     """The file is what drivers get, so it has to be whole YAML without what only this program knows."""
-    document = yaml.safe_load(prepare(secretive, "run").settings_file.read_text())
+    document = yaml.safe_load(prepare_workspace(secretive, "run").settings_file.read_text())
     assert document["kafka"]["security"]["password"] == "${env:KAFKA_PASS}"
     assert document["lease_ttl"] == "5s"

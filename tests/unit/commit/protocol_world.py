@@ -32,7 +32,7 @@ from jobs.commit.stamp_fields import LastReads
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.commit.target_positions import Need, Ranges
+from jobs.commit.target_positions import Ranges, TargetNeed
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source
@@ -391,7 +391,7 @@ class Tasks(BatchRunner):
         super().__init__(stream, world)  # type: ignore[arg-type]
         self._world, self._config = world, config
 
-    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, Need]) -> TaskResults:
+    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskResults:
         files: dict[str, list[DataFile]] = {}
         for name in self._world.names:
             rows = [
@@ -404,7 +404,7 @@ class Tasks(BatchRunner):
             files[name] = [self._written(rows)] if rows else []
         return TaskResults(files, [self._tally(p, range_, needs) for p, range_ in ranges.items()])
 
-    def _tally(self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, Need]) -> Tally:
+    def _tally(self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed]) -> Tally:
         lacked: dict[str, list[set[str]]] = {}
         for name, wanted in needs.items():
             first = max(range_.start, wanted.floors.get(partition, range_.start))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.commit.accept import lost_offsets, lost_topic, recreated_table, recreated_topic, signed
+from jobs.commit.accept import lost_offsets, lost_topic, recreated_table, recreated_topic, signed_answer
 from jobs.commit.errors import NothingToAcceptError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.recovery import half_committed
@@ -218,5 +218,7 @@ def test_rolled_back_over_a_reset() -> None:
 
 
 def test_an_answer_counts_nothing() -> None:
-    stamp = signed(replace(NEWEST, counts=Counts(9, 9), parts={P0: PartitionCounts(40, Counts(9, 9))}), 3, "me: why")
+    stamp = signed_answer(
+        replace(NEWEST, counts=Counts(9, 9), parts={P0: PartitionCounts(40, Counts(9, 9))}), 3, "me: why"
+    )
     assert (stamp.counts, stamp.parts, stamp.note) == (Counts(), {}, "me: why")

@@ -20,7 +20,7 @@ from jobs.commit import accept
 from jobs.commit.errors import RolledBackError
 from jobs.commit.lineage import LINE_PROPERTY, line_at_head, line_of
 from jobs.commit.offsets import OffsetRange
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import History, history, history_of
@@ -132,7 +132,7 @@ def test_a_rollback_that_a_foreign_commit_and_a_foreign_expiry_hide(
     assert again.decision.again == {P0: OffsetRange(0 if forgotten else 3, 7)}
     answered = rollback({NAME: past}, NAME, "keep", "c")[NAME]
     target.history()
-    target.restamp(accept.signed(answered, 2, "me: it is all there"))
+    target.restamp(accept.signed_answer(answered, 2, "me: it is all there"))
     assert not told(catalog).rolled_back, "the answer counts"
     assert target.read() is not None
 
@@ -172,7 +172,7 @@ def test_a_rollback_to_a_delete_over_a_reset_and_what_was_landed_again(
     back = replace(
         target.newest.decided(Decision("reset", again={P0: OffsetRange(0, 3)})), start={P0: 0}, position={P0: 0}
     )
-    target.restamp(accept.signed(back, 1, "me: land it again"))
+    target.restamp(accept.signed_answer(back, 1, "me: land it again"))
     reset = head(target)
     land(target, 1, 0, 3)
     landed = head(target)
@@ -264,7 +264,7 @@ def land_other(busy: Target, start: int) -> None:
     stamp = replace(batch_stamp(1, start, start + 1), stream="other")
     batch = {P0: OffsetRange(start, start + 1)}
     files = [data_file(busy.table, 1)]
-    assert busy.land(stamp, files, seen=busy.seen(), batch=batch, position={P0: start}) is Outcome.LANDED
+    assert busy.land(stamp, files, seen=busy.seen(), batch=batch, position={P0: start}) is ProposalOutcome.LANDED
 
 
 def test_another_stream_that_commits_vouches_for_one_that_rests(catalog: SqlCatalog, target: Target) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from jobs.commit.long_properties import HIVE_LIMIT, PART_PREFIX, in_parts, limit_of, whole
+from jobs.commit.long_properties import HIVE_LIMIT, PART_PREFIX, properties_in_parts, property_limit, whole_property
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import greatest_epoch, history
@@ -55,29 +55,29 @@ def hive(tmp_path: Path) -> Iterator[Hive]:
 
 @given(st.text(max_size=300), st.integers(20, 200), st.dictionaries(st.text(min_size=1, max_size=9), st.text()))
 def test_any_text_comes_back_and_no_part_is_too_long(text: str, limit: int, others: dict[str, str]) -> None:
-    cut = in_parts({**others, "name": text}, limit)
+    cut = properties_in_parts({**others, "name": text}, limit)
     assert all(len(value.encode()) <= limit for value in cut.values())
     # Parts of a longer text that was there before are still there, and do not count.
     before = {f"{PART_PREFIX}{number}.name": "left behind" for number in range(2, 400)}
     if not text.startswith("~"):
-        assert whole({**before, **cut}, "name") == text
-    assert in_parts({"name": text}, None) == {"name": text}
+        assert whole_property({**before, **cut}, "name") == text
+    assert properties_in_parts({"name": text}, None) == {"name": text}
 
 
 def test_what_fits_is_set_as_it_always_was(hive: Hive) -> None:
     other = SqlCatalog("other", uri="sqlite:///:memory:")
-    assert (limit_of(hive), limit_of(other)) == (HIVE_LIMIT, None)
+    assert (property_limit(hive), property_limit(other)) == (HIVE_LIMIT, None)
     other.close()
-    assert in_parts({"a": "x" * 4_000}, HIVE_LIMIT) == {"a": "x" * 4_000}
-    assert set(in_parts({"a": "x" * 4_001}, HIVE_LIMIT)) == {"a", f"{PART_PREFIX}2.a"}
-    assert whole({"a": "{}"}, "a") == "{}" and whole({}, "a") is None
+    assert properties_in_parts({"a": "x" * 4_000}, HIVE_LIMIT) == {"a": "x" * 4_000}
+    assert set(properties_in_parts({"a": "x" * 4_001}, HIVE_LIMIT)) == {"a", f"{PART_PREFIX}2.a"}
+    assert whole_property({"a": "{}"}, "a") == "{}" and whole_property({}, "a") is None
 
 
 def test_a_part_that_somebody_removed_is_named() -> None:
-    cut = in_parts({"a": "x" * 9_000}, HIVE_LIMIT)
+    cut = properties_in_parts({"a": "x" * 9_000}, HIVE_LIMIT)
     del cut[f"{PART_PREFIX}3.a"]
     with pytest.raises(ValueError, match=r"property frazil\.part\.3\.a is gone, a part of a"):
-        whole(cut, "a")
+        whole_property(cut, "a")
 
 
 def positions(count: int, at: int) -> dict[TopicPartition, int]:
@@ -89,7 +89,7 @@ def land(target: Target, count: int, start: int, end: int) -> None:
     stamp = Stamp("s", "batch", 0, 1, "c", first, last, rows={NAME: 3}, counts=Counts(3, 3))
     batch = {partition: OffsetRange(at, last[partition]) for partition, at in first.items()}
     files = [data_file(target.table)]
-    assert target.land(stamp, files, seen=target.seen(), batch=batch, position=first) is Outcome.LANDED
+    assert target.land(stamp, files, seen=target.seen(), batch=batch, position=first) is ProposalOutcome.LANDED
 
 
 @pytest.mark.parametrize("count", [10, 200, 600])
@@ -127,6 +127,6 @@ def test_a_stamp_that_becomes_short_again_and_one_of_the_release_before(hive: Hi
 
 def test_the_ledgers_marks_are_cut_as_well() -> None:
     known = {"uuid": FillCheckpoint(7, 8, positions(400, 10), Counts(1, 1), {"gone": Retired("id", 5, {0: 3, 7: 1})})}
-    cut = in_parts({FILLED_PREFIX + "s": fill_checkpoints_text(known)}, HIVE_LIMIT)
+    cut = properties_in_parts({FILLED_PREFIX + "s": fill_checkpoints_text(known)}, HIVE_LIMIT)
     assert len(cut) > 1
     assert fill_checkpoints_of(cut, "s") == known

@@ -9,7 +9,7 @@ from jobs.commit.offsets import (
     Gap,
     OffsetRange,
     TopicPartition,
-    describe,
+    describe_ranges,
     from_spark_offsets,
     pointwise_max,
     spark_offsets,
@@ -39,5 +39,5 @@ def test_words() -> None:
     assert str(P0) == "t-0"
     assert str(Gap(P1, OffsetRange(3, 9))) == "topic t, partition 1, offsets [3, 9)"
     many = {TopicPartition("t", n): OffsetRange(n, n + 1) for n in range(7)}
-    assert describe({P1: OffsetRange(3, 9), P0: OffsetRange(1, 2)}) == "t-0 [1, 2), t-1 [3, 9)"
-    assert describe(many).endswith("t-4 [4, 5) and 2 more")
+    assert describe_ranges({P1: OffsetRange(3, 9), P0: OffsetRange(1, 2)}) == "t-0 [1, 2), t-1 [3, 9)"
+    assert describe_ranges(many).endswith("t-4 [4, 5) and 2 more")

@@ -17,7 +17,7 @@ from jobs.commit import proposals
 from jobs.commit.errors import TargetRecreatedError
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Append
-from jobs.commit.proposals import Outcome, Proposal, Seen
+from jobs.commit.proposals import Proposal, ProposalOutcome, Seen
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 
@@ -52,7 +52,9 @@ def data_file() -> DataFile:
     )
 
 
-def propose(newest: Stamp | None, table: Any, files: list[DataFile] | None = None, at: int = 3) -> Proposal[Outcome]:
+def propose(
+    newest: Stamp | None, table: Any, files: list[DataFile] | None = None, at: int = 3
+) -> Proposal[ProposalOutcome]:
     given = [data_file()] if files is None else files
     ranges = {P0: OffsetRange(3, 6)}
     return proposals.batch("t", BATCH, given, seen=SEEN, ranges=ranges, position={P0: at})(newest, table)
@@ -60,23 +62,23 @@ def propose(newest: Stamp | None, table: Any, files: list[DataFile] | None = Non
 
 def test_a_batch_that_is_lacking_is_appended_and_carries_the_totals() -> None:
     proposal = propose(BEFORE, metadata())
-    assert proposal.answer is Outcome.LANDED
+    assert proposal.answer is ProposalOutcome.LANDED
     assert isinstance(proposal.operation, Append) and len(proposal.operation.files) == 1
     assert proposal.stamp == replace(BATCH, totals=Counts(read=6, landed=6))
 
 
 def test_a_batch_that_is_there_is_not_committed_whatever_the_table_is_now() -> None:
     there = replace(BATCH, epoch=1)
-    assert propose(there, metadata("another", NUMBER)) == Proposal(Outcome.LANDED)
+    assert propose(there, metadata("another", NUMBER)) == Proposal(ProposalOutcome.LANDED)
 
 
 def test_a_batch_that_is_there_in_part_runs_again() -> None:
-    assert propose(replace(BEFORE, position={P0: 4}), metadata()) == Proposal(Outcome.RUN_AGAIN)
+    assert propose(replace(BEFORE, position={P0: 4}), metadata()) == Proposal(ProposalOutcome.RUN_AGAIN)
 
 
 @pytest.mark.parametrize("table", [metadata(schema=NUMBER), metadata(spec=1)], ids=["schema", "spec"])
 def test_files_that_no_longer_fit_run_again_and_none_fit_always(table: Any) -> None:
-    assert propose(BEFORE, table) == Proposal(Outcome.RUN_AGAIN)
+    assert propose(BEFORE, table) == Proposal(ProposalOutcome.RUN_AGAIN)
     assert propose(BEFORE, table, files=[]).operation == Append([])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from jobs.commit.accept import recreated_topic, signed
+from jobs.commit.accept import recreated_topic, signed_answer
 from jobs.commit.errors import HalfCommittedError, TopicRecreatedError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
@@ -89,7 +89,7 @@ def answer(world: CutWorld) -> None:
     new = recreated_topic(stamps, TABLE, TOPIC, "topic-id", log.latest, where)
     world.lease_epoch = 1 + max(world.lease_epoch, *(target.greatest_epoch() for target in targets.values()))
     for name, stamp in new.items():
-        targets[name].restamp(signed(stamp, world.lease_epoch, "ada: go on"))
+        targets[name].restamp(signed_answer(stamp, world.lease_epoch, "ada: go on"))
 
 
 def recover(world: CutWorld, config: str) -> None:

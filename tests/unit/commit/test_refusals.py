@@ -32,7 +32,7 @@ from jobs.commit.errors import (
     HeadMovedError,
 )
 from jobs.commit.operations import Append
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.refusals import is_denied
 from jobs.commit.target import Target
@@ -65,7 +65,7 @@ def append(table: Table) -> int:
 
 
 def test_over_http_a_batch_lands(target: Target, catalog: SqlCatalog) -> None:
-    assert land(target, 1, 0, 3) is Outcome.LANDED
+    assert land(target, 1, 0, 3) is ProposalOutcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 3
 
 
@@ -82,7 +82,7 @@ def test_a_refusal_of_what_is_asked_or_of_who_asks_stops_at_once(
     assert isinstance(denied.value, StreamStopped) and not is_unavailable(denied.value)
     assert "write to orders.payments" in str(denied.value.fix)
     rest.always = None
-    assert land(target, 1, 0, 3) is Outcome.LANDED
+    assert land(target, 1, 0, 3) is ProposalOutcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 3
 
 
@@ -101,7 +101,7 @@ def test_a_refused_request_whose_table_has_moved_is_made_again(
     other = catalog.load_table(NAME)
     other.append(other.scan().to_arrow())
     rest.answers.append((400, False))
-    assert commit() is Outcome.LANDED
+    assert commit() is ProposalOutcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 3
 
 
@@ -111,9 +111,9 @@ def test_what_passes_is_tried_again_and_lands_once(
     target: Target, rest: RestStandIn, catalog: SqlCatalog, status: int, lands: bool
 ) -> None:
     rest.answers.extend([(status, lands), (status, False)])
-    assert land(target, 1, 0, 3) is Outcome.LANDED
+    assert land(target, 1, 0, 3) is ProposalOutcome.LANDED
     rest.answers.clear()
-    assert land(target, 1, 3, 6) is Outcome.LANDED
+    assert land(target, 1, 3, 6) is ProposalOutcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 6
 
 
@@ -175,7 +175,7 @@ def test_a_database_that_is_locked_is_waited_for(catalog: SqlCatalog, tmp_path: 
             commit()
         assert is_unavailable(failed.value)
         other.rollback()
-    assert commit() is Outcome.LANDED
+    assert commit() is ProposalOutcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 3
     impatient.close()
 

@@ -17,7 +17,14 @@ from jobs.commit import reset as reset_module
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.recovery import half_committed
-from jobs.commit.reset import Move, ResetRefusedError, complete_positions, moves, reset_stamps, valid_through_after
+from jobs.commit.reset import (
+    ResetMove,
+    ResetRefusedError,
+    complete_positions,
+    reset_moves,
+    reset_stamps,
+    valid_through_after,
+)
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
@@ -81,7 +88,7 @@ def test_only_the_last_commit_moves_the_stream_and_moves_it_whole(
     stamps: dict[str, Stamp | None], wanted: dict[TopicPartition, int]
 ) -> None:
     assert complete_positions("s", stamps, TABLE) == KNOWN
-    made = moves("s", KNOWN, LOG, wanted)
+    made = reset_moves("s", KNOWN, LOG, wanted)
     known = {name: stamp for name, stamp in stamps.items() if stamp}
     commits = reset_stamps(known, TABLE, KNOWN, made, LOG, valid_through_ms=7, note="me: why", epoch=3)
     assert [name for name, _ in commits] == [TABLE, DEAD, TABLE]
@@ -116,10 +123,10 @@ def test_what_kafka_does_not_keep_is_refused_with_its_bounds() -> None:
     with pytest.raises(
         ResetRefusedError, match=r"payments-0 at 9, where Kafka keeps offsets 10 to 100; payments-1 at 61"
     ):
-        moves("s", KNOWN, LOG, {P0: 9, P1: 61})
+        reset_moves("s", KNOWN, LOG, {P0: 9, P1: 61})
     with pytest.raises(ResetRefusedError, match=r"reads no such partition: other-0"):
-        moves("s", KNOWN, LOG, {TopicPartition("other", 0): 9})
-    behind, new = moves("s", {P0: 4}, LOG, {P0: 12, P2: 9})
+        reset_moves("s", KNOWN, LOG, {TopicPartition("other", 0): 9})
+    behind, new = reset_moves("s", {P0: 4}, LOG, {P0: 12, P2: 9})
     assert (behind.skipped, behind.gone, behind.again) == (8, 6, 0)
     assert (new.before, new.skipped, new.gone) == (3, 6, 0), "an unknown partition would begin at its first record"
 
@@ -130,8 +137,8 @@ def test_going_back_lowers_what_the_stream_is_complete_through() -> None:
 
     older = [at(50, 900), at(30, 700), at(20, 500), at(0, 100)]
 
-    def move(after: int) -> list[Move]:
-        return [Move(P0, 50, after, OffsetRange(0, 99))]
+    def move(after: int) -> list[ResetMove]:
+        return [ResetMove(P0, 50, after, OffsetRange(0, 99))]
 
     assert valid_through_after(older[0], older, move(29)) == 500
     assert valid_through_after(older[0], older, move(30)) == 700
@@ -144,7 +151,7 @@ class Resetter(Driver):
 
     def __init__(self, world: World, wanted: dict[TopicPartition, int], *, killed: bool) -> None:
         self.wanted = wanted
-        self.planned: tuple[Move, ...] | None = None
+        self.planned: tuple[ResetMove, ...] | None = None
         self.killed = killed
         super().__init__(world, "one", [])
 

@@ -18,7 +18,7 @@ from jobs.commit.errors import NothingToAcceptError, OffsetsLostError, TopicRecr
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.recovery import half_committed
-from jobs.commit.retired_topics import KEPT_MS, Retired, remembered, returned
+from jobs.commit.retired_topics import KEPT_MS, Retired, remembered_topics, returned_topics
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_fields import Decision
 from jobs.commit.stamp_history import _compared
@@ -47,7 +47,7 @@ def test_the_same_topic_goes_on_where_it_stood() -> None:
 def test_it_goes_on_there_also_after_a_week_without_a_batch() -> None:
     now = 1_001 + KEPT_MS
     log = LogState({"a": "id-a", "b": "id-b"}, {A0: 0, A1: 0, B0: 0}, {A0: 15, A1: 20, B0: 3}, seen_ms=now)
-    assert remembered(ANCHOR.retired, {}, (), now) == {}, "a batch would have forgotten it"
+    assert remembered_topics(ANCHOR.retired, {}, (), now) == {}, "a batch would have forgotten it"
     assert begin(log) == {A0: 10, A1: 20, B0: 3}
 
 
@@ -73,12 +73,12 @@ def test_a_stamp_of_an_earlier_version_remembers_none() -> None:
 
 def test_a_topic_that_is_there_or_was_gone_for_a_week_is_forgotten() -> None:
     before = {"a": GONE}
-    assert remembered(before, {}, {"b"}, 2_000) == before
-    assert remembered(before, {}, {"a", "b"}, 2_000) == {}
-    assert remembered(before, {}, (), 1_000 + KEPT_MS) == before
-    assert remembered(before, {}, (), 1_001 + KEPT_MS) == {}
+    assert remembered_topics(before, {}, {"b"}, 2_000) == before
+    assert remembered_topics(before, {}, {"a", "b"}, 2_000) == {}
+    assert remembered_topics(before, {}, (), 1_000 + KEPT_MS) == before
+    assert remembered_topics(before, {}, (), 1_001 + KEPT_MS) == {}
     later = Retired("id-a", 5_000, {0: 30})
-    assert remembered(before, {"a": later}, (), 5_000) == {"a": later}
+    assert remembered_topics(before, {"a": later}, (), 5_000) == {"a": later}
 
 
 def dead_letters(anchor: Stamp) -> dict[str, Stamp | None]:
@@ -159,7 +159,7 @@ def test_a_rollback_to_before_a_topic_was_gone_lands_it_again_if_it_comes_back(
     ancestor: Stamp | None, goes_on: dict[TopicPartition, int]
 ) -> None:
     again = rolled_back(ancestor, replace(ANCHOR, position={B0: 7}))
-    assert returned(again.retired, {"a": "id-a", "b": "id-b"}) == goes_on
+    assert returned_topics(again.retired, {"a": "id-a", "b": "id-b"}) == goes_on
 
 
 topics = st.text("abc", min_size=1, max_size=2)
@@ -178,7 +178,7 @@ def test_what_is_kept_is_bounded_and_the_newest(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_PARTITIONS", 5)
-        kept = remembered(before, gone, there, 5)
+        kept = remembered_topics(before, gone, there, 5)
     wanted = {topic: each for topic, each in {**before, **gone}.items() if topic not in there}
     assert kept.items() <= wanted.items()
     newest = max((each.at_ms for each in wanted.values()), default=0)
@@ -193,6 +193,6 @@ def test_what_is_kept_is_bounded_and_the_newest(
 
 @given(many, st.dictionaries(topics, st.sampled_from(["x", "y", "z"])))
 def test_only_the_same_topics_come_back(before: dict[str, Retired], there: dict[str, str]) -> None:
-    found = returned(before, there)
+    found = returned_topics(before, there)
     same = {topic for topic, each in before.items() if there.get(topic) == each.identity}
     assert found == {TopicPartition(topic, n): at for topic in same for n, at in before[topic].positions.items()}

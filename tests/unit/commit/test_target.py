@@ -26,7 +26,7 @@ from jobs.commit.errors import (
     TargetRecreatedError,
 )
 from jobs.commit.offsets import OffsetRange, TopicPartition
-from jobs.commit.proposals import Outcome
+from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
@@ -51,14 +51,14 @@ def batch_stamp(epoch: int, start: int, end: int, rows: int = 3) -> Stamp:
     return Stamp("s", "batch", 0, epoch, "c", start={P0: start}, position={P0: end}, rows={NAME: rows}, counts=counts)
 
 
-def land(target: Target, epoch: int, start: int, end: int, *, rows: int = 3, at: int | None = None) -> Outcome:
+def land(target: Target, epoch: int, start: int, end: int, *, rows: int = 3, at: int | None = None) -> ProposalOutcome:
     """Run a batch whose tasks saw the table as the target has it now."""
     return prepare(target, epoch, start, end, rows=rows, at=at)()
 
 
 def prepare(
     target: Target, epoch: int, start: int, end: int, *, rows: int = 3, at: int | None = None
-) -> Callable[[], Outcome]:
+) -> Callable[[], ProposalOutcome]:
     """The same, with the commit still to come."""
     seen, batch = target.seen(), {P0: OffsetRange(start, end)}
     files = [data_file(target.table, rows)] if rows else []
@@ -80,8 +80,8 @@ def target(connect: Callable[[], Target]) -> Target:
 
 
 def test_a_batch_lands_with_its_stamp_and_totals(target: Target, catalog: SqlCatalog) -> None:
-    assert land(target, 1, 0, 3) is Outcome.LANDED
-    assert land(target, 1, 3, 6) is Outcome.LANDED
+    assert land(target, 1, 0, 3) is ProposalOutcome.LANDED
+    assert land(target, 1, 3, 6) is ProposalOutcome.LANDED
     fresh = Target(catalog, NAME, "s")
     newest = fresh.read()
     assert newest is not None
@@ -146,7 +146,7 @@ def test_a_table_that_moved_under_the_batch_takes_the_same_files(
     land(target, 1, 0, 3)
     commit = prepare(target, 1, 3, 8, rows=5)
     change(catalog.load_table(NAME))
-    assert commit() is Outcome.LANDED
+    assert commit() is ProposalOutcome.LANDED
     table = catalog.load_table(NAME)
     assert rows_of(table) == (11 if change is by_another_appender else 8)
     assert target.refusals == (0 if change is by_properties else 1)
@@ -170,15 +170,15 @@ def test_files_that_no_longer_fit_are_not_committed(
 ) -> None:
     commit = prepare(target, 1, 0, 3)
     change(catalog.load_table(NAME))
-    assert commit() is Outcome.RUN_AGAIN
+    assert commit() is ProposalOutcome.RUN_AGAIN
     assert rows_of(catalog.load_table(NAME)) == 0
-    assert land(target, 1, 0, 3) is Outcome.LANDED, "the files of the second run fit"
+    assert land(target, 1, 0, 3) is ProposalOutcome.LANDED, "the files of the second run fit"
 
 
 def test_an_empty_commit_fits_any_schema(target: Target, catalog: SqlCatalog) -> None:
     commit = prepare(target, 1, 0, 3, rows=0)
     by_new_spec(catalog.load_table(NAME))
-    assert commit() is Outcome.LANDED
+    assert commit() is ProposalOutcome.LANDED
 
 
 def test_a_batch_that_is_there_is_not_committed_again(target: Target, connect: Callable[[], Target]) -> None:
@@ -186,15 +186,15 @@ def test_a_batch_that_is_there_is_not_committed_again(target: Target, connect: C
     twin.read()
     commit = prepare(twin, 1, 0, 3)
     land(target, 1, 0, 3)
-    assert commit() is Outcome.LANDED
+    assert commit() is ProposalOutcome.LANDED
     assert rows_of(connect().table) == 3
 
 
 def test_a_batch_that_is_there_in_part_runs_again(target: Target) -> None:
     land(target, 1, 0, 3)
-    assert land(target, 1, 0, 5, rows=5, at=0) is Outcome.RUN_AGAIN, "also without a refusal in between"
+    assert land(target, 1, 0, 5, rows=5, at=0) is ProposalOutcome.RUN_AGAIN, "also without a refusal in between"
     assert rows_of(target.table) == 3
-    assert land(target, 1, 0, 5, rows=2, at=3) is Outcome.LANDED
+    assert land(target, 1, 0, 5, rows=2, at=3) is ProposalOutcome.LANDED
     assert rows_of(target.table) == 5
 
 
@@ -204,7 +204,7 @@ def test_a_target_ahead_of_the_batch_keeps_position_and_names_of_the_batch_befor
     target.land(ahead, [], seen=target.seen(), batch={P0: OffsetRange(0, 9)}, position={P0: 0})
     stamp = replace(batch_stamp(1, 0, 1), start={P0: 0, p1: 0}, position={P0: 1, p1: 1}, rows={NAME: 1})
     batch = {P0: OffsetRange(0, 1), p1: OffsetRange(0, 1)}
-    assert target.land(stamp, [], seen=target.seen(), batch=batch, position={P0: 9}) is Outcome.LANDED
+    assert target.land(stamp, [], seen=target.seen(), batch=batch, position={P0: 9}) is ProposalOutcome.LANDED
     assert target.newest is not None
     assert target.newest.position == {P0: 9, p1: 1}
     assert target.newest.rows == {NAME: 1, "orders.dead": 2}
@@ -228,7 +228,7 @@ def test_an_unknown_outcome_that_landed_is_not_repeated(
         raise CommitStateUnknownException("504")
 
     monkeypatch.setattr(target.table.catalog, "commit_table", lands_and_fails)
-    assert commit() is Outcome.LANDED
+    assert commit() is ProposalOutcome.LANDED
     assert rows_of(catalog.load_table(NAME)) == 3
 
 
@@ -296,7 +296,7 @@ def test_two_streams_on_one_table_do_not_see_each_other(target: Target, catalog:
     assert other.read() is None
     assert other.greatest_epoch() == 0
     other.claim(1, lambda newest: Stamp("other", "claim", -1, 1, "c", start={P0: 50}, position={P0: 50}))
-    assert land(target, 1, 3, 6) is Outcome.LANDED
+    assert land(target, 1, 3, 6) is ProposalOutcome.LANDED
     newest, theirs = target.read(), other.read()
     assert newest is not None and theirs is not None
     assert (newest.position, theirs.position) == ({P0: 6}, {P0: 50})
@@ -328,5 +328,5 @@ def test_files_of_an_older_version_that_no_manifest_holds_are_written_again(cata
     outcome = target.land(
         batch_stamp(1, 0, 1, 1), [below], seen=target.seen(), batch={P0: OffsetRange(0, 1)}, position={P0: 0}
     )
-    assert outcome is Outcome.RUN_AGAIN
+    assert outcome is ProposalOutcome.RUN_AGAIN
     assert Target(catalog, "orders.cut", "s").snapshot_id == head

@@ -17,11 +17,11 @@ from jobs.deadletter.connect_headers import (
     connect_record,
     connect_stage,
 )
-from jobs.deadletter.kafka_record import KafkaRecord, Limits
+from jobs.deadletter.kafka_record import KafkaRecord, RecordLimits
 from jobs.formats import problems
 
 NOW = 1_790_000_000_000
-ANY = Limits()
+ANY = RecordLimits()
 
 
 def letter(**changed: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def letter(**changed: Any) -> dict[str, Any]:
     return row | changed
 
 
-def record(limits: Limits = ANY, **changed: Any) -> KafkaRecord:
+def record(limits: RecordLimits = ANY, **changed: Any) -> KafkaRecord:
     made = connect_record(letter(**changed), "orders.payments_dead", limits, NOW)
     assert made is not None
     return made
@@ -173,19 +173,19 @@ def test_too_large_loses_trace_then_message_then_value_then_key_then_headers() -
         "headers": [{"key": "h", "value": b"h" * 1500}],
     }
     whole = record(**big)
-    assert record(Limits(whole.size), **big) == whole
+    assert record(RecordLimits(whole.size), **big) == whole
 
-    no_trace = record(Limits(whole.size - 1), **big)
+    no_trace = record(RecordLimits(whole.size - 1), **big)
     assert STACK_TRACE not in last(no_trace)
     assert (last(no_trace)[EXCEPTION_MESSAGE], no_trace.value) == (b"m" * 3000, b"v" * 20_000)
 
-    cut = record(Limits(no_trace.size - 1), **big)
+    cut = record(RecordLimits(no_trace.size - 1), **big)
     message = last(cut)[EXCEPTION_MESSAGE]
     assert message is not None
     assert (message, len(message)) == (b"m" * 253 + "…".encode(), 256)
     assert (cut.key, cut.value, POINTER in last(cut)) == (b"k" * 2000, b"v" * 20_000, False)
 
-    pointed = record(Limits(cut.size - 1), **big)
+    pointed = record(RecordLimits(cut.size - 1), **big)
     assert (pointed.key, pointed.value) == (b"k" * 2000, None)
     pointer = last(pointed)[POINTER]
     assert pointer is not None
@@ -197,18 +197,18 @@ def test_too_large_loses_trace_then_message_then_value_then_key_then_headers() -
         "offset": 2**40,
     }
 
-    keyless = record(Limits(pointed.size - 1), **big)
+    keyless = record(RecordLimits(pointed.size - 1), **big)
     assert (keyless.key, keyless.value, keyless.headers[0]) == (None, None, ("h", b"h" * 1500))
 
-    bare = record(Limits(keyless.size - 1), **big)
+    bare = record(RecordLimits(keyless.size - 1), **big)
     assert (bare.key, bare.value, "h" in last(bare), bare.timestamp_ms) == (None, None, False, whole.timestamp_ms)
-    assert connect_record(letter(**big), "orders.payments_dead", Limits(bare.size - 1), NOW) is None
+    assert connect_record(letter(**big), "orders.payments_dead", RecordLimits(bare.size - 1), NOW) is None
 
 
 def test_the_trace_of_an_earlier_trip_is_the_records_own_header() -> None:
     earlier = {"key": STACK_TRACE, "value": b"java.lang.Exception"}
     whole = record(headers=[earlier])
-    small = record(Limits(whole.size - 1), headers=[earlier])
+    small = record(RecordLimits(whole.size - 1), headers=[earlier])
     assert [value for name, value in small.headers if name == STACK_TRACE] == [b"java.lang.Exception"]
 
 
@@ -219,11 +219,11 @@ def test_the_trace_of_an_earlier_trip_is_the_records_own_header() -> None:
         (datetime(1970, 1, 1, tzinfo=UTC), ANY, None),
         (datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC), ANY, None),
         (datetime(2999, 1, 1, tzinfo=UTC), ANY, 32_472_144_000_000),
-        (datetime(2999, 1, 1, tzinfo=UTC), Limits(after_ms=3_600_000), None),
-        (datetime(1970, 1, 1, tzinfo=UTC), Limits(before_ms=3_600_000), None),
+        (datetime(2999, 1, 1, tzinfo=UTC), RecordLimits(after_ms=3_600_000), None),
+        (datetime(1970, 1, 1, tzinfo=UTC), RecordLimits(before_ms=3_600_000), None),
     ],
 )
-def test_timestamps(timestamp: datetime, limits: Limits, expected: int | None) -> None:
+def test_timestamps(timestamp: datetime, limits: RecordLimits, expected: int | None) -> None:
     made = record(limits, timestamp=timestamp)
     assert made.timestamp_ms == expected
     refused = expected is None and timestamp.year >= 1970

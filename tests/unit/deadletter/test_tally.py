@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from jobs.deadletter.selection import Selection
-from jobs.deadletter.tally import DeadLetterTally, Kind, KnownFiles, tally_dead_letters
-from jobs.operator.dead_letter_states import Change, change_dead_letters
+from jobs.deadletter.tally import DeadLetterTally, KnownFiles, LetterKind, tally_dead_letters
+from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 
 
@@ -29,7 +29,7 @@ def test_letters_are_counted_by_state_and_reason(dead_letters: DeadLetterWorld) 
     change_dead_letters(
         *dead_letters.given,
         Selection(reasons=("was_broken",)),
-        Change("dismissed", "jo", "x"),
+        StateChange("dismissed", "jo", "x"),
     )
     assert counted(dead_letters).by_state["dismissed"] == 2
 
@@ -45,7 +45,7 @@ def test_only_new_data_files_are_read(dead_letters: DeadLetterWorld) -> None:
     read: list[tuple[str, ...]] = []
 
     class Noted(KnownFiles):
-        def put(self, file: tuple[str, ...], counts: dict[tuple[str, Kind], int]) -> None:
+        def put(self, file: tuple[str, ...], counts: dict[tuple[str, LetterKind], int]) -> None:
             read.append(file)
             super().put(file, counts)
 

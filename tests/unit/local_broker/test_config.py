@@ -11,12 +11,13 @@ from jobs.local_broker.config import (
     Ports,
     SecureListener,
     free_ports,
-    is_free,
+    is_port_free,
     new_cluster_id,
     read_ports,
     server_properties,
 )
-from jobs.local_broker.storage import BrokerError, format_storage
+from jobs.local_broker.errors import BrokerError
+from jobs.local_broker.storage import format_storage
 
 PLAIN = Ports(plain=1001, controller=1002, secure=0)
 
@@ -57,11 +58,11 @@ def test_ports_without_the_secure_one_do_not_serve() -> None:
 def test_free_ports_differ_and_taken_ones_are_seen() -> None:
     ports = free_ports(secure=True)
     assert len(set(ports.all())) == 3
-    assert all(map(is_free, ports.all()))
+    assert all(map(is_port_free, ports.all()))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", ports.plain))
         taken.listen()
-        assert not is_free(ports.plain)
+        assert not is_port_free(ports.plain)
 
 
 def test_cluster_ids_have_kafkas_form() -> None:

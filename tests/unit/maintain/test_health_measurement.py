@@ -19,7 +19,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 
 from jobs.errors import FrazilError
 from jobs.maintain.health_facts import PartitionValue
-from jobs.maintain.health_measurement import measure
+from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import MaintenanceHistory
 from jobs.maintain.partition_measurement import PartitionKeys, measure_partitions, partition_name
 from jobs.maintain.plan_orphans import table_created_at
@@ -47,12 +47,12 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 
 
 def test_a_table_without_a_snapshot(catalog: SqlCatalog) -> None:
-    facts = measure(new_table(catalog), policy(), NOW)
+    facts = measure_health(new_table(catalog), policy(), NOW)
     assert (facts.snapshot_id, facts.sequence, facts.snapshots, facts.data_files) == (None, 0, 0, 0)
     assert facts.partitions is None and facts.snapshot_times == () and facts.bytes_per_day == 0
     assert facts.metadata_bytes > 500
     assert (facts.name, facts.format_version, facts.measured_at) == ("orders.payments", 2, NOW)
-    assert measure(new_table(catalog, name="other"), policy(), NOW, deep=True).partitions == ()
+    assert measure_health(new_table(catalog, name="other"), policy(), NOW, deep=True).partitions == ()
 
 
 def test_small_files_by_partition(catalog: SqlCatalog) -> None:
@@ -60,7 +60,7 @@ def test_small_files_by_partition(catalog: SqlCatalog) -> None:
     append(table, [file_of(MB, JANUARY_31), file_of(3 * MB, JANUARY_31, records=7)])
     append(table, [file_of(2 * MB, JANUARY_31 + 1), file_of(4 * MB, None)])
     now = datetime.now(UTC)
-    facts = measure(table, policy(), now)
+    facts = measure_health(table, policy(), now)
     assert facts.partitions is not None
     assert [(each.name, each.sizes, each.records) for each in facts.partitions] == [
         ("created_at_day=2026-01-31", (MB, 3 * MB), 17),
@@ -81,28 +81,28 @@ def test_small_files_by_partition(catalog: SqlCatalog) -> None:
 def test_what_the_totals_say_is_well_is_not_looked_at(catalog: SqlCatalog) -> None:
     table = new_table(catalog)
     append(table, [file_of(96 * MB) for _ in range(3)])
-    facts = measure(table, policy(), NOW)
+    facts = measure_health(table, policy(), NOW)
     assert facts.partitions is None
     assert (facts.data_files, facts.bytes, facts.records) == (3, 288 * MB, 30)
-    looked = measure(table, policy(), NOW, deep=True)
+    looked = measure_health(table, policy(), NOW, deep=True)
     assert looked.partitions is not None
     assert looked.partitions[0].sizes == (96 * MB,) * 3 and looked.partitions[0].name == ""
-    assert measure(table, policy(compact={"target": "1GiB"}), NOW).partitions is not None
-    assert measure(table, policy(compact={"target": "1GiB"}), NOW, deep=False).partitions is None
+    assert measure_health(table, policy(compact={"target": "1GiB"}), NOW).partitions is not None
+    assert measure_health(table, policy(compact={"target": "1GiB"}), NOW, deep=False).partitions is None
     sorting = policy(compact={"strategy": "sort", "sort_by": ["id"]})
-    assert measure(table, sorting, NOW).partitions is not None
+    assert measure_health(table, sorting, NOW).partitions is not None
     append(table, [file_of(96 * MB)])
-    assert measure(table, policy(manifests={"max": 1}), NOW).partitions is not None
-    assert measure(table, policy(expire={"max_snapshots": 1, "min_snapshots": 1}), NOW).partitions is not None
+    assert measure_health(table, policy(manifests={"max": 1}), NOW).partitions is not None
+    assert measure_health(table, policy(expire={"max_snapshots": 1, "min_snapshots": 1}), NOW).partitions is not None
 
 
 def test_large_files_do_not_hide_what_a_stream_appends(catalog: SqlCatalog) -> None:
     table = new_table(catalog)
     append(table, [file_of(2000 * MB) for _ in range(20)])
     append(table, [file_of(MB // 10) for _ in range(11)])
-    assert measure(table, policy(), NOW).partitions is None
+    assert measure_health(table, policy(), NOW).partitions is None
     append(table, [file_of(MB // 10)])
-    assert measure(table, policy(), NOW).small_files(MB) == 12
+    assert measure_health(table, policy(), NOW).small_files(MB) == 12
 
 
 def test_partitions_of_all_specs(catalog: SqlCatalog) -> None:
@@ -114,7 +114,7 @@ def test_partitions_of_all_specs(catalog: SqlCatalog) -> None:
     append(table, [file_of(MB, JANUARY_31, 7, 20_000, spec_id=1), file_of(MB, JANUARY_31, 3, None, spec_id=1)])
     with table.update_schema() as schema:
         schema.rename_column("due", "due_on")
-    facts = measure(table.refresh(), policy(), NOW)
+    facts = measure_health(table.refresh(), policy(), NOW)
     assert facts.mixed_specs and facts.spec_id == 1 and facts.partitions is not None
     assert [(each.spec_id, each.name) for each in facts.partitions] == [
         (0, "created_at_day=2026-01-31"),
@@ -134,7 +134,7 @@ def test_a_column_that_was_dropped_marks_the_partitions_of_the_earlier_spec(cata
         update.remove_field("country")
     with table.update_schema() as schema:
         schema.delete_column("country")
-    facts = measure(table.refresh(), policy(), NOW)
+    facts = measure_health(table.refresh(), policy(), NOW)
     assert facts.partitions is not None
     assert [(each.name, each.dropped) for each in facts.partitions] == [("country=CH", "country")]
 
@@ -142,7 +142,7 @@ def test_a_column_that_was_dropped_marks_the_partitions_of_the_earlier_spec(cata
 def test_names_tell_partitions_apart(catalog: SqlCatalog) -> None:
     table = new_table(catalog, BY_COUNTRY)
     append(table, [file_of(MB, value) for value in (None, "null", "a/b", "a%2Fb", "", "Zürich=x")])
-    facts = measure(table, policy(), NOW)
+    facts = measure_health(table, policy(), NOW)
     assert facts.partitions is not None
     assert {each.name for each in facts.partitions} == {
         "country=null",
@@ -187,7 +187,7 @@ def test_totals_that_nobody_wrote_are_counted(catalog: SqlCatalog) -> None:
     (snapshot,) = table.metadata.snapshots
     bare = snapshot.model_copy(update={"summary": Summary(Operation.APPEND)})
     table.metadata = table.metadata.model_copy(update={"snapshots": [bare]})
-    facts = measure(table, policy(), NOW)
+    facts = measure_health(table, policy(), NOW)
     assert facts.partitions is not None and facts.bytes == 200 * MB
 
 
@@ -199,7 +199,7 @@ def test_a_table_that_moved_on_is_loaded_again(catalog: SqlCatalog) -> None:
     head = stale.current_snapshot()
     assert head is not None
     Path(head.manifest_list.removeprefix("file://")).unlink()
-    assert measure(stale, policy(), NOW).data_files == 2
+    assert measure_health(stale, policy(), NOW).data_files == 2
 
 
 def test_a_file_that_is_not_there_is_named(catalog: SqlCatalog) -> None:
@@ -210,7 +210,7 @@ def test_a_file_that_is_not_there_is_named(catalog: SqlCatalog) -> None:
     (manifest,) = head.manifests(table.io)
     Path(manifest.manifest_path.removeprefix("file://")).unlink()
     with pytest.raises(FrazilError, match=r"orders\.payments: its metadata name a file that is not there") as told:
-        measure(table, policy(), NOW)
+        measure_health(table, policy(), NOW)
     assert manifest.manifest_path.removeprefix("file://") in str(told.value)
     assert "rollback_to_snapshot('orders.payments'" in str(told.value)
 
@@ -222,7 +222,7 @@ def test_streams_and_refs(catalog: SqlCatalog) -> None:
     assert head is not None
     with table.manage_snapshots() as update:
         update.create_tag(head.snapshot_id, "audit")
-    facts = measure(table, policy(), NOW)
+    facts = measure_health(table, policy(), NOW)
     assert facts.streams == ("payments", "refunds") and facts.refs == ("audit",)
     assert "frazil.stamp" not in repr(facts)
 
@@ -236,7 +236,7 @@ def test_two_thousand_files_in_half_a_second(catalog: SqlCatalog) -> None:
     for _ in range(3):
         loaded = catalog.load_table("orders.payments")
         started = time.process_time()
-        facts = measure(loaded, policy(), NOW)
+        facts = measure_health(loaded, policy(), NOW)
         seconds.append(time.process_time() - started)
         assert facts.data_files == 2_000 and facts.partitions is not None and len(facts.partitions) == 119
     assert min(seconds) < 0.5
@@ -250,13 +250,13 @@ def test_how_old_a_table_is_is_known_though_snapshots_have_expired(tmp_path: Pat
         for _ in range(3):
             append(made, [file_of(MB)])
         made.maintenance.expire_snapshots().by_id(made.snapshots()[0].snapshot_id).commit()
-        facts = measure(catalog.load_table("orders.young"), policy(), datetime.now(UTC))
+        facts = measure_health(catalog.load_table("orders.young"), policy(), datetime.now(UTC))
         assert facts.created_at is not None and began <= facts.created_at <= datetime.now(UTC)
         assert table_created_at(facts, MaintenanceHistory()) == facts.created_at
         # Where former metadata files have gone nothing tells any more, but what was noted before.
         with made.transaction() as change:
             change.set_properties({"write.metadata.previous-versions-max": "2"})
         append(made, [file_of(MB)])
-        facts = measure(catalog.load_table("orders.young"), policy(), datetime.now(UTC))
+        facts = measure_health(catalog.load_table("orders.young"), policy(), datetime.now(UTC))
         assert (facts.created_at, table_created_at(facts, MaintenanceHistory())) == (None, None)
         assert table_created_at(facts, MaintenanceHistory(created_at=began)) == began

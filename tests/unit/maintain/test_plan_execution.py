@@ -12,7 +12,7 @@ from jobs.maintain import plan_execution
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.plan import Step
 from jobs.maintain.plan_execution import PROCEDURES
-from jobs.maintain.results import Progress, StepResult
+from jobs.maintain.results import StepProgress, StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_maintenance import TableMaintenance
 from tests.helpers.lake import STREAM, Lake, later
@@ -27,7 +27,7 @@ def test_a_catalog_that_goes_away_in_the_middle(lake: Lake) -> None:
     content = database.read_bytes()
     files = lake.files()
 
-    def spoil(progress: Progress) -> None:
+    def spoil(progress: StepProgress) -> None:
         if progress.result is None:
             database.write_bytes(b"no database" * 100)
 

@@ -15,8 +15,8 @@ from jobs.errors import FrazilError
 from jobs.maintain.health_facts import TableFacts
 from jobs.maintain.plan import Plan
 from jobs.maintain.planner import plan
-from jobs.maintain.snapshot_holds import readers
-from jobs.maintain.snapshot_retention import ExpiryCutoff, Hold, expiry_cutoff, kept_snapshots, time_of
+from jobs.maintain.snapshot_holds import reader_holds
+from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff, kept_snapshots, snapshot_time
 from jobs.spec.maintenance_policy import Policy
 from tests.unit.maintain.plan_fixtures import (
     DAY,
@@ -69,9 +69,9 @@ policies = st.builds(
 )
 
 
-def planned(metadata: TableMetadata, policy: Policy, holds: list[Hold]) -> tuple[Plan, ExpiryCutoff]:
-    cutoff = expiry_cutoff(metadata, policy.expire, [*readers(metadata, NOW), *holds], NOW, NAME)
-    times = [time_of(snapshot) for snapshot in metadata.snapshots]
+def planned(metadata: TableMetadata, policy: Policy, holds: list[SnapshotHold]) -> tuple[Plan, ExpiryCutoff]:
+    cutoff = expiry_cutoff(metadata, policy.expire, [*reader_holds(metadata, NOW), *holds], NOW, NAME)
+    times = [snapshot_time(snapshot) for snapshot in metadata.snapshots]
     facts = with_snapshots(table(partition("d", 120)), times)
     return plan(facts, policy, LOOKED, NOW, cutoff=cutoff), cutoff
 
@@ -87,7 +87,7 @@ def expired(metadata: TableMetadata, cutoff: ExpiryCutoff) -> TableMetadata:
 def test_the_plan_is_what_is_done_and_nothing_is_due_after_it(
     metadata: TableMetadata, policy: Policy, held: list[int]
 ) -> None:
-    holds = [Hold("ledger", NOW - MINUTE * age, "") for age in held]
+    holds = [SnapshotHold("ledger", NOW - MINUTE * age, "") for age in held]
     try:
         found, cutoff = planned(metadata, policy, holds)
     except FrazilError:
@@ -108,7 +108,7 @@ def test_the_plan_is_what_is_done_and_nothing_is_due_after_it(
 @settings(max_examples=100, deadline=None)
 @given(metadatas(), policies)
 def test_what_is_held_is_said(metadata: TableMetadata, policy: Policy) -> None:
-    found, cutoff = planned(metadata, policy, [Hold("reader of all", NOW - MINUTE * 6001, "")])
+    found, cutoff = planned(metadata, policy, [SnapshotHold("reader of all", NOW - MINUTE * 6001, "")])
     assert cutoff.going == 0
     assert [each for each in found.steps if each.action == "expire"] == []
     (skip,) = (each for each in found.skips if each.action == "expire")

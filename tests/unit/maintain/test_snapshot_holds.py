@@ -9,7 +9,7 @@ import pytest
 from jobs.commit.stamps import property_key
 from jobs.errors import FrazilError
 from jobs.maintain.snapshot_expiry import expire
-from jobs.maintain.snapshot_holds import CEILING, fill_ledger, holds, readers, streams_of
+from jobs.maintain.snapshot_holds import CEILING, fill_ledger_or_hold, holds, reader_holds, streams_of
 from jobs.state.lease import Lease
 from jobs.state.local_store import LocalStore
 from jobs.state.stream_folder import stream_folder
@@ -22,7 +22,7 @@ def test_what_the_ledger_does_not_have_stays(lake: Lake) -> None:
     # Nobody can fill it: somebody else's table has its name.
     lake.catalog.create_namespace_if_not_exists("frazil")
     lake.catalog.create_table("frazil.ledger", lake.table().schema())
-    assert fill_ledger(table_context(lake)) is not None
+    assert fill_ledger_or_hold(table_context(lake)) is not None
     with pytest.raises(FrazilError, match=r"frazil.ledger is no ledger"):
         expire(table_context(lake, now=later), STEP)
     lake.catalog.drop_table("frazil.ledger")
@@ -35,7 +35,7 @@ def test_what_the_ledger_does_not_have_stays(lake: Lake) -> None:
 
 
 def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
-    fill_ledger(table_context(lake))
+    fill_ledger_or_hold(table_context(lake))
     lease = Lease(LocalStore(stream_folder(lake.settings, STREAM).root / "replay"), "payments~replay", 30)
     lease.acquire(above=0)
     assert held(lake) == ["replay of payments"]
@@ -49,7 +49,7 @@ def test_replays_at_work_and_pending_records_hold(lake: Lake) -> None:
 
 
 def test_a_window_of_failures_holds(lake: Lake) -> None:
-    fill_ledger(table_context(lake))
+    fill_ledger_or_hold(table_context(lake))
     errors = {"stop_above": {"window": {"of": "2h", "ratio": 0.1}}}
     spec = type(lake.spec).model_validate(lake.spec.model_dump(mode="json") | {"errors": errors})
     assert held(lake, specs=[spec]) == ["errors.stop_above.window"]
@@ -70,7 +70,7 @@ def test_a_window_of_failures_holds(lake: Lake) -> None:
 )
 def test_readers_register_in_the_tables_properties(text: str, since: datetime, warns: bool) -> None:
     metadata = table(hourly(48), properties={"frazil.reader.dashboards": text, "other": "1"})
-    (hold,) = readers(metadata, NOW)
+    (hold,) = reader_holds(metadata, NOW)
     assert (hold.what, hold.since, hold.warn) == ("reader dashboards", since, warns)
 
 

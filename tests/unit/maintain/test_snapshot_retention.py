@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
-from jobs.maintain.snapshot_holds import readers
-from jobs.maintain.snapshot_retention import Hold, expiry_cutoff, time_of
+from jobs.maintain.snapshot_holds import reader_holds
+from jobs.maintain.snapshot_retention import SnapshotHold, expiry_cutoff, snapshot_time
 from jobs.spec.maintenance_policy import Expire
 from tests.unit.maintain.snapshot_metadata import HOUR, NAME, NOW, hourly, table
 
@@ -31,28 +31,28 @@ def test_nothing_that_is_held_goes_where_clocks_differ(
     count = len(ahead)
     seconds = [10 * (count - number) - skew for number, skew in enumerate(ahead)]
     metadata = table([timedelta(seconds=each) for each in seconds])
-    holds = [Hold("x", NOW - timedelta(seconds=age), "") for age in held]
+    holds = [SnapshotHold("x", NOW - timedelta(seconds=age), "") for age in held]
     policy = Expire(keep=timedelta(minutes=1), min_snapshots=min(least, most), max_snapshots=most)
     found = expiry_cutoff(metadata, policy, holds, NOW, NAME)
     # As Iceberg goes along main, and stops at the first that is older.
     stay: list[Any] = []
     for index, snapshot in enumerate(reversed(metadata.snapshots)):
-        if index >= found.retain_last and time_of(snapshot) < found.older_than:
+        if index >= found.retain_last and snapshot_time(snapshot) < found.older_than:
             break
         stay.append(snapshot)
     assert (len(stay), count - len(stay)) == (found.staying, found.going)
     since = min((hold.since for hold in holds), default=NOW + HOUR)
-    assert all(each in stay for each in metadata.snapshots if time_of(each) >= since)
+    assert all(each in stay for each in metadata.snapshots if snapshot_time(each) >= since)
 
 
 def test_the_clock_of_one_host_is_ahead() -> None:
     # Five commits of a host that is 40 s ahead, then one each ten seconds of another.
     at = [10 * number + 40 * (number <= 5) for number in range(1, 101)]
     metadata = table([HOUR * 3 - timedelta(seconds=each) for each in at], properties={"frazil.reader.dash": "5"})
-    (reader,) = readers(metadata, NOW)
+    (reader,) = reader_holds(metadata, NOW)
     found = expiry_cutoff(metadata, Expire(keep=HOUR, min_snapshots=1), [reader], NOW, NAME)
     # 6 was committed after 5, and its clock said that it was before: without it, 5 would go as well.
-    assert found.older_than == time_of(metadata.snapshots[5]) < time_of(metadata.snapshots[4])
+    assert found.older_than == snapshot_time(metadata.snapshots[5]) < snapshot_time(metadata.snapshots[4])
     assert (found.staying, found.holds) == (99, (reader,))
     # By number as well the newest stay, and not those of whose clock is ahead.
     ahead = table([timedelta(seconds=100 - each) for each in [*range(40, 60), 20, 21, 22]])
@@ -95,7 +95,7 @@ def test_tags_and_branches_stay_and_what_was_rolled_back_goes_with_its_age() -> 
     assert expiry_cutoff(table(hourly(48), head=40), Expire(min_snapshots=1), (), NOW, NAME).going == 40 - 17
 
 
-def going(metadata: TableMetadata, policy: Expire, *holds: Hold) -> int:
+def going(metadata: TableMetadata, policy: Expire, *holds: SnapshotHold) -> int:
     return expiry_cutoff(metadata, policy, holds, NOW, NAME).going
 
 
@@ -120,10 +120,10 @@ def test_what_time_travel_promises_wins_over_the_number() -> None:
 
 def test_a_hold_keeps_everything_from_its_instant_on() -> None:
     metadata = table(hourly(48))
-    hold = Hold("reader a", NOW - HOUR * 30, "because")
+    hold = SnapshotHold("reader a", NOW - HOUR * 30, "because")
     found = expiry_cutoff(metadata, Expire(min_snapshots=1, max_snapshots=5), [hold], NOW, NAME)
     assert (found.going, found.staying, found.holds) == (17, 31, (hold,))
-    assert expiry_cutoff(metadata, Expire(min_snapshots=1), [Hold("reader b", NOW, "")], NOW, NAME).holds == ()
+    assert expiry_cutoff(metadata, Expire(min_snapshots=1), [SnapshotHold("reader b", NOW, "")], NOW, NAME).holds == ()
 
 
 @given(
@@ -136,13 +136,18 @@ def test_nothing_that_is_held_goes_and_never_one_from_the_middle(
     count: int, most: int, least: int, held: list[int]
 ) -> None:
     metadata = table(hourly(count))
-    holds = [Hold("x", NOW - HOUR * age, "") for age in held]
+    holds = [SnapshotHold("x", NOW - HOUR * age, "") for age in held]
     found = expiry_cutoff(metadata, Expire(min_snapshots=least, max_snapshots=most), holds, NOW, NAME)
     newest_first = sorted(metadata.snapshots, key=lambda each: -each.timestamp_ms)
     stay = newest_first[: found.staying]
     assert found.staying >= min(count, least)
-    assert all(time_of(each) in {time_of(one) for one in stay} or time_of(each) < found.older_than for each in stay)
-    assert all(time_of(each) < min([NOW, *(hold.since for hold in holds)]) for each in newest_first[found.staying :])
+    assert all(
+        snapshot_time(each) in {snapshot_time(one) for one in stay} or snapshot_time(each) < found.older_than
+        for each in stay
+    )
+    assert all(
+        snapshot_time(each) < min([NOW, *(hold.since for hold in holds)]) for each in newest_first[found.staying :]
+    )
     if not holds:
         assert found.staying <= max(most, least)
 
@@ -152,4 +157,4 @@ def test_a_limit_of_mains_own_that_takes_what_is_held_is_refused() -> None:
     metadata = table(hourly(48), refs=refs)
     assert going(metadata, Expire(min_snapshots=1)) == 46
     with pytest.raises(FrazilError, match=r"age limit of its own.*needed by reader a.*Nothing expired"):
-        expiry_cutoff(metadata, Expire(), [Hold("reader a", NOW - HOUR * 2, "")], NOW, NAME)
+        expiry_cutoff(metadata, Expire(), [SnapshotHold("reader a", NOW - HOUR * 2, "")], NOW, NAME)

@@ -10,11 +10,11 @@ import pytest
 
 from jobs.commit.stamps import property_key
 from jobs.maintain.health_facts import TableFacts
-from jobs.maintain.health_measurement import measure
+from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.maintenance_history import read_history, table_store
 from jobs.maintain.plan import Plan, Step
 from jobs.maintain.plan_execution import PROCEDURES
-from jobs.maintain.results import Progress, StepResult
+from jobs.maintain.results import StepProgress, StepResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.maintain.table_maintenance import TableMaintenance
@@ -72,7 +72,7 @@ def test_what_was_done_is_told_though_it_cannot_be_measured_again(
     def measured(*args: Any, **options: Any) -> TableFacts:
         if "deep" in options:
             raise OSError("503 SlowDown for hunter2")
-        return measure(*args, **options)
+        return measure_health(*args, **options)
 
     lake.settings = with_secret(lake)
     context = table_context(lake, {"metadata": {"previous_versions": 7}})
@@ -89,7 +89,7 @@ def test_a_table_whose_last_steps_find_it_locked_is_measured_again(lake: Lake) -
         lake.land(days=1, rows=1)
         return [StepResult(step) for step in batch]
 
-    told: list[Progress] = []
+    told: list[StepProgress] = []
     policy = {"compact": {"min_files": 2}, "metadata": {"previous_versions": 7}}
     maintenance = TableMaintenance(
         table_context(lake, policy),

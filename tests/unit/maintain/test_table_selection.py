@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import ForbiddenError
 
-from jobs.maintain.maintenance_run import Outcome, maintain_tables
+from jobs.maintain.maintenance_run import MaintenanceOutcome, maintain_tables
 from jobs.maintain.table_selection import ExistingTables, all_maintained, chosen_tables
 from jobs.spec.loading import load_stream
 from orchestration.cli.main import main
@@ -52,7 +52,7 @@ class Refusing:
         return []
 
 
-def outcomes(tables: Tables, catalog: Any = None) -> dict[str, Outcome]:
+def outcomes(tables: Tables, catalog: Any = None) -> dict[str, MaintenanceOutcome]:
     settings, specs = tables.settings, [load_stream(tables.spec_file)]
     asked = cast("Catalog", catalog or tables.catalog)
     chosen = chosen_tables(settings, specs, asked, [])
@@ -66,7 +66,7 @@ def outcomes(tables: Tables, catalog: Any = None) -> dict[str, Outcome]:
     return {outcome.table.name: outcome for outcome in found}
 
 
-def problems(found: dict[str, Outcome]) -> dict[str, str]:
+def problems(found: dict[str, MaintenanceOutcome]) -> dict[str, str]:
     return {name: str(outcome.problem) for name, outcome in found.items() if outcome.problem}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jobs.spec.generation import generation, generation_part
+from jobs.spec.generation import generation, generation_of_errors
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 
@@ -79,8 +79,8 @@ def test_what_a_file_of_an_earlier_version_says_gives_the_generation_that_it_had
         "publish": "new",
         "kafka": None,
     }
-    assert generation_part(spec_with().errors) == {"tolerance": "data", "stop_above": None, "dead_letters": None}
-    assert generation_part(spec.errors)["dead_letters"] == {"table": None, "topic": topic}
+    assert generation_of_errors(spec_with().errors) == {"tolerance": "data", "stop_above": None, "dead_letters": None}
+    assert generation_of_errors(spec.errors)["dead_letters"] == {"table": None, "topic": topic}
 
 
 def test_how_long_letters_stay_is_no_matter_of_the_driver_s(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import is_transient, retry_delay, with_retries
-from jobs.stream.tasks import Prepared
+from jobs.stream.tasks import PreparedBatch
 from tests.helpers.tasks import stream_spec
 
 MINUTE = timedelta(minutes=1)
@@ -149,7 +149,7 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
             told.append(self.waits.message())
             if len(attempts) < 3:
                 raise ConnectionResetError
-            return Prepared({}, TaskResults({}, []), 0.0, LogEnds({}, {}, {}), 0)
+            return PreparedBatch({}, TaskResults({}, []), 0.0, LogEnds({}, {}, {}), 0)
 
     def noted(*_: Any) -> Any:
         raise _Noted

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from jobs.supervise.control_request import ControlRequest
 from jobs.supervise.heartbeat import FINAL, Heartbeat, Work
-from jobs.supervise.keeper_decision import KeeperObservation, Policy, decide_restart
+from jobs.supervise.keeper_decision import KeeperObservation, RestartPolicy, decide_restart
 from jobs.supervise.launches import Launch, LaunchedProcess
 
-POLICY = Policy(max_restarts=7, first_delay=10.0, longest_delay=600.0, stable_after=600.0)
+POLICY = RestartPolicy(max_restarts=7, first_delay=10.0, longest_delay=600.0, stable_after=600.0)
 STATES = ["starting", "running", "paused", "retrying", "stopping", *sorted(FINAL)]
 
 
@@ -92,7 +92,7 @@ def test_what_is_started_again(there: KeeperObservation, restart: bool, pause: f
     st.integers(0, 9),
 )
 def test_what_holds_of_every_restart(there: KeeperObservation, max_restarts: int) -> None:
-    policy = Policy(max_restarts, 10.0, 600.0, 600.0)
+    policy = RestartPolicy(max_restarts, 10.0, 600.0, 600.0)
     decision = decide_restart(there, policy)
     assert decision.why
     if not decision.restart:

@@ -19,7 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from jobs.commit.accept import signed
+from jobs.commit.accept import signed_answer
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.rollback import rollback
 from jobs.commit.stamp_fields import Counts, PartitionCounts
@@ -267,7 +267,7 @@ def test_rolled_back(catalog: SqlCatalog, settings: Settings, answer: Any, seen:
     )
     target = Target(catalog, TABLE, "payments")
     (stamp,) = rollback({TABLE: target.history()}, TABLE, answer, "c").values()
-    target.restamp(signed(stamp, 1, "me: why"))
+    target.restamp(signed_answer(stamp, 1, "me: why"))
     land(catalog, (5 if answer == "reland" else 9, 3), (11, 3))
     fill_ledger(catalog, settings, [spec_of()])
     rows = read_ledger(catalog, settings, "payments", after_sequence=2)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.commit.accept import signed
+from jobs.commit.accept import signed_answer
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.retired_topics import Retired
 from jobs.commit.rollback import rollback
@@ -72,7 +72,7 @@ class Story:
             again={p: OffsetRange(at, position[p]) for p, at in after.items() if at < position[p]},
         )
         stamp = replace(self.newest.decided(decision), start=after, position=after)
-        self.commit(signed(stamp, 2, "me: why"), self.holds)
+        self.commit(signed_answer(stamp, 2, "me: why"), self.holds)
 
     def rolled_back(self, by: int, answer: str) -> None:
         kept = self.chain[: max(0, len(self.chain) - by)]
@@ -80,7 +80,7 @@ class Story:
         past = History(self.newest, ancestor, {P0: OffsetRange(0, 1)}, rolled_back=True)
         (stamp,) = rollback({NAME: past}, NAME, "keep" if answer == "keep" else "reland", "c").values()
         self.chain = kept
-        self.commit(signed(stamp, 3, "me: why"), self.holds)
+        self.commit(signed_answer(stamp, 3, "me: why"), self.holds)
 
     def fill(self) -> None:
         for stamp, _ in self.chain:
@@ -198,14 +198,14 @@ def test_the_dead_letters_have_no_holes_where_none_came() -> None:
 
 
 def test_an_answer_without_a_range_is_noted() -> None:
-    told = signed(OLD.decided(Decision("recreated_table")), 3, "me: why")
+    told = signed_answer(OLD.decided(Decision("recreated_table")), 3, "me: why")
     (row,), _ = ledger_rows(stamped(told, 9), FillCheckpoint(4, 4, OLD.position, OLD.totals), DEAD)
     assert (row.kind, row.partition, row.answer, row.note) == ("noted", WHOLE_TABLE, "recreated_table", "me: why")
 
 
 @pytest.mark.parametrize(("since", "kinds"), [(4, []), (5, ["unknown"])])
 def test_a_rollback_to_what_had_expired_unseen_is_told(since: int, kinds: list[str]) -> None:
-    told = signed(OLD.decided(Decision("rollback_keep", since=since)), 3, "me: why")
+    told = signed_answer(OLD.decided(Decision("rollback_keep", since=since)), 3, "me: why")
     rows, _ = ledger_rows(stamped(told, 9), FillCheckpoint(4, 4, OLD.position, OLD.totals), ANCHOR)
     assert [row.kind for row in rows] == [*kinds, "removed"]
     assert rows[-1].since == since

@@ -37,7 +37,7 @@ from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import PartitionExpr, partition_problems
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.partition_limits import in_manifests, partition_limits
-from jobs.write.partitioning import partition_spec, split
+from jobs.write.partitioning import partition_spec, split_by_partition
 from jobs.write.projection import UnfitValueError
 from jobs.write.pyiceberg_files import PartitionDirectory, new_data_file
 from jobs.write.table_fit import TableFit
@@ -144,7 +144,7 @@ def test_every_row_has_a_partition_or_is_refused(
             assert taken
         if not taken:
             continue
-        ((record, rows),) = split(fit.apply(rows_of(kind, [value], fit)), spec, fit.file_schema)
+        ((record, rows),) = split_by_partition(fit.apply(rows_of(kind, [value], fit)), spec, fit.file_schema)
         assert rows.num_rows == 1
         assert (record[0] is None) == (value is None), "a reader looks for the row by its partition"
         manifest_holds(path, schema, spec, record)

@@ -30,7 +30,7 @@ from pyiceberg.types import (
 )
 
 from jobs.spec.partitioning import parse_partition_expr
-from jobs.write.partitioning import partition_spec, split
+from jobs.write.partitioning import partition_spec, split_by_partition
 from jobs.write.pyiceberg_files import PartitionDirectory
 from jobs.write.table_fit import TableFit
 from jobs.write.target_writer import TargetWriter
@@ -79,7 +79,7 @@ def test_partition_values_are_pyicebergs(text: str, data: st.DataObject) -> None
     batch = pa.RecordBatch.from_pydict(columns, schema=fit.target)
     row_by_row = field.transform.transform(kind)
     found: dict[int, Any] = {}
-    for record, rows in split(batch, spec, fit.file_schema):
+    for record, rows in split_by_partition(batch, spec, fit.file_schema):
         assert rows.num_rows > 0
         for n in rows.column("n").to_pylist():
             found[n] = record[0]
@@ -88,7 +88,7 @@ def test_partition_values_are_pyicebergs(text: str, data: st.DataObject) -> None
     with localcontext(WIDE):
         expected = [partition_record_value(field, row_by_row(value), schema) for value in source]
     assert [found[n] for n in range(len(source))] == expected
-    assert len(split(batch, spec, fit.file_schema)) == len(set(expected))
+    assert len(split_by_partition(batch, spec, fit.file_schema)) == len(set(expected))
 
 
 def test_several_fields_two_on_one_column_and_a_nested_one() -> None:
@@ -109,7 +109,7 @@ def test_several_fields_two_on_one_column_and_a_nested_one() -> None:
     fit = TableFit(schema)
     batch = pa.RecordBatch.from_pylist(rows, schema=fit.target)
     bucket = spec.fields[1].transform.transform(LongType())
-    parts = [(values_of(record), part.to_pylist()) for record, part in split(batch, spec, fit.file_schema)]
+    parts = [(values_of(record), part.to_pylist()) for record, part in split_by_partition(batch, spec, fit.file_schema)]
     assert parts == [
         (("Recife", bucket(1), 0, 19723), [rows[0], rows[2]]),
         ((None, bucket(11), 10, None), [rows[1], rows[4]]),
@@ -121,14 +121,14 @@ def test_parts_share_no_memory() -> None:
     schema = Schema(NestedField(1, "part", IntegerType()), NestedField(2, "text", StringType()))
     spec = partition_spec([parse_partition_expr("part")], schema)
     batch = pa.record_batch({"part": pa.array([0] * 999 + [1], pa.int32()), "text": ["x" * 100] * 1000})
-    (_, _), (_, small) = split(batch, spec, schema)
+    (_, _), (_, small) = split_by_partition(batch, spec, schema)
     assert small.get_total_buffer_size() < 1000
 
 
 def test_a_void_field_is_null() -> None:
     schema = Schema(NestedField(1, "part", IntegerType()))
     spec = PartitionSpec(PartitionField(1, 1000, VoidTransform(), "part_null"))
-    ((record, rows),) = split(pa.record_batch({"part": pa.array([1, 2], pa.int32())}), spec, schema)
+    ((record, rows),) = split_by_partition(pa.record_batch({"part": pa.array([1, 2], pa.int32())}), spec, schema)
     assert values_of(record) == (None,)
     assert rows.num_rows == 2
 
@@ -192,4 +192,4 @@ def test_epoch_and_before() -> None:
     schema = Schema(NestedField(1, "day", DateType()))
     spec = partition_spec([parse_partition_expr("month(day)")], schema)
     batch = pa.record_batch({"day": [date(1969, 12, 31), date(1970, 1, 1), None]})
-    assert [values_of(record) for record, _ in split(batch, spec, schema)] == [(-1,), (0,), (None,)]
+    assert [values_of(record) for record, _ in split_by_partition(batch, spec, schema)] == [(-1,), (0,), (None,)]

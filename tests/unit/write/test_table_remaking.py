@@ -19,7 +19,7 @@ from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
-from jobs.write.table_remaking import as_made, differs, is_as_made, remade
+from jobs.write.table_remaking import as_made_property, differs, is_as_made, remade_table
 from jobs.write.target_writer import TargetWriter
 
 NAME = "orders.payments"
@@ -33,7 +33,7 @@ def declared(text: str, partition_by: list[str]) -> tuple[Schema, PartitionSpec]
 
 def made(catalog: SqlCatalog, text: str = FIRST[0], partition_by: list[str] | None = None) -> Table:
     schema, spec = declared(text, FIRST[1] if partition_by is None else partition_by)
-    return ensure_table(catalog, NAME, schema, spec, create_table_properties({}) | as_made("s"))
+    return ensure_table(catalog, NAME, schema, spec, create_table_properties({}) | as_made_property("s"))
 
 
 def claimed(table: Table) -> None:
@@ -63,7 +63,7 @@ def test_it_has_what_is_declared_and_takes_rows(
     uuid, head = table.metadata.table_uuid, table.metadata.current_snapshot_id
     schema, spec = declared(text, partition_by)
     assert is_as_made(table.metadata, "s") and differs(table.metadata, schema, spec)
-    again = remade(table, "s", schema, spec)
+    again = remade_table(table, "s", schema, spec)
     assert not differs(again.metadata, schema, spec)
     assert is_as_made(again.metadata, "s")
     assert (again.metadata.table_uuid, again.metadata.current_snapshot_id) == (uuid, head)
@@ -71,9 +71,9 @@ def test_it_has_what_is_declared_and_takes_rows(
     assert all(field.source_id in known for each in again.metadata.partition_specs for field in each.fields)
     assert not set(table.metadata.schemas[0].field_ids) & known, "no id means two things"
     # And once more, to the first one.
-    back = remade(again, "s", *declared(*FIRST))
+    back = remade_table(again, "s", *declared(*FIRST))
     assert not differs(back.metadata, *declared(*FIRST))
-    last = remade(back, "s", schema, spec)
+    last = remade_table(back, "s", schema, spec)
     writer = TargetWriter(last.metadata, last.io, file_prefix="x")
     writer.write(pa.record_batch({"id": ["a", "b"]}))
     commit_once(last, Append(writer.close()), summary={}, properties={})
@@ -135,6 +135,6 @@ def test_what_is_not_as_frazil_made_it_is_left_alone(catalog: SqlCatalog, happen
 def test_who_commits_meanwhile_keeps_the_table(catalog: SqlCatalog) -> None:
     seen = made(catalog)
     with_rows(catalog.load_table(NAME))
-    found = remade(seen, "s", *declared("id string", []))
+    found = remade_table(seen, "s", *declared("id string", []))
     assert columns(found) == columns(seen)
     assert found.scan().to_arrow().num_rows == 1

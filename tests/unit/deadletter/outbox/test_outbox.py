@@ -10,9 +10,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from jobs.deadletter.kafka_record import Limits
+from jobs.deadletter.kafka_record import RecordLimits
 from jobs.deadletter.outbox.position import KEY, Key, OutboxPosition, PositionStore
-from jobs.deadletter.outbox.reader import chunks, count_unpublished, next_window
+from jobs.deadletter.outbox.reader import count_unpublished, letter_chunks, next_window
 from jobs.deadletter.outbox.topic import cluster_of, limits_from
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.errors import FrazilError
@@ -79,7 +79,7 @@ def test_behind_each_place_are_the_letters_after_it(table: Table) -> None:
 def test_chunks_are_in_order_and_hold_each_letter_once(table: Table, most: int) -> None:
     position, found = START, []
     while (window := next_window(table, "s", position, most=20)).total:
-        for last, letters in chunks(table, "s", position, window, most=most):
+        for last, letters in letter_chunks(table, "s", position, window, most=most):
             assert letters.num_rows <= most
             found += [
                 (each["epoch"], each["batch_id"], each["topic"], each["partition"], each["offset"])
@@ -92,7 +92,7 @@ def test_chunks_are_in_order_and_hold_each_letter_once(table: Table, most: int) 
 
 def test_chunks_shrink_when_letters_are_large(table: Table) -> None:
     window = next_window(table, "s", START)
-    sizes = [letters.num_rows for _, letters in chunks(table, "s", START, window, most=8, most_bytes=1)]
+    sizes = [letters.num_rows for _, letters in letter_chunks(table, "s", START, window, most=8, most_bytes=1)]
     assert sizes == [8] + [1] * (len(KEYS) - 8)
 
 
@@ -149,14 +149,17 @@ def test_the_note_begins_once_for_each_topic() -> None:
 @pytest.mark.parametrize(
     ("config", "limits"),
     [
-        ({}, Limits()),
-        ({"max.message.bytes": "2000", "message.timestamp.after.max.ms": "3600000"}, Limits(2000, None, 3_600_000)),
-        ({"message.timestamp.before.max.ms": str(2**63 - 1)}, Limits()),
-        ({"message.timestamp.difference.max.ms": "5"}, Limits(before_ms=5, after_ms=5)),
-        ({"message.timestamp.type": "LogAppendTime", "message.timestamp.after.max.ms": "1"}, Limits()),
+        ({}, RecordLimits()),
+        (
+            {"max.message.bytes": "2000", "message.timestamp.after.max.ms": "3600000"},
+            RecordLimits(2000, None, 3_600_000),
+        ),
+        ({"message.timestamp.before.max.ms": str(2**63 - 1)}, RecordLimits()),
+        ({"message.timestamp.difference.max.ms": "5"}, RecordLimits(before_ms=5, after_ms=5)),
+        ({"message.timestamp.type": "LogAppendTime", "message.timestamp.after.max.ms": "1"}, RecordLimits()),
     ],
 )
-def test_what_a_topic_takes(config: dict[str, str | None], limits: Limits) -> None:
+def test_what_a_topic_takes(config: dict[str, str | None], limits: RecordLimits) -> None:
     assert limits_from(config) == limits
 
 

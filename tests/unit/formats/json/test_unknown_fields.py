@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.formats.decoder import LONGEST_PATH, shortened
+from jobs.formats.decoder import LONGEST_PATH, shortened_path
 from jobs.formats.json.reference import JsonReferenceDecoder
-from jobs.formats.json.unknown_fields import MOST_VALUES, column_for, examples, guessed_type
+from jobs.formats.json.unknown_fields import MOST_VALUES, column_for, guessed_type, unknown_examples
 from jobs.schema.parser import parse_schema
 
 SCHEMA = "id string, payer struct<name: string>, items list<struct<sku: string>>, limits map<string, struct<n: int>>"
@@ -78,7 +78,7 @@ def test_each_key_is_found_where_it_first_stands() -> None:
     ]
     values = pa.array([json.dumps(each).encode() for each in records], pa.binary())
     paths = ["$.x", "$.payer.mail", "$.items[].n", "$.limits{}.deep", "$.a.b", "…", "$.never"]
-    found = examples(DECLARED, values, range(4), paths)
+    found = unknown_examples(DECLARED, values, range(4), paths)
     assert {path: (each.row, each.within, each.name, each.values) for path, each in found.items()} == {
         "$.x": (1, "$", "x", [None, 7]),
         "$.payer.mail": (1, "$.payer", "mail", ["m"]),
@@ -87,13 +87,13 @@ def test_each_key_is_found_where_it_first_stands() -> None:
         "$.a.b": (3, "$", "a.b", [True]),
     }
     many = pa.array([b'{"x": %d}' % i for i in range(50)], pa.binary())
-    assert len(examples(DECLARED, many, range(50), ["$.x"])["$.x"].values) == MOST_VALUES
+    assert len(unknown_examples(DECLARED, many, range(50), ["$.x"])["$.x"].values) == MOST_VALUES
 
 
 def test_a_path_is_short_and_does_nothing_to_a_terminal() -> None:
-    assert shortened("$.x") == "$.x"
-    assert shortened("$.\x1b[2J") == "$.\\x1b[2J"
-    assert len(shortened("$." + "y" * 10_000)) == LONGEST_PATH + 1
+    assert shortened_path("$.x") == "$.x"
+    assert shortened_path("$.\x1b[2J") == "$.\\x1b[2J"
+    assert len(shortened_path("$." + "y" * 10_000)) == LONGEST_PATH + 1
 
 
 KEYS = st.sampled_from(["id", "payer", "items", "limits", "name", "sku", "n", "x", "y", "a.b"])
@@ -109,7 +109,7 @@ VALUES = st.recursive(
 def test_whatever_the_decoder_counts_is_found(records: list[dict[str, Any]]) -> None:
     values = pa.array([json.dumps(each).encode() for each in records], pa.binary())
     decoded = JsonReferenceDecoder(DECLARED).decode(values)
-    found = examples(DECLARED, values, decoded.positions, decoded.unknown_fields)
+    found = unknown_examples(DECLARED, values, decoded.positions, decoded.unknown_fields)
     assert set(found) == set(decoded.unknown_fields)
     for each in found.values():
         guessed_type(each.values)

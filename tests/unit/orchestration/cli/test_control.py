@@ -20,7 +20,7 @@ from jobs.state.local_store import LocalStore
 from jobs.supervise.launcher import COMMAND_VARIABLE
 from jobs.supervise.launches import read_launched_process
 from jobs.system.processes import session_members
-from orchestration.cli.control import carry_out
+from orchestration.cli.control import carry_out_control
 from orchestration.cli.dagster_instance import dagster_instance, make_instance
 from orchestration.cli.main import main
 from orchestration.cli.recorded_runs import open_recorder
@@ -187,7 +187,7 @@ def test_a_storage_that_fails_in_the_middle_does_not_do_it_twice(world: World) -
         database.write_text("no folder")
         config = ControlConfig(stream="payments", action=StreamAction.restart)
         try:
-            done, problem = carry_out(ledger, config)
+            done, problem = carry_out_control(ledger, config)
             assert problem is None or "cannot be used" in problem
             assert done.heartbeat is not None
             assert done.heartbeat.attempt == 2
@@ -228,7 +228,7 @@ def test_ctrl_c_before_the_first_beat_leaves_no_driver(
 def test_an_unknown_stream_is_an_error_that_leaves_no_state(world: World) -> None:
     deployment = Deployment.at(world.home)
     with open_recorder(deployment) as ledger, pytest.raises(FrazilError, match="There is no stream 'paymets'"):
-        carry_out(ledger, ControlConfig(stream="paymets", action=StreamAction.stop))
+        carry_out_control(ledger, ControlConfig(stream="paymets", action=StreamAction.stop))
     assert not world.folder("paymets").exists()
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from jobs.commit.errors import RolledBackError
 from jobs.deadletter.selection import Selection, SelectionError, parse_offsets
 from jobs.errors import FrazilError
-from jobs.operator.dead_letter_states import Change, change_dead_letters, set_states_by_rows, settle_lost_replay
+from jobs.operator.dead_letter_states import StateChange, change_dead_letters, set_states_by_rows, settle_lost_replay
 from orchestration.cli.main import main
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 
@@ -204,7 +204,7 @@ def test_a_lost_record_without_coordinates_is_settled_by_a_person(tmp_path: Path
         change_dead_letters(
             *dead_letters.given,
             Selection(),
-            Change("dismissed", "me", "landed"),
+            StateChange("dismissed", "me", "landed"),
         )
     assert settle_lost_replay(*dead_letters.given, "me: I look after it") == 0
     (landed,) = dead_letters.landed()
@@ -214,7 +214,7 @@ def test_a_lost_record_without_coordinates_is_settled_by_a_person(tmp_path: Path
         change_dead_letters(
             *dead_letters.given,
             landed_one,
-            Change("dismissed", "me", "landed"),
+            StateChange("dismissed", "me", "landed"),
         )
         == 1
     )

@@ -16,7 +16,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from jobs.catalog import connect_catalog
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
-from jobs.commit.reset import Move, ResetRefusedError
+from jobs.commit.reset import ResetMove, ResetRefusedError
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.deadletter.table import DEAD_LETTER_SCHEMA
@@ -35,7 +35,14 @@ from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, rows_i
 from jobs.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.main import main
 from orchestration.cli.recorded_runs import RunRecorder
-from orchestration.jobs.reset import ResetConfig, perform, reset_job_of, reset_offsets_job, reset_run_config, reset_tags
+from orchestration.jobs.reset import (
+    ResetConfig,
+    perform_reset,
+    reset_job_of,
+    reset_offsets_job,
+    reset_run_config,
+    reset_tags,
+)
 from orchestration.jobs.reset_report import reset_facts, reset_sentences
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -203,7 +210,7 @@ def test_a_plan_says_what_lands_twice_and_how_it_does_not(settings: Settings, sp
         targets = tables(catalog, spec)
         newest = targets[spec.table.name].newest
         older = [Stamp("payments", "claim", 1, 1, "c", {P0: 0}, {P0: 0}, valid_through_ms=1000)]
-        made = (Move(P0, 50, 30, OffsetRange(0, 60)), Move(P1, 5, 9, OffsetRange(7, 9)))
+        made = (ResetMove(P0, 50, 30, OffsetRange(0, 60)), ResetMove(P1, 5, 9, OffsetRange(7, 9)))
         request = reset_request("t.v1:0=30,t.v1:1=9")
         plan = describe_reset(spec, request, targets, made, newest, older, on_count=lambda *_: None)
         back = describe_reset(spec, request, targets, made[:1], newest, older, on_count=lambda *_: None)
@@ -231,7 +238,7 @@ def test_a_plan_says_what_lands_twice_and_how_it_does_not(settings: Settings, sp
 
 def test_a_snapshot_after_an_earlier_reset_is_no_way_back(settings: Settings, spec: StreamSpec) -> None:
     request = reset_request("t.v1:0=40")
-    made = (Move(P0, 50, 40, OffsetRange(0, 60)),)
+    made = (ResetMove(P0, 50, 40, OffsetRange(0, 60)),)
     with connect_catalog(settings) as catalog:
         targets = tables(catalog, spec)
         for epoch, position in ((3, 30), (4, 50)):
@@ -274,7 +281,7 @@ def test_the_job_is_tagged_and_tells_why_not(deployment: Deployment) -> None:
     assert {"frazil/stream": "payments", "frazil/action": "reset_offsets"}.items() <= run.tags.items()
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(ResetRefusedError, match="has never run"):
         RunRecorder(deployment, instance).run(
-            reset_job_of, perform, config, reset_run_config(config), reset_tags(config)
+            reset_job_of, perform_reset, config, reset_run_config(config), reset_tags(config)
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.errors import PythonException
 
-from jobs.stream.drain import spark_message
+from jobs.stream.query import query_failure_text
 from orchestration.cli.interrupts import Terminated
 from orchestration.cli.main import Commands, main
 from orchestration.cli.unexpected_error import _KEPT
@@ -135,8 +135,8 @@ def test_what_a_task_raised_is_told_without_its_stack_trace() -> None:
         "PermissionError: [Errno 13] Failed to open local file '/lake/dead/data/x.parquet'. Detail: Permission denied\n"
         "\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)\n"
     )
-    assert spark_message(PythonException(text)) == (
+    assert query_failure_text(PythonException(text)) == (
         "[STREAM_FAILED] Query terminated with exception: Job aborted.: PermissionError: [Errno 13] Failed to open "
         "local file '/lake/dead/data/x.parquet'. Detail: Permission denied"
     )
-    assert spark_message(ValueError("plain")) == "plain"
+    assert query_failure_text(ValueError("plain")) == "plain"

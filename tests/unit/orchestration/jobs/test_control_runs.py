@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from jobs.supervise.launcher import COMMAND_VARIABLE
-from orchestration.cli.control import carry_out
+from orchestration.cli.control import carry_out_control
 from orchestration.cli.recorded_runs import open_recorder
 from orchestration.jobs.control import ControlConfig, StreamAction, control_job, control_run_config
 from orchestration.jobs.runs import WORKER_TAG, this_worker
@@ -44,7 +44,7 @@ def test_a_command_that_is_killed_before_its_step_holds_nothing_up(
 
         real = instance.run_storage.add_run
         monkeypatch.setattr(instance.run_storage, "add_run", add_run)
-        carry_out(ledger, ControlConfig(stream="payments", action=StreamAction.pause))
+        carry_out_control(ledger, ControlConfig(stream="payments", action=StreamAction.pause))
     assert {"frazil/stream": "payments", "dagster/max_runtime": "300"}.items() <= created.items()
 
 

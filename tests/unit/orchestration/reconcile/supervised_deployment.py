@@ -29,7 +29,7 @@ from jobs.system.boot import boot_clock
 from jobs.system.processes import start_time
 from orchestration.definitions import build_definitions
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.sensors.reconcile_tick import Tick, run_tick
+from orchestration.sensors.reconcile_tick import ReconcileTick, run_reconcile_tick
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import STREAM, connections
 from tests.unit.orchestration.reconcile.sample_states import NOW, stand_in
@@ -84,11 +84,13 @@ class World:
         given = changes.pop("generation", None) or self.generation(stream)
         return stand_in(self.folder(stream), stream, given, **fields | changes)
 
-    def tick(self, now: float | None = None, clock: float | None = None) -> Tick:
+    def tick(self, now: float | None = None, clock: float | None = None) -> ReconcileTick:
         """One tick, with no run known to Dagster."""
         now = time.time() if now is None else now
         clock = boot_clock() if clock is None else clock
-        return run_tick(self.deployment, self.catalog, self.kafka, self.memory, {}, lambda streams: {}, now, clock)
+        return run_reconcile_tick(
+            self.deployment, self.catalog, self.kafka, self.memory, {}, lambda streams: {}, now, clock
+        )
 
 
 class WaitingTopics:
@@ -153,13 +155,13 @@ def dead_process() -> dict[str, Any]:
         process.communicate()
 
 
-def events(tick: Tick | dg.SensorResult, kind: type) -> list[Any]:
+def events(tick: ReconcileTick | dg.SensorResult, kind: type) -> list[Any]:
     """The tick's events of one kind."""
-    found = tick.events if isinstance(tick, Tick) else tick.asset_events
+    found = tick.events if isinstance(tick, ReconcileTick) else tick.asset_events
     return [event for event in found or [] if isinstance(event, kind)]
 
 
-def told(tick: Tick | dg.SensorResult, key: dg.AssetKey) -> list[dg.AssetMaterialization]:
+def told(tick: ReconcileTick | dg.SensorResult, key: dg.AssetKey) -> list[dg.AssetMaterialization]:
     """The materializations of one asset."""
     return [event for event in events(tick, dg.AssetMaterialization) if event.asset_key == key]
 

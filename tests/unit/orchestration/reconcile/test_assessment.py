@@ -16,7 +16,7 @@ from jobs.state.local_store import LocalStore
 from jobs.stream.opening import ensure_tables
 from jobs.supervise.observation import observe
 from orchestration.cli.status.collection import status_from_state
-from orchestration.reconcile.assessment import hold_back_change
+from orchestration.reconcile.assessment import assess_file_change
 from orchestration.reconcile.decision import Action
 from orchestration.reconcile.remote_queries import RemoteQueries
 from orchestration.reconcile.stream_files import read_files
@@ -108,6 +108,6 @@ def test_a_file_that_has_not_changed_asks_nobody(landed: World) -> None:
     landed.catalog = lambda: asked.append("catalog") or connect()
     files = read_files(landed.deployment)
     observed = observe("orders", files, landed.settings)
-    assert hold_back_change(observed, files, RemoteQueries(landed.catalog, None)) is observed
+    assert assess_file_change(observed, files, RemoteQueries(landed.catalog, None)) is observed
     assert asked == []
     assert landed.tick().decisions["orders"].action is Action.ADOPT

@@ -15,8 +15,8 @@ from jobs.commit.stamp_fields import Counts
 from jobs.state.local_store import LocalStore
 from jobs.stream.unknown_fields import UnknownField, UnknownFieldsRecord
 from jobs.supervise.heartbeat import LastError, Recent
-from orchestration.reconcile.check_outcomes import with_next
-from orchestration.sensors.reconcile_tick import Tick
+from orchestration.reconcile.check_outcomes import with_next_command
+from orchestration.sensors.reconcile_tick import ReconcileTick
 from tests.unit.orchestration.reconcile.sample_states import NOW
 from tests.unit.orchestration.reconcile.supervised_deployment import (
     World,
@@ -167,7 +167,7 @@ def test_all_checks_follow_a_materialization_every_five_minutes_at_most(orders: 
 def test_dagster_takes_what_was_reported_for_evaluated(orders: World) -> None:
     """Also after a run has materialized the table and evaluated its checks."""
 
-    def report(tick: Tick) -> None:
+    def report(tick: ReconcileTick) -> None:
         for event in tick.events:
             instance.report_runless_asset_event(event)
 
@@ -206,5 +206,5 @@ def test_dagster_takes_what_was_reported_for_evaluated(orders: World) -> None:
     ],
 )
 def test_a_path_keeps_its_first_letter(said: str, told: str) -> None:
-    assert with_next(said, None) == told
-    assert with_next(said, "frazil validate") == f"{told} Next: frazil validate"
+    assert with_next_command(said, None) == told
+    assert with_next_command(said, "frazil validate") == f"{told} Next: frazil validate"

@@ -12,11 +12,11 @@ import pytest
 from jobs.catalog import quick_catalog
 from jobs.deadletter.selection import Selection
 from jobs.kafka.metadata import quick_kafka
-from jobs.operator.dead_letter_states import Change, change_dead_letters
+from jobs.operator.dead_letter_states import StateChange, change_dead_letters
 from jobs.system.boot import boot_clock
 from orchestration.reconcile import dead_letter_reports
 from orchestration.reconcile.cursor import SensorCursor
-from orchestration.sensors.reconcile_tick import Tick, run_tick
+from orchestration.sensors.reconcile_tick import ReconcileTick, run_reconcile_tick
 from tests.helpers.dead_letters import BROKEN, GOOD, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, deployment_of
 from tests.unit.orchestration.reconcile.sample_states import NOW, stand_in
@@ -45,7 +45,7 @@ class Supervised:
 
     def tick(self, at: float) -> list[dict[str, Any]]:
         """The reports of the dead letters of one tick."""
-        self.last: Tick = run_tick(
+        self.last: ReconcileTick = run_reconcile_tick(
             deployment_of(self.world),
             lambda: quick_catalog(self.world.settings),
             lambda: quick_kafka(self.world.settings.kafka),
@@ -117,7 +117,7 @@ def test_a_replay_at_the_command_line_is_noticed(supervised: Supervised) -> None
     change_dead_letters(
         *dead_letters.given,
         Selection(states=("parked",)),
-        Change("dismissed", "jo", "test"),
+        StateChange("dismissed", "jo", "test"),
     )
     (fifth,) = supervised.tick(NOW + 4 * EVERY)
     assert numbers(fifth)["dismissed"] == 1

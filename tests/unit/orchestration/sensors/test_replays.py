@@ -16,7 +16,7 @@ from pyiceberg.types import StringType
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import ControlRequest, write_control
 from orchestration.jobs.replay import ReplayConfig, replay_job, replay_run_config, replay_tags
-from orchestration.sensors.replays_tick import Memory, Tick, run_tick
+from orchestration.sensors.replays_tick import ReplaysCursor, ReplaysTick, run_replays_tick
 from resources.deployment import Deployment
 from tests.helpers.dead_letters import BROKEN, GOOD, UNKNOWN, DeadLetterWorld
 from tests.unit.orchestration.dead_letter_deployment import DEAD, OPENED, Replays, change_file, deployment_of
@@ -86,7 +86,7 @@ def test_the_command_that_is_proposed_lands_them(dead_letters: DeadLetterWorld, 
 def test_nobody_is_asked_while_no_configuration_changes(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([BROKEN])
     asked: list[float] = []
-    memory, here = Memory(), deployment_of(dead_letters)
+    memory, here = ReplaysCursor(), deployment_of(dead_letters)
 
     def catalog() -> Catalog:
         asked.append(time.time())
@@ -96,7 +96,7 @@ def test_nobody_is_asked_while_no_configuration_changes(dead_letters: DeadLetter
         """How often the catalog is asked."""
         before = len(asked)
         for _ in range(count):
-            run_tick(here, catalog, memory, (), lambda stream: "", time.time())
+            run_replays_tick(here, catalog, memory, (), lambda stream: "", time.time())
         return len(asked) - before
 
     assert ticks(3) == 1
@@ -182,11 +182,14 @@ def test_a_replay_under_way_is_waited_for(
 def test_what_is_proposed_is_looked_at_again_and_taken_back(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([UNKNOWN] * 3)
     change_file(dead_letters, *OPENED)
-    memory, here = Memory(), deployment_of(dead_letters)
+    memory, here = ReplaysCursor(), deployment_of(dead_letters)
     now = time.time()
 
     def tick(at: float) -> list[bool]:
-        return [event.passed for event in run_tick(here, dead_letters.quick, memory, (), lambda stream: "", at).events]
+        return [
+            event.passed
+            for event in run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "", at).events
+        ]
 
     assert tick(now) == [False]
     dead_letters.replay()
@@ -200,11 +203,11 @@ def test_what_an_automatic_replay_leaves_is_proposed(dead_letters: DeadLetterWor
     automatic(dead_letters)
     dead_letters.add([UNKNOWN] * 3)
     change_file(dead_letters, *OPENED)
-    memory, here, now, config = Memory(), deployment_of(dead_letters), time.time(), dead_letters.spec.config_hash
-    first = run_tick(here, dead_letters.quick, memory, (), lambda stream: "former", now)
+    memory, here, now, config = ReplaysCursor(), deployment_of(dead_letters), time.time(), dead_letters.spec.config_hash
+    first = run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "former", now)
     assert [each.config for each in first.start] == [config]
     # Its run failed.
-    later = run_tick(here, dead_letters.quick, memory, (), lambda stream: config, now + 601)
+    later = run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: config, now + 601)
     assert later.start == []
     assert [event.passed for event in later.events] == [False]
 
@@ -212,11 +215,11 @@ def test_what_an_automatic_replay_leaves_is_proposed(dead_letters: DeadLetterWor
 def test_tables_that_do_not_fit_are_told_and_tried_again_later(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([UNKNOWN] * 3)
     change_file(dead_letters, "amount decimal(12,2)", "amount long")
-    memory, here, now = Memory(), deployment_of(dead_letters), time.time()
-    first = run_tick(here, dead_letters.quick, memory, (), lambda stream: "", now)
+    memory, here, now = ReplaysCursor(), deployment_of(dead_letters), time.time()
+    first = run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "", now)
     assert "cannot hold what the spec declares" in first.sentences["payments"]
-    assert run_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 60).sentences == {}
-    assert run_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 601).sentences
+    assert run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 60).sentences == {}
+    assert run_replays_tick(here, dead_letters.quick, memory, (), lambda stream: "", now + 601).sentences
 
 
 def test_what_cannot_be_read_of_one_stream_holds_no_other_up(dead_letters: DeadLetterWorld) -> None:
@@ -229,7 +232,9 @@ def test_what_cannot_be_read_of_one_stream_holds_no_other_up(dead_letters: DeadL
     folder = stream_folder(dead_letters.settings, "payments").root
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "control.json").write_text("{")
-    tick = run_tick(deployment_of(dead_letters), dead_letters.quick, Memory(), (), lambda stream: "", time.time())
+    tick = run_replays_tick(
+        deployment_of(dead_letters), dead_letters.quick, ReplaysCursor(), (), lambda stream: "", time.time()
+    )
     assert "cannot be read" in tick.sentences["payments"]
     assert tick.start == []
     assert len(tick.events) == 1, "the other one's"
@@ -239,21 +244,21 @@ def test_what_cannot_be_read_of_one_stream_holds_no_other_up(dead_letters: DeadL
 def test_before_the_first_run_there_is_nothing_to_look_at(tmp_path: Path) -> None:
     deployment = Deployment.at(deployment_in(tmp_path / "d", "payments"))
     catalog = connections(deployment)["catalog"].quick
-    tick = run_tick(deployment, catalog, Memory(), (), lambda stream: "", time.time())
+    tick = run_replays_tick(deployment, catalog, ReplaysCursor(), (), lambda stream: "", time.time())
     assert [event.passed for event in tick.events] == [True]
 
 
 def test_slow_looks_are_picked_up_by_a_later_tick(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([UNKNOWN])
     go = threading.Event()
-    memory, here = Memory(), deployment_of(dead_letters)
+    memory, here = ReplaysCursor(), deployment_of(dead_letters)
 
     def slow() -> Catalog:
         go.wait(60)
         return dead_letters.quick()
 
-    def tick(budget: float) -> Tick:
-        return run_tick(here, slow, memory, (), lambda stream: "", time.time(), budget)
+    def tick(budget: float) -> ReplaysTick:
+        return run_replays_tick(here, slow, memory, (), lambda stream: "", time.time(), budget)
 
     assert tick(0.05).sentences == {"payments": "its letters are being looked at"}
     go.set()

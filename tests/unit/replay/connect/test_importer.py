@@ -8,7 +8,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.replay.connect.importer import import_batches
 from jobs.replay.connect.task import BatchSize, QueueCounts
 from jobs.replay.request import Pace
-from jobs.replay.result import Progress
+from jobs.replay.result import ReplayProgress
 
 QUEUE = TopicPartition("payments.dlq", 0)
 
@@ -29,7 +29,7 @@ class Runner:
 def test_a_rate_makes_small_batches_with_pauses_between_them() -> None:
     pauses: list[float] = []
     runner: Any = Runner()
-    told: list[Progress] = []
+    told: list[ReplayProgress] = []
     pace = Pace(2, 100, sleep=pauses.append)
     counts = import_batches(runner, BatchSize(), {QUEUE: 0}, {QUEUE: 25}, pace, told.append)
     assert (runner.ends, counts.read) == ([10, 20, 25], 25)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from jobs.deadletter.connect_headers import connect_record
-from jobs.deadletter.kafka_record import Limits
+from jobs.deadletter.kafka_record import RecordLimits
 from jobs.replay.connect.records import Headers, origin, queue_records
 from tests.helpers.dead_letters import BROKEN, DeadLetterWorld
 
@@ -61,7 +61,7 @@ def test_without_all_three_there_is_no_place(headers: Headers) -> None:
 
 def test_the_letters_that_frazil_publishes_are_read_the_same_way(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([BROKEN])
-    record = connect_record(dead_letters.lives()[0], "orders.payments_dead", Limits(), 0)
+    record = connect_record(dead_letters.lives()[0], "orders.payments_dead", RecordLimits(), 0)
     assert record is not None
     found = origin(record.headers)
     assert found.place == ("payments.v1", 0, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.maintain.health_score import score
-from jobs.maintain.maintenance_run import Outcome
+from jobs.maintain.maintenance_run import MaintenanceOutcome
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult, TableResult
 from jobs.spec.maintained_tables import MaintainedTable
@@ -26,7 +26,7 @@ HELD = {
 
 
 @pytest.fixture
-def outcome(tmp_path: Path) -> Outcome:
+def outcome(tmp_path: Path) -> MaintenanceOutcome:
     lake = Lake(tmp_path)
     planned = lake.maintain(lambda: pytest.fail("no Spark"), {}, dry_run=True)
     lake.catalog.close()
@@ -34,10 +34,10 @@ def outcome(tmp_path: Path) -> Outcome:
     # An expiry for which nothing was left to do: it is there that it matters who holds what.
     done = StepResult(Step("expire", "", None, ""), 900, 900, detail=dict(HELD), done=False)
     result = TableResult(NAME, planned.plan, (done,), planned.before, planned.before)
-    return Outcome(MaintainedTable(NAME, policy), result, score(planned.before, policy, None))
+    return MaintenanceOutcome(MaintainedTable(NAME, policy), result, score(planned.before, policy, None))
 
 
-def test_who_holds_what_is_told(outcome: Outcome, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_holds_what_is_told(outcome: MaintenanceOutcome, capsys: pytest.CaptureFixture[str]) -> None:
     told = [
         f"{NAME}: snapshots stay for {HELD['held_by']}",
         f"{NAME}: {HELD['warning']}",
@@ -52,7 +52,7 @@ def test_who_holds_what_is_told(outcome: Outcome, capsys: pytest.CaptureFixture[
         assert f"  {sentence}\n" in printed
 
 
-def test_manifests_that_were_left_are_told_and_are_no_problem(outcome: Outcome) -> None:
+def test_manifests_that_were_left_are_told_and_are_no_problem(outcome: MaintenanceOutcome) -> None:
     assert outcome.result is not None
     left = StepResult(
         Step("manifests", "", None, ""), 30, 30, detail={"lost": "5 times others committed first"}, done=False
@@ -64,7 +64,7 @@ def test_manifests_that_were_left_are_told_and_are_no_problem(outcome: Outcome) 
     assert told.problems == []
 
 
-def test_a_plan_names_no_files_that_nobody_has_looked_for(outcome: Outcome) -> None:
+def test_a_plan_names_no_files_that_nobody_has_looked_for(outcome: MaintenanceOutcome) -> None:
     assert outcome.result is not None
     look = Step("orphans", "", None, "Never looked for yet", seconds=10.0)
     plan = replace(outcome.result.plan, steps=(look,))

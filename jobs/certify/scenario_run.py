@@ -10,8 +10,8 @@ from jobs.certify.action import reset_to
 from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.drivers import armed_command
 from jobs.certify.harness import ACTION_SECONDS, DEATH_SECONDS, END_SECONDS, Harness, ScenarioFailedError, last_line
-from jobs.certify.plan import KEPT, Scenario
-from jobs.certify.results import Result
+from jobs.certify.results import ScenarioResult
+from jobs.certify.scenario_plan import KEPT, Scenario
 from jobs.certify.workspace import STREAM
 from jobs.commit.offsets import TopicPartition
 from jobs.state.lease import Lease
@@ -21,7 +21,7 @@ from jobs.supervise.keeper_record import find_keeper
 _PASSED_OVER = 40
 
 
-def run_scenario(harness: Harness, scenario: Scenario, result: Result, upcoming: Scenario | None) -> None:
+def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, upcoming: Scenario | None) -> None:
     """Run one scenario.
 
     Args:
@@ -65,7 +65,7 @@ def run_scenario(harness: Harness, scenario: Scenario, result: Result, upcoming:
             harness.record_kill(result, watch)
 
 
-def _die_at_random(harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch) -> None:
+def _die_at_random(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
     until = time.monotonic() + scenario.delay
     harness.feed(lambda: time.monotonic() >= until, "a random moment", watch, every=0.1)
     if watch.died_at is not None:
@@ -76,14 +76,14 @@ def _die_at_random(harness: Harness, scenario: Scenario, result: Result, watch: 
     harness.record_kill(result, watch)
 
 
-def _die_of_stop(harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch) -> None:
+def _die_of_stop(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
     harness.more()
     harness.stop()
     harness.await_death(watch, scenario)
     harness.record_kill(result, watch)
 
 
-def _die_of_roll(harness: Harness, scenario: Scenario, result: Result, upcoming: Scenario | None) -> None:
+def _die_of_roll(harness: Harness, scenario: Scenario, result: ScenarioResult, upcoming: Scenario | None) -> None:
     harness.workspace.write_spec(scenario.number)
     harness.more()
     epoch = harness.observer.epoch()
@@ -96,7 +96,7 @@ def _die_of_roll(harness: Harness, scenario: Scenario, result: Result, upcoming:
 
 
 def _die_with_keeper(
-    harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch, upcoming: Scenario | None
+    harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch, upcoming: Scenario | None
 ) -> None:
     """The driver is killed, and its keeper on the way to the next one, or behind it."""
     note = watch.note
@@ -123,7 +123,7 @@ def _die_with_keeper(
     harness.record_kill(result, watch, epoch)
 
 
-def _die_of_reset(harness: Harness, scenario: Scenario, result: Result) -> None:
+def _die_of_reset(harness: Harness, scenario: Scenario, result: ScenarioResult) -> None:
     """Skip records that were produced for it: an operator's will, which has to happen entirely or not at all."""
     harness.stop()
     partition = TopicPartition(harness.load.topic, 0)
@@ -142,7 +142,7 @@ def _die_of_reset(harness: Harness, scenario: Scenario, result: Result) -> None:
         raise ScenarioFailedError(f"After the reset was given again, {partition} stands at {now}, not at {to}.")
 
 
-def _sleep(harness: Harness, scenario: Scenario, result: Result, watch: DriverWatch) -> None:
+def _sleep(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
     asleep = f"step {scenario.at}: SIGSTOP"
     harness.feed(lambda: watch.said(asleep), f"a batch to sleep at {scenario.at}", watch)
     if watch.died_at is not None:

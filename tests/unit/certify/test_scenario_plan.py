@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.certify.plan import (
+from jobs.certify.scenario_plan import (
     ASLEEP,
     COMMIT_KINDS,
     EXTRA,
@@ -17,7 +17,7 @@ from jobs.certify.plan import (
     RANDOM,
     STEPS,
     Scenario,
-    plan,
+    plan_scenarios,
     select_steps,
 )
 from jobs.errors import FrazilError
@@ -61,7 +61,7 @@ def test_an_unknown_step_is_refused_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_default_certificate(seed: int) -> None:
-    scenarios = plan(select_steps("all"), 3, seed)
+    scenarios = plan_scenarios(select_steps("all"), 3, seed)
     counts = Counter(scenario.step for scenario in scenarios if scenario.asked_for)
     for name, step in STEPS.items():
         assert counts[name] == (3 if step.kind in COMMIT_KINDS else 1)
@@ -74,7 +74,7 @@ def test_the_default_certificate(seed: int) -> None:
 
 @given(steps, st.integers(1, 4), numbers)
 def test_any_plan(names: list[str], runs: int, seed: int) -> None:
-    scenarios = plan(names, runs, seed)
+    scenarios = plan_scenarios(names, runs, seed)
     assert [scenario.number for scenario in scenarios] == list(range(1, len(scenarios) + 1))
     assert {scenario.step for scenario in scenarios if scenario.asked_for} == set(names)
     for before, scenario in zip([None, *scenarios], scenarios, strict=False):
@@ -90,11 +90,11 @@ def test_any_plan(names: list[str], runs: int, seed: int) -> None:
 
 @given(steps, st.integers(1, 4), numbers)
 def test_the_same_seed_makes_the_same_plan(names: list[str], runs: int, seed: int) -> None:
-    assert plan(names, runs, seed) == plan(names, runs, seed)
+    assert plan_scenarios(names, runs, seed) == plan_scenarios(names, runs, seed)
 
 
 def test_what_is_armed() -> None:
-    by_step = {scenario.step: scenario for scenario in plan(select_steps("all"), 1, 0)}
+    by_step = {scenario.step: scenario for scenario in plan_scenarios(select_steps("all"), 1, 0)}
     assert by_step["after_tasks"].arming == "after_tasks=kill@2"
     assert by_step["before_claim"].arming == "before_claim=kill@1"
     assert by_step["before_release"].arming == "before_release=kill@1"

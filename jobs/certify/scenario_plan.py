@@ -64,7 +64,7 @@ LAUNCHING = frozenset({"roll", "keeper"})
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One kill.
+    """One planned scenario: a kill.
 
     Attributes:
         number: From 1.
@@ -90,7 +90,7 @@ class Scenario:
 
     @property
     def arming(self) -> str:
-        """What its driver gets as FRAZIL_STEPS; empty where not the driver dies, or not at a step."""
+        """The steps that its driver is armed with, as FRAZIL_STEPS; empty where no driver dies, or not at a step."""
         if self.manner in ("batch", "early", "stop"):
             return f"{self.at}=kill@{self.passes}"
         return f"{self.at}=stop@{self.passes}" if self.manner == "asleep" else ""
@@ -127,8 +127,8 @@ def select_steps(steps: str) -> tuple[str, ...]:
     return tuple(name for name in (*STEPS, *EXTRA) if name in names)
 
 
-def plan(steps: Sequence[str], runs: int, seed: int) -> list[Scenario]:
-    """The scenarios, in their order.
+def plan_scenarios(steps: Sequence[str], runs: int, seed: int) -> list[Scenario]:
+    """Plan the scenarios, in their order.
 
     Args:
         steps: As `select_steps` gives them.
