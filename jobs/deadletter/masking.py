@@ -52,7 +52,9 @@ class Masked:
     parts: list[str | None]
 
 
-def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, rows: Schema) -> Masked:
+def masked(
+    records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, rows: Schema, *, json_fields: bool = True
+) -> Masked:
     """Masks failed records.
 
     Args:
@@ -60,6 +62,7 @@ def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, row
         failures: Why they failed.
         mask: What is not kept.
         rows: The schema of the rows that the stream decodes.
+        json_fields: Whether values are JSON; nothing is kept of others if any of their columns is masked.
     """
     parts: list[list[str]] = [[] for _ in failures]
     changed = {name: records.column(name) for name in ("key", "value", "headers") if name in records.schema.names}
@@ -74,7 +77,7 @@ def masked(records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, row
     if mask.columns and "value" in changed:
         values: list[bytes | None] = []
         for row, value in enumerate(changed["value"].to_pylist()):
-            kept, gone = _masked_value(value, mask.paths)
+            kept, gone = _masked_value(value, mask.paths) if json_fields else (None, list(mask.paths))
             values.append(kept)
             withheld = value is not None and kept is None
             if withheld or any(_declares(record, path) for path in gone):

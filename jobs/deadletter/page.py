@@ -20,6 +20,7 @@ from jobs.deadletter.reader import UnreadableDeadLettersError, read_dead_letters
 from jobs.deadletter.selection import Selection, any_of
 from jobs.deadletter.table import STATES
 from jobs.formats.decoder import Failure
+from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import without_value
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
@@ -191,7 +192,13 @@ def _masked(batch: pa.RecordBatch, spec: StreamSpec) -> list[tuple[bytes | None,
         return list(zip(values, messages, parts, strict=True))
     fields = batch.column("field").to_pylist()
     failures = [Failure(row, "", "", messages[row] or "", fields[row]) for row in range(batch.num_rows)]
-    again = masked(batch.select(["key", "value", "headers"]), failures, spec.errors.mask, spec.resolved.schema)
+    again = masked(
+        batch.select(["key", "value", "headers"]),
+        failures,
+        spec.errors.mask,
+        spec.resolved.schema,
+        json_fields=FORMATS[spec.decode.value].json_fields,
+    )
     shown: list[tuple[bytes | None, str | None, str | None]] = []
     for row, value in enumerate(again.records.column("value").to_pylist()):
         message: str | None = again.failures[row].message

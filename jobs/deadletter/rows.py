@@ -28,6 +28,7 @@ def dead_letter_rows(
     first_seen: datetime,
     mask: Mask = NO_MASK,
     rows: Schema = _NO_COLUMNS,
+    json_fields: bool = True,
 ) -> pa.RecordBatch:
     """Failed records as rows of the dead-letter table.
 
@@ -42,6 +43,7 @@ def dead_letter_rows(
         first_seen: An instant that is the same in each attempt at the batch, so that a replay makes the same rows.
         mask: What is not kept of the records.
         rows: The schema of the rows that the stream decodes.
+        json_fields: Whether the values are JSON, see `masked`.
 
     Returns:
         A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept.
@@ -53,7 +55,7 @@ def dead_letter_rows(
         raise ValueError("first_seen must have a zone")
     parts: list[str | None] = []
     if mask != NO_MASK:
-        hidden = masked(records, failures, mask, rows)
+        hidden = masked(records, failures, mask, rows, json_fields=json_fields)
         records, failures, parts = hidden.records, hidden.failures, hidden.parts
     count = records.num_rows
 

@@ -117,6 +117,7 @@ class Format:
         probe: A value that the decoders take, if only to refuse it: one that raises for it can decode nothing.
         unknown_fields: Finds, in values, fields that the schema does not name: in these rows, by their paths as
             `Decoded.unknown_fields` has them. Of a path none may be found.
+        json_fields: Whether a value is JSON, in which fields can be told apart to mask some of them.
     """
 
     name: str
@@ -124,3 +125,4 @@ class Format:
     block: MakeDecoder
     probe: bytes
     unknown_fields: FindUnknown
+    json_fields: bool

@@ -6,5 +6,6 @@ from collections.abc import Mapping
 
 from jobs.formats.decoder import Format
 from jobs.formats.json.format import JSON
+from jobs.formats.primitive.format import PRIMITIVES
 
-FORMATS: Mapping[str, Format] = {each.name: each for each in (JSON,)}
+FORMATS: Mapping[str, Format] = {each.name: each for each in (JSON, *PRIMITIVES)}

@@ -20,6 +20,7 @@ BAD_BINARY = "bad_binary"
 UNKNOWN_FIELD = "unknown_field"
 KEY_CASE = "key_case"
 TOO_DEEP = "too_deep"
+WRONG_LENGTH = "wrong_length"
 
 _LONGEST_SHOWN = 60
 _FOUND = ", found "

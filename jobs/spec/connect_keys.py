@@ -64,7 +64,7 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     (r"iceberg\.hadoop.*", f"is not needed: PyIceberg takes what a store wants in catalog.properties {_SETTINGS}"),
     (r"iceberg(\..*)?", f"has no counterpart under this name: the table is table, the catalog is catalog {_SETTINGS}"),
     (r"key\.converter(\..+)?", "is not needed: keys are not decoded; the dead letters keep a failed record's"),
-    (r"value\.converter", "is decode.value: json, with the columns in decode.schema"),
+    (r"value\.converter", "is decode.value: json, or string, bytes, long and so on, with the columns in decode.schema"),
     (r"(value\.converter\.)?schemas\.enable", "is not needed: the columns and their types are in decode.schema"),
     (
         r"(value\.converter\.)?decimal\.format",

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved
+from jobs.formats.primitive.schema import schema_problem
 from jobs.schema.iceberg_schema import with_kafka_columns
 from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
@@ -23,20 +24,37 @@ from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
 from jobs.spec.units import Duration
 
+ValueFormat = Literal["json", "string", "bytes", "boolean", "short", "int", "long", "float", "double"]
+
 
 class Decode(SpecModel):
     """How bytes become typed columns. The schema's language is that of ``jobs.schema.parser``."""
 
-    value: Annotated[Literal["json"], ChangesRows()]
+    value: Annotated[ValueFormat, ChangesRows()]
     schema_text: Annotated[
         SchemaText, Field(alias="schema"), ChangesRows(("decode", "schema"), lambda _, text: parse_schema(text).text)
     ]
     unknown_fields: Annotated[Literal["ignore", "fail"], ChangesRows()] = "ignore"
 
+    @model_validator(mode="after")
+    def _columns_fit_the_format(self) -> Decode:
+        if self.value == "json":
+            return self
+        problems: list[tuple[Location, str]] = []
+        if problem := schema_problem(self.value, parse_schema(self.schema_text)):
+            problems.append((("schema",), problem))
+        if self.unknown_fields != "ignore":
+            problems.append(
+                (("unknown_fields",), f"is about keys of JSON; values of the format {self.value} have none")
+            )
+        if problems:
+            raise problems_at(problems)
+        return self
+
     @property
     def resolved(self) -> ResolvedSchema:
         """The rows that values become, and their decoder."""
-        options = {"unknown_fields": self.unknown_fields}
+        options = {"unknown_fields": self.unknown_fields} if self.value == "json" else {}
         return resolved(DecoderSpec(self.value, DeclaredSchema(self.schema_text), options))
 
 

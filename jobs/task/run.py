@@ -22,6 +22,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
+from jobs.formats.known_formats import FORMATS
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
@@ -134,6 +135,7 @@ class _Split:
             first_seen=self._plan.first_seen,
             mask=self._plan.mask,
             rows=self._plan.resolved.schema,
+            json_fields=FORMATS[self._plan.resolved.decoder.kind].json_fields,
         )
         self._dead.writer.write(letters)
 

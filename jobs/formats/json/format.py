@@ -28,4 +28,4 @@ def _unknown_fields(
     return unknown_fields(parse_schema(spec.schema.text), values, rows, paths)
 
 
-JSON = Format("json", _reference, _block, probe=b"{}", unknown_fields=_unknown_fields)
+JSON = Format("json", _reference, _block, probe=b"{}", unknown_fields=_unknown_fields, json_fields=True)

@@ -15,6 +15,7 @@ from jobs.commit.target_positions import Ranges, TargetNeed
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.formats.decoder import Failure
+from jobs.formats.known_formats import FORMATS
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.landed import left_out
 from jobs.replay.connect.records import QueueRecords, queue_records
@@ -184,6 +185,7 @@ class QueueTask:
             first_seen=first_seen,
             mask=self._spec.errors.mask,
             rows=self._spec.resolved.schema,
+            json_fields=FORMATS[self._spec.decode.value].json_fields,
         )
 
 

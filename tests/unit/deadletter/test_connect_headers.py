@@ -90,7 +90,10 @@ def test_a_letter_to_the_letter() -> None:
     )
 
 
-CONVERTED = {problems.MALFORMED_JSON, problems.EMPTY_VALUE, problems.INVALID_UTF8, problems.TOO_DEEP}
+CONVERTED = {
+    *(problems.MALFORMED_JSON, problems.EMPTY_VALUE, problems.INVALID_UTF8, problems.TOO_DEEP),
+    problems.WRONG_LENGTH,
+}
 
 
 @pytest.mark.parametrize("error_class", [v for k, v in vars(problems).items() if k.isupper() and not k.startswith("_")])

@@ -12,6 +12,7 @@ from jobs.formats.decoder import Failure
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.spec.mask import Mask
+from jobs.spec.models import StreamSpec
 from tests.helpers.tasks import TaskWorld, records, stream_spec
 
 ROWS = iceberg_schema(
@@ -148,4 +149,25 @@ def test_in_the_letters(tmp_path: Path) -> None:
     assert (made.letters[0]["masked"], made.letters[0]["key"]) == ("key,value", None)
     assert made.letters[2]["value"] is None
     assert [row["card"] for row in made.rows] == [{"number": "kept"}]
+    world.close()
+
+
+@pytest.mark.parametrize("value", [b"17", b"null", b'{"other": "secret"}', b"secret"])
+def test_nothing_is_kept_of_a_value_that_is_no_json_and_whose_column_is_masked(tmp_path: Path, value: bytes) -> None:
+    """It may read as JSON all the same, in which nothing would stand where the masked column should be."""
+    spec = StreamSpec.model_validate(
+        {
+            "stream": "payments",
+            "source": {"topics": ["payments"]},
+            "decode": {"value": "long", "schema": "balance long"},
+            "table": {"name": "orders.payments"},
+            "errors": {"dead_letters": {"mask": {"columns": ["balance"]}}},
+        }
+    )
+    world = TaskWorld(tmp_path, spec)
+    made = world.run(records([value, (517).to_bytes(8, "big"), None]))
+    letter = made.letters[0]
+    assert (letter["value"], letter["masked"], letter["message"]) == (None, "value", "what was found is masked")
+    assert [row["balance"] for row in made.rows] == [517]
+    assert made.counts.tombstones == 1
     world.close()

@@ -54,7 +54,7 @@ CONNECTOR = {
     "iceberg.kafka.bootstrap.servers": "there is no control topic",
     "key.converter": "keys are not decoded",
     "key.converter.schemas.enable": "keys are not decoded",
-    "value.converter": "is decode.value: json",
+    "value.converter": "is decode.value: json, or string",
     "value.converter.schemas.enable": "in decode.schema",
     "value.converter.schema.registry.url": "decode.schema says",
     "header.converter": "headers are not decoded",
