@@ -10,13 +10,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile
 
 from jobs.commit.errors import HeadMovedError
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.operations import Operation
 from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.stamp_fields import Counts, PartitionCounts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import NO_SUMMARY, Target
-from jobs.commit.target_positions import Ranges
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
 

@@ -35,6 +35,9 @@ class OffsetRange(NamedTuple):
         return f"[{self.start}, {self.end})"
 
 
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
 class PartitionRange(NamedTuple):
     """An offset range of one partition."""
 

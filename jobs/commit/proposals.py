@@ -12,11 +12,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import table_recreated
-from jobs.commit.offsets import Positions, pointwise_max
+from jobs.commit.offsets import Positions, Ranges, pointwise_max
 from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
-from jobs.commit.target_positions import Ranges, need
+from jobs.commit.target_positions import need
 from jobs.schema.compatibility import still_fits
 from jobs.write.partition_limits import in_manifests
 

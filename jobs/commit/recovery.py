@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition, pointwise_max
+from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition, pointwise_max
 from jobs.commit.stamps import Stamp
-from jobs.commit.target_positions import NewestStamps, Ranges, need, target_positions
+from jobs.commit.target_positions import NewestStamps, need, target_positions
 
 
 class PlannedTarget(Protocol):

@@ -10,12 +10,11 @@ from typing import Protocol
 from jobs.commit.accept import signed_answer
 from jobs.commit.errors import FencedError
 from jobs.commit.log_state import NOWHERE
-from jobs.commit.offsets import Positions
+from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.pending_record import PendingTarget
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.commit.target_positions import Ranges
 
 
 class LeaseHold(Protocol):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.spec.targets import Role
 
 AnswerName = Literal[
@@ -22,7 +22,6 @@ AnswerName = Literal[
     "reset",
 ]
 ANSWERS: tuple[str, ...] = get_args(AnswerName)
-Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.retired_topics import Retired
-from jobs.commit.stamp_fields import Counts, Decision, LastRead, LastReads, PartitionCounts, Ranges
+from jobs.commit.stamp_fields import Counts, Decision, LastRead, LastReads, PartitionCounts
 
 
 def pack_counts(counts: Counts) -> list[int]:

@@ -17,13 +17,12 @@ from pyiceberg.table import Table
 from jobs.commit import proposals, stamp_history
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
 from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, table_gone, table_recreated
-from jobs.commit.offsets import Positions
+from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.operations import Append, Operation, ReplaceFiles
 from jobs.commit.proposals import ProposalOutcome, Propose, Seen
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rolled_back
 from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
-from jobs.commit.target_positions import Ranges
 from jobs.errors import FrazilError
 from jobs.steps import step
 

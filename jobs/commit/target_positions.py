@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobs.commit.offsets import Gap, OffsetRange, Positions, TopicPartition, pointwise_max
+from jobs.commit.offsets import Gap, OffsetRange, Positions, Ranges, TopicPartition, pointwise_max
 from jobs.commit.stamps import Stamp
 
-Ranges = Mapping[TopicPartition, OffsetRange]
 NewestStamps = Mapping[str, Stamp | None]
 
 

@@ -30,6 +30,7 @@ from jobs.spec.settings import Settings
 from jobs.state.store import NotWrittenError
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.steps import step
+from jobs.write.unreferenced_files import delete_unreferenced
 
 log = logging.getLogger(__name__)
 
@@ -120,13 +121,13 @@ class ReplaySession(CommitSession):
             self.lease.verify()
             store.put(_changes_key(stamp), changes_as_parquet(changes))
         except OSError:
-            self._delete_files(planned)
+            delete_unreferenced(self.sink.table.io, planned.files)
             raise
         try:
             store.put(self.folder.pending(self.epoch), pending)
         except NotWrittenError:
             # Nobody can have read which files they are.
-            self._delete_files(planned)
+            delete_unreferenced(self.sink.table.io, planned.files)
             raise
         step("replay_before_commit")
         self.lease.verify()
@@ -172,15 +173,8 @@ class ReplaySession(CommitSession):
         return None
 
     def _drop(self, planned: PendingTarget) -> None:
-        self._delete_files(planned)
+        delete_unreferenced(self.sink.table.io, planned.files)
         self._forget(planned.stamp)
-
-    def _delete_files(self, planned: PendingTarget) -> None:
-        for file in planned.files:
-            try:
-                self.sink.table.io.delete(file.file_path)
-            except OSError as problem:
-                log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
 
     def _forget(self, stamp: Stamp) -> None:
         self.folder.store.delete(self.folder.pending(stamp.epoch))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from jobs.commit.errors import GapError, ToleranceError
 from jobs.commit.log_state import check_identity
-from jobs.commit.offsets import OffsetRange, TopicPartition, pointwise_max, spark_offsets
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition, pointwise_max, spark_offsets
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
-from jobs.commit.target_positions import Ranges, TargetNeed, need
+from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.state.store import NotWrittenError

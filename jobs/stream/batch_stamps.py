@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.commit.log_state import has_id
-from jobs.commit.offsets import Positions
+from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.retired_topics import Retired, remembered_topics
 from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
-from jobs.commit.target_positions import Ranges
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds, valid_through

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -10,15 +9,13 @@ from itertools import zip_longest
 
 from pyiceberg.manifest import DataFile
 
-from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
 from jobs.commit.target import Target
-from jobs.commit.target_positions import Ranges
 from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
 from jobs.task.tally import MOST_CAUSES, Cause, Tally
-
-log = logging.getLogger(__name__)
+from jobs.write.unreferenced_files import delete_unreferenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +161,7 @@ def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: Abs
     for name, files in results.files.items():
         if name in keep:
             continue
-        io = targets[name].table.io
-        for file in files:
-            try:
-                io.delete(file.file_path)
-            except OSError as problem:
-                log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)
+        delete_unreferenced(targets[name].table.io, files)
 
 
 def _mark(tally: Tally) -> LastRead | None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyiceberg.manifest import DataFile
 
-from jobs.commit.offsets import PartitionRange
+from jobs.commit.offsets import PartitionRange, Ranges
 from jobs.commit.proposals import Seen
-from jobs.commit.target_positions import Ranges, TargetNeed
+from jobs.commit.target_positions import TargetNeed
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split

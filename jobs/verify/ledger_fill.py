@@ -6,7 +6,6 @@ the ledger that it decided on, so several at once never write a row twice.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +30,7 @@ from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.ledger_table import ensure_ledger, find_ledger, ledger_crowded, ledger_to_arrow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from jobs.write.target_writer import TargetWriter
-
-log = logging.getLogger(__name__)
+from jobs.write.unreferenced_files import delete_unreferenced
 
 _ROWS_AT_ONCE = 20_000
 
@@ -96,7 +94,7 @@ def fill_ledger(catalog: Catalog, settings: Settings, specs: Sequence[StreamSpec
         except HeadMovedError as moved:
             if moved.final:
                 # Otherwise a copy of the commit may be under way, which a slow catalog still carries out.
-                _drop(ledger, files)
+                delete_unreferenced(ledger.io, files)
             raise
         return FillResult(new.rows, new.unknown, snapshot_id)
 
@@ -170,11 +168,3 @@ def _written(ledger: Table, blocks: Sequence[pa.RecordBatch]) -> list[DataFile]:
     except BaseException:
         writer.abort()
         raise
-
-
-def _drop(ledger: Table, files: Sequence[DataFile]) -> None:
-    for file in files:
-        try:
-            ledger.io.delete(file.file_path)
-        except OSError as problem:
-            log.warning("could not delete %s, which no snapshot references: %s", file.file_path, problem)

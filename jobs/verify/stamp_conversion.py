@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.retired_topics import returned_topics
 from jobs.commit.stamp_fields import Counts, Decision
 from jobs.commit.stamps import Stamp
 from jobs.spec.targets import TargetSpec
 from jobs.verify.ledger_checkpoints import FillCheckpoint
 from jobs.verify.ledger_row import NO_RANGE, RETIRED, RETURNED, WHOLE_TABLE, Kind, LedgerRow
-
-Ranges = Mapping[TopicPartition, OffsetRange]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,11 @@ from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.commit.target_positions import Ranges
 from jobs.maintain.results import TableResult
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.spec.maintained_tables import MaintainedTable

@@ -247,3 +247,12 @@ class Pipeline:
         newest = stamps[-1]
         counts = newest.totals
         assert counts.read == counts.landed + counts.dead + counts.tombstones + counts.filtered
+
+
+def daily(one: Pipeline, count: int, **source: Any) -> list[str]:
+    """A stream of daily topics, and so many of them."""
+    days = [f"{one.stream}.2026110{day}" for day in range(1, count + 1)]
+    one.write_spec(source={"topics_pattern": rf"{one.stream}\.\d{{8}}", **source})
+    for day in days:
+        one.create_topic(day)
+    return days

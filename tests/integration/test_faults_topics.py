@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -19,7 +19,7 @@ from jobs.commit.errors import (
 )
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, at_step, die, once
-from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
+from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, daily
 from tests.integration.topics import delete_topic, read_topic
 
 if TYPE_CHECKING:
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
-
-
-def daily(one: Pipeline, count: int, **source: Any) -> list[str]:
-    """A stream of daily topics, and so many of them."""
-    days = [f"{one.stream}.2026110{day}" for day in range(1, count + 1)]
-    one.write_spec(source={"topics_pattern": rf"{one.stream}\.\d{{8}}", **source})
-    for day in days:
-        one.create_topic(day)
-    return days
 
 
 def delete_records(one: Pipeline, before: int) -> None:

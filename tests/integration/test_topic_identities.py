@@ -22,7 +22,7 @@ from jobs.kafka.metadata import KafkaLog
 from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.integration.faults import DriverHere, once
-from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline
+from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, daily
 from tests.integration.test_audit import audited
 from tests.integration.topics import delete_topic
 
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Pipeline]
-
-
-def daily(one: Pipeline, count: int, **source: Any) -> list[str]:
-    """A stream of daily topics, and so many of them."""
-    days = [f"{one.stream}.2026110{day}" for day in range(1, count + 1)]
-    one.write_spec(source={"topics_pattern": rf"{one.stream}\.\d{{8}}", **source})
-    for day in days:
-        one.create_topic(day)
-    return days
 
 
 def test_a_pattern_means_whole_names(pipeline: Make, spark: SparkSession) -> None:

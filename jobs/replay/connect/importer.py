@@ -16,9 +16,9 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import Positions, TopicPartition
+from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts
-from jobs.commit.target_positions import Ranges, TargetNeed
+from jobs.commit.target_positions import TargetNeed
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.topic_reader import TopicReader

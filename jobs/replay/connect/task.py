@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from jobs.commit.offsets import TopicPartition
-from jobs.commit.target_positions import Ranges, TargetNeed
+from jobs.commit.offsets import Ranges, TopicPartition
+from jobs.commit.target_positions import TargetNeed
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.formats.decoder import Failure

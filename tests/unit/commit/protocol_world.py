@@ -26,13 +26,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.commit.target_positions import Ranges, TargetNeed
+from jobs.commit.target_positions import TargetNeed
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source

@@ -25,13 +25,12 @@ from jobs.commit.errors import (
     RolledBackError,
     TargetRecreatedError,
 )
-from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.commit.target_positions import Ranges
 from jobs.write.column_statistics import ColumnStatistics
 from jobs.write.pyiceberg_files import new_data_file
 from tests.unit.commit.conftest import NAME, SCHEMA, data_file, rows_of
