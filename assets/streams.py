@@ -85,6 +85,11 @@ def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey
     return _table_spec(spec, key) if target.role == "rows" else _dead_letter_spec(spec, key, keys[0])
 
 
+def _columns(spec: StreamSpec) -> dict[str, dg.TableSchema]:
+    """The table's columns as far as the stream's file declares them."""
+    return {"dagster/column_schema": column_schema(spec.table_schema)} if spec.decode.declared else {}
+
+
 def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
     freshness = spec.freshness
     return dg.AssetSpec(
@@ -94,7 +99,7 @@ def _table_spec(spec: StreamSpec, key: dg.AssetKey) -> dg.AssetSpec:
         group_name=dagster_names.group_name(spec),
         owners=dagster_names.owners(spec),
         kinds={"spark", "iceberg", "table"},
-        metadata={"dagster/column_schema": column_schema(spec.table_schema), "dagster/table_name": spec.table.name},
+        metadata={"dagster/table_name": spec.table.name} | _columns(spec),
         freshness_policy=(
             dg.FreshnessPolicy.time_window(fail_window=freshness.fail, warn_window=freshness.warn)
             if freshness

@@ -196,8 +196,8 @@ def _masked(batch: pa.RecordBatch, spec: StreamSpec) -> list[tuple[bytes | None,
         batch.select(["key", "value", "headers"]),
         failures,
         spec.errors.mask,
-        spec.resolved.schema,
-        json_fields=FORMATS[spec.decode.value].json_fields,
+        spec.declared_rows,
+        json_fields=FORMATS[spec.decode.format].json_fields,
     )
     shown: list[tuple[bytes | None, str | None, str | None]] = []
     for row, value in enumerate(again.records.column("value").to_pylist()):

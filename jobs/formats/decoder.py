@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.formats.decoder_spec import DecoderSpec
+from jobs.schema.needs import Need
 
 DECODE_VALUE = "decode_value"
 """The stage that refuses a value, as dead letters call it."""
@@ -59,6 +60,8 @@ class Decoded:
         failures: One for each row that failed, ascending by row.
         tombstones: Indices in the block of null values, ascending.
         unknown_fields: For each JSON path that is not declared (`$.items[].x`), in how many good rows it was met.
+        needs: What the table would have to take for nothing of the block's records to be left out or refused; each
+            with the least row of the block that needs it.
     """
 
     rows: pa.RecordBatch
@@ -66,6 +69,7 @@ class Decoded:
     failures: list[Failure]
     tombstones: npt.NDArray[np.int64]
     unknown_fields: dict[str, int]
+    needs: tuple[Need, ...] = ()
 
 
 class UnknownField(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.declared import StructType, quoted
+from jobs.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.schema.parser import parse_schema
 
 
@@ -21,6 +22,13 @@ class DeclaredSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A schema that a table has: Iceberg's, as JSON. Records are matched with it by the names of their fields."""
+
+    json: str
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderSpec:
     """How values become rows; travels to the tasks pickled.
 
@@ -28,11 +36,13 @@ class DecoderSpec:
         kind: Name of the format (`jobs.formats.known_formats`).
         schema: Where the schema of the rows is from.
         options: Those that the format takes, by name.
+        schemas: Finds writer schemas by their ids, of a format whose records name them. Left out of the repr.
     """
 
     kind: str
-    schema: DeclaredSchema
+    schema: DeclaredSchema | TableSchema
     options: Mapping[str, Any] = field(default_factory=dict)
+    schemas: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,42 @@ class ResolvedSchema:
 
 def resolved(decoder: DecoderSpec) -> ResolvedSchema:
     """The schema of the rows that a decoder gives."""
-    return ResolvedSchema(_declared(decoder.schema.text), decoder)
+    return ResolvedSchema(rows_of(decoder), decoder)
+
+
+def resolved_rows(kind: str, rows: Schema, options: Mapping[str, Any]) -> ResolvedSchema:
+    """The decoder that gives rows of a schema, with their schema.
+
+    Args:
+        kind: Name of the format.
+        rows: The columns of a table, without those that say where rows came from.
+        options: Of the format.
+    """
+    return ResolvedSchema(rows, DecoderSpec(kind, TableSchema(rows.model_dump_json()), options))
+
+
+def declared_of(decoder: DecoderSpec) -> StructType:
+    """The columns of the rows as declared types: of a table, each in the way that JSON carries it by default."""
+    match decoder.schema:
+        case DeclaredSchema(text):
+            return parse_schema(text)
+        case TableSchema(json):
+            fields = _table(json).fields
+            return parse_schema(", ".join(f"{quoted(each.name)} {with_null(each)}" for each in fields))
+
+
+def rows_of(decoder: DecoderSpec) -> Schema:
+    """The columns of the rows that a decoder gives."""
+    match decoder.schema:
+        case DeclaredSchema(text):
+            return _declared(text)
+        case TableSchema(json):
+            return _table(json)
+
+
+@lru_cache(maxsize=256)
+def _table(json: str) -> Schema:
+    return Schema.model_validate_json(json)
 
 
 @lru_cache(maxsize=256)

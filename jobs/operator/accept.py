@@ -141,8 +141,8 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
     if known != target.uuid and (known is not None or waits):
         return
     run = f"frazil run {spec.stream}"
-    kafka = spec.table.kafka_columns
-    differences = disagreements(spec.resolved.schema, target.table.schema(), kafka_columns=kafka)
+    kafka, schema = spec.table.kafka_columns, target.table.schema()
+    differences = disagreements(spec.resolved_for(schema).schema, schema, kafka_columns=kafka)
     if name != spec.table.name or not differences:
         raise NothingToAcceptError(
             f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.formats.decoder import Failure
+from jobs.schema.needs import Need
 
 Indices = npt.NDArray[np.int64]
 
@@ -29,6 +30,7 @@ class Block:
         dropped: The records that give no row and have not failed, ascending: tombstones.
         destination: Name of the target that the rows are for.
         unknown_fields: Records that were decoded, by the path of a key that the schema does not name.
+        needs: Changes of the table without which records were left out in part, or failed; each by a record's index.
     """
 
     records: pa.RecordBatch
@@ -38,6 +40,7 @@ class Block:
     dropped: Indices
     destination: str
     unknown_fields: dict[str, int]
+    needs: tuple[Need, ...] = ()
 
     @classmethod
     def of(cls, records: pa.RecordBatch, destination: str) -> Block:
@@ -57,6 +60,7 @@ class Block:
         failures: Sequence[Failure] = (),
         dropped: Indices = _NONE,
         unknown_fields: dict[str, int] | None = None,
+        needs: Sequence[Need] = (),
     ) -> Block:
         """The block behind a stage that looked at rows only, and counted from the first of them.
 
@@ -66,6 +70,7 @@ class Block:
             failures: By rows of this block.
             dropped: Likewise.
             unknown_fields: Met by the stage.
+            needs: By rows of this block.
         """
         at = self.positions
         moved = list(failures) if self.is_whole else [failure.at(int(at[failure.row])) for failure in failures]
@@ -77,6 +82,7 @@ class Block:
             np.sort(np.concatenate([self.dropped, at[dropped]])) if len(self.dropped) else at[dropped],
             self.destination,
             _summed([self.unknown_fields, unknown_fields or {}]),
+            (*self.needs, *(need.at(int(at[need.row])) for need in needs)),
         )
 
     def part(self, start: int, stop: int) -> Block:
@@ -88,6 +94,7 @@ class Block:
             failures=[],
             dropped=_NONE,
             unknown_fields={},
+            needs=(),
         )
 
     def replaced_by(self, parts: Sequence[Block]) -> Block:
@@ -100,6 +107,7 @@ class Block:
             failures=_ascending([*self.failures, *(failure for part in parts for failure in part.failures)]),
             dropped=np.sort(np.concatenate([self.dropped, *(part.dropped for part in parts)])),
             unknown_fields=_summed([self.unknown_fields, *(part.unknown_fields for part in parts)]),
+            needs=(*self.needs, *(need for part in parts for need in part.needs)),
         )
 
 

@@ -64,6 +64,7 @@ class DecodeValue:
             failures=decoded.failures,
             dropped=decoded.tombstones,
             unknown_fields=decoded.unknown_fields,
+            needs=decoded.needs,
         )
 
     def probe(self, block: Block) -> Block:

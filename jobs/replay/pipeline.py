@@ -36,7 +36,7 @@ def dead_letter_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
         spec: The stream, corrected or not.
         table: The stream's table.
     """
-    return record_pipeline(spec, table, first=[WholeLetters(spec.resolved.schema)])
+    return record_pipeline(spec, table, first=[WholeLetters(spec.resolved_for(table.schema()).schema)])
 
 
 def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = ()) -> Pipeline:
@@ -48,7 +48,7 @@ def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = 
         first: Stages before all others.
     """
     return stream_pipeline(
-        spec.resolved.decoder,
+        spec.resolved_for(table.schema()).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
         kafka_columns=spec.table.kafka_columns,

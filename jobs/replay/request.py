@@ -103,7 +103,8 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
     check_dead_letter_table(letters)
     request.selection.filter(spec.stream, letters.schema())
     corrected = request.corrected(spec)
-    differences = disagreements(corrected.resolved.schema, sink.schema(), kafka_columns=corrected.table.kafka_columns)
+    rows = corrected.resolved_for(sink.schema()).schema
+    differences = disagreements(rows, sink.schema(), kafka_columns=corrected.table.kafka_columns)
     if differences:
         what = "the correction declares" if request.correction else "the spec declares"
         raise FrazilError(

@@ -1,8 +1,10 @@
-"""Arrow schema of a declared record."""
+"""Arrow schema of rows: of a declared record, or of columns in Iceberg's types."""
 
 from __future__ import annotations
 
 import pyarrow as pa
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 
@@ -20,9 +22,56 @@ _ARROW: dict[str, pa.DataType] = {
 }
 
 
+_ROWS_ARROW: dict[type[ice.IcebergType], pa.DataType] = {
+    ice.BooleanType: pa.bool_(),
+    ice.IntegerType: pa.int32(),
+    ice.LongType: pa.int64(),
+    ice.FloatType: pa.float32(),
+    ice.DoubleType: pa.float64(),
+    ice.DateType: pa.date32(),
+    ice.TimeType: pa.time64("us"),
+    ice.TimestampType: pa.timestamp("us"),
+    ice.TimestamptzType: pa.timestamp("us", tz="UTC"),
+    ice.StringType: pa.string(),
+    ice.BinaryType: pa.binary(),
+    ice.UUIDType: pa.binary(16),
+}
+
+
 def arrow_schema(declared: StructType) -> pa.Schema:
     """The Arrow schema of decoded columns; a required field is not nullable."""
     return pa.schema([arrow_field(field) for field in declared.fields])
+
+
+def rows_arrow_schema(rows: Schema) -> pa.Schema:
+    """The Arrow schema of rows with these columns; a required field is not nullable."""
+    return pa.schema([_rows_field(field) for field in rows.fields])
+
+
+def _rows_field(field: ice.NestedField) -> pa.Field:
+    return pa.field(field.name, rows_arrow_type(field.field_type), nullable=not field.required)
+
+
+def rows_arrow_type(kind: ice.IcebergType) -> pa.DataType:
+    """The Arrow type of rows' values of an Iceberg type: a uuid as its 16 bytes, a time in microseconds."""
+    match kind:
+        case ice.DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case ice.FixedType():
+            return pa.binary(len(kind))
+        case ice.StructType():
+            return pa.struct([_rows_field(field) for field in kind.fields])
+        case ice.ListType():
+            element = kind.element_field
+            return pa.list_(pa.field("element", rows_arrow_type(element.field_type), nullable=not element.required))
+        case ice.MapType():
+            key, value = kind.key_field, kind.value_field
+            return pa.map_(
+                pa.field("key", rows_arrow_type(key.field_type), nullable=False),
+                pa.field("value", rows_arrow_type(value.field_type), nullable=not value.required),
+            )
+        case _:
+            return _ROWS_ARROW[type(kind)]
 
 
 def arrow_field(field: Field) -> pa.Field:

@@ -45,6 +45,12 @@ def with_kafka_columns(rows: Schema) -> Schema:
     return assign_fresh_schema_ids(Schema(*rows.fields, *columns))
 
 
+def without_kafka_columns(table: Schema) -> Schema:
+    """The columns of a table without those that say where its rows came from; field ids stay."""
+    names = {name for name, _ in KAFKA_COLUMNS}
+    return Schema(*(field for field in table.fields if field.name not in names))
+
+
 def _iceberg_field(field: Field, ids: Iterator[int]) -> ice.NestedField:
     return ice.NestedField(next(ids), field.name, _iceberg_type(field.type, ids), required=field.required)
 
@@ -69,14 +75,15 @@ def schema_text(kind: ice.IcebergType) -> str:
     """A type in the words of schema text."""
     match kind:
         case ice.StructType():
-            return f"struct<{', '.join(f'{quoted(each.name)} {_with_null(each)}' for each in kind.fields)}>"
+            return f"struct<{', '.join(f'{quoted(each.name)} {with_null(each)}' for each in kind.fields)}>"
         case ice.ListType():
-            return f"list<{_with_null(kind.element_field)}>"
+            return f"list<{with_null(kind.element_field)}>"
         case ice.MapType():
-            return f"map<{schema_text(kind.key_type)}, {_with_null(kind.value_field)}>"
+            return f"map<{schema_text(kind.key_type)}, {with_null(kind.value_field)}>"
         case _:
             return str(kind).replace(", ", ",")
 
 
-def _with_null(field: ice.NestedField) -> str:
+def with_null(field: ice.NestedField) -> str:
+    """A field's type in the words of schema text, with `not null` where it is required."""
     return f"{schema_text(field.field_type)}{' not null' if field.required else ''}"

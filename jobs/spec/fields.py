@@ -45,7 +45,7 @@ def refused_character(name: str, also: str = "") -> str:
     return ""
 
 
-def _schema_text(value: object) -> str:
+def schema_text(value: object) -> str:
     """Checks a schema's text; a list of columns is joined with commas first."""
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     columns = [item.strip().rstrip(",") for item in items if isinstance(item, str)]
@@ -115,7 +115,6 @@ def _servers(value: object) -> Any:
 
 StreamId = Annotated[str, AfterValidator(_stream_id)]
 TableName = Annotated[str, AfterValidator(_table_name)]
-SchemaText = Annotated[str, BeforeValidator(_schema_text)]
 Partition = Annotated[PartitionExpr, PlainValidator(_partition_expr), PlainSerializer(str, return_type=str)]
 TableProperties = Annotated[dict[str, str], BeforeValidator(_table_properties)]
 NonNegativeInt = Annotated[AnyInt, Field(ge=0, le=MAX_INT64)]

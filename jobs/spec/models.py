@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved
-from jobs.formats.primitive.schema import schema_problem
-from jobs.schema.iceberg_schema import with_kafka_columns
-from jobs.schema.parser import parse_schema
+from jobs.errors import FrazilError
+from jobs.formats.decoder_spec import ResolvedSchema
+from jobs.schema.iceberg_schema import with_kafka_columns, without_kafka_columns
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
+from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
-from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, SchemaText, StreamId, TableName, TableProperties
+from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableName, TableProperties
 from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
 from jobs.spec.mask import case_problem
 from jobs.spec.partitioning import PartitionExpr, partition_problems
@@ -23,39 +23,6 @@ from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
 from jobs.spec.units import Duration
-
-ValueFormat = Literal["json", "string", "bytes", "boolean", "short", "int", "long", "float", "double"]
-
-
-class Decode(SpecModel):
-    """How bytes become typed columns. The schema's language is that of ``jobs.schema.parser``."""
-
-    value: Annotated[ValueFormat, ChangesRows()]
-    schema_text: Annotated[
-        SchemaText, Field(alias="schema"), ChangesRows(("decode", "schema"), lambda _, text: parse_schema(text).text)
-    ]
-    unknown_fields: Annotated[Literal["ignore", "fail"], ChangesRows()] = "ignore"
-
-    @model_validator(mode="after")
-    def _columns_fit_the_format(self) -> Decode:
-        if self.value == "json":
-            return self
-        problems: list[tuple[Location, str]] = []
-        if problem := schema_problem(self.value, parse_schema(self.schema_text)):
-            problems.append((("schema",), problem))
-        if self.unknown_fields != "ignore":
-            problems.append(
-                (("unknown_fields",), f"is about keys of JSON; values of the format {self.value} have none")
-            )
-        if problems:
-            raise problems_at(problems)
-        return self
-
-    @property
-    def resolved(self) -> ResolvedSchema:
-        """The rows that values become, and their decoder."""
-        options = {"unknown_fields": self.unknown_fields} if self.value == "json" else {}
-        return resolved(DecoderSpec(self.value, DeclaredSchema(self.schema_text), options))
 
 
 class Table(SpecModel):
@@ -181,13 +148,40 @@ class StreamSpec(SpecModel):
 
     @property
     def resolved(self) -> ResolvedSchema:
-        """The rows that values become, and their decoder."""
-        return self.decode.resolved
+        """The rows that values become, and their decoder, of a stream whose file declares them.
+
+        Raises:
+            FrazilError: Its table, or a registry, says; see `resolved_for`.
+        """
+        if (declared := self.decode.declared) is None:
+            raise FrazilError(
+                f"stream {self.stream}: decode.schema is '{self.decode.schema_source}', so its columns are those of "
+                f"table {self.table.name}, which is not there yet.",
+                fix=f"frazil run {self.stream}, which creates it",
+            )
+        return declared
+
+    @property
+    def declared_rows(self) -> Schema:
+        """The columns that the stream's file declares, without those that say where rows came from; else none."""
+        declared = self.decode.declared
+        return declared.schema if declared else Schema()
+
+    def resolved_for(self, table: Schema) -> ResolvedSchema:
+        """The rows that values become, and their decoder, given the schema of the stream's table."""
+        return self.decode.resolved_for(without_kafka_columns(table) if self.table.kafka_columns else table)
 
     @property
     def table_schema(self) -> Schema:
-        """The schema with which the stream's table is created."""
-        rows = self.resolved.schema
+        """The schema with which the stream's table is created, of a stream whose file declares its columns.
+
+        Raises:
+            FrazilError: A registry, or the first records, say.
+        """
+        return self.table_schema_of(self.resolved.schema)
+
+    def table_schema_of(self, rows: Schema) -> Schema:
+        """The schema of a new table for rows of a schema."""
         return with_kafka_columns(rows) if self.table.kafka_columns else rows
 
     @property
@@ -231,7 +225,9 @@ class StreamSpec(SpecModel):
 
 def partition_problems_of(decode: Decode, table: Table) -> list[tuple[Location, str]]:
     """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
-    problems = partition_problems(table.partition_by, decode.resolved.schema, kafka_columns=table.kafka_columns)
+    if decode.declared is None:
+        return []
+    problems = partition_problems(table.partition_by, decode.declared.schema, kafka_columns=table.kafka_columns)
     return [(("table", "partition_by", index), problem) for index, problem in problems]
 
 
@@ -248,13 +244,18 @@ def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, st
 
 def mask_problems_of(errors: Errors, decode: Decode) -> list[tuple[Location, str]]:
     """Returns the masked columns that are misspelt."""
-    problems = [case_problem(path, decode.resolved.schema) for path in errors.mask.paths]
+    if decode.declared is None:
+        return []
+    rows = decode.declared.schema
+    problems = [case_problem(path, rows) for path in errors.mask.paths]
     place = ("errors", "dead_letters", "mask", "columns")
     return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
 
 
 def sort_problems_of(maintenance: StreamMaintenance, decode: Decode, table: Table) -> list[tuple[Location, str]]:
     """Returns the columns that compaction is to sort by and that the table does not have as single values."""
+    if decode.declared is None:
+        return []
     columns = [PartitionExpr("identity", column.column) for column in maintenance.compact.sort_by]
-    problems = partition_problems(columns, decode.resolved.schema, kafka_columns=table.kafka_columns)
+    problems = partition_problems(columns, decode.declared.schema, kafka_columns=table.kafka_columns)
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]

@@ -14,6 +14,7 @@ from jobs.commit.session import CommitSession
 from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
+from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
@@ -40,6 +41,11 @@ class OpenStream(CommitSession):
     recovered: int = 0
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
+
+    @property
+    def resolved(self) -> ResolvedSchema:
+        """The rows that values become now, and their decoder."""
+        return self.spec.resolved_for(self.targets[self.spec.table.name].table.schema())
 
     @property
     def anchor(self) -> Target:

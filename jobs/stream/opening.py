@@ -205,7 +205,8 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
         create_table_properties({}),
     )
     ensure_replay_state_columns(catalog, spec.dead_letter_table)
-    differences = disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns)
+    rows = spec.resolved_for(table.schema()).schema
+    differences = disagreements(rows, table.schema(), kafka_columns=spec.table.kafka_columns)
     if differences:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "

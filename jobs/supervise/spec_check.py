@@ -68,6 +68,8 @@ _SCHEMA: Location = ("decode", "schema")
 def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, str]]:
     try:
         if table is None or is_as_made(table.metadata, spec.stream):
+            if spec.decode.declared is None:
+                return
             # One without rows, as frazil made it, is made anew by a start.
             partitions = partition_spec(spec.table.partition_by, spec.table_schema)
             check_new_table_writable(spec.table.name, spec.table_schema, partitions, spec.table.properties)
@@ -76,7 +78,8 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
     except FrazilError as problem:
         yield ("table",), problem.message
         return
-    for sentence in disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns):
+    rows = spec.resolved_for(table.schema()).schema
+    for sentence in disagreements(rows, table.schema(), kafka_columns=spec.table.kafka_columns):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 
 

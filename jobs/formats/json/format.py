@@ -7,25 +7,24 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from jobs.formats.decoder import Format, UnknownField, ValueDecoder
-from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.decoder_spec import DecoderSpec, declared_of
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.unknown_fields import unknown_fields
-from jobs.schema.parser import parse_schema
 
 
 def _reference(spec: DecoderSpec) -> ValueDecoder:
-    return JsonReferenceDecoder(parse_schema(spec.schema.text), **spec.options)
+    return JsonReferenceDecoder(declared_of(spec), **spec.options)
 
 
 def _block(spec: DecoderSpec) -> ValueDecoder:
-    return JsonBlockDecoder(parse_schema(spec.schema.text), **spec.options)
+    return JsonBlockDecoder(declared_of(spec), **spec.options)
 
 
 def _unknown_fields(
     spec: DecoderSpec, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
 ) -> dict[str, UnknownField]:
-    return unknown_fields(parse_schema(spec.schema.text), values, rows, paths)
+    return unknown_fields(declared_of(spec), values, rows, paths)
 
 
 JSON = Format("json", _reference, _block, probe=b"{}", unknown_fields=_unknown_fields, json_fields=True)

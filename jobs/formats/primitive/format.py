@@ -7,19 +7,18 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from jobs.formats.decoder import Format, UnknownField, ValueDecoder
-from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.decoder_spec import DecoderSpec, declared_of
 from jobs.formats.primitive.block import PrimitiveBlockDecoder
 from jobs.formats.primitive.reference import PrimitiveReferenceDecoder
 from jobs.formats.primitive.schema import COLUMN_TYPES
-from jobs.schema.parser import parse_schema
 
 
 def _reference(spec: DecoderSpec) -> ValueDecoder:
-    return PrimitiveReferenceDecoder(spec.kind, parse_schema(spec.schema.text))
+    return PrimitiveReferenceDecoder(spec.kind, declared_of(spec))
 
 
 def _block(spec: DecoderSpec) -> ValueDecoder:
-    return PrimitiveBlockDecoder(spec.kind, parse_schema(spec.schema.text))
+    return PrimitiveBlockDecoder(spec.kind, declared_of(spec))
 
 
 def _unknown_fields(

@@ -119,7 +119,7 @@ class QueueTask:
                 if outcome.rows.num_rows:
                     rows_to.add(outcome.rows)
                 if outcome.failures:
-                    letters_to.write(self._letters(outcome.fetched, outcome.failures, first_seen))
+                    letters_to.write(self._letters(outcome.fetched, outcome.failures, first_seen, sink))
                 tallies.append(_tally(outcome, self._spec))
                 counts += outcome.counts
             files = {self._spec.table.name: rows_to.close(), self._spec.dead_letter_table: letters_to.close()}
@@ -172,7 +172,9 @@ class QueueTask:
             )
             yield QueueOutcome(partition, fetched, block.rows.filter(pa.array(lands)), failures, counts)
 
-    def _letters(self, fetched: QueueRecords, failures: list[Failure], first_seen: datetime) -> pa.RecordBatch:
+    def _letters(
+        self, fetched: QueueRecords, failures: list[Failure], first_seen: datetime, sink: Table
+    ) -> pa.RecordBatch:
         failures = sorted(failures, key=lambda failure: failure.row)
         return dead_letter_rows(
             fetched.records.take(pa.array([failure.row for failure in failures])),
@@ -184,8 +186,8 @@ class QueueTask:
             epoch=None,
             first_seen=first_seen,
             mask=self._spec.errors.mask,
-            rows=self._spec.resolved.schema,
-            json_fields=FORMATS[self._spec.decode.value].json_fields,
+            rows=self._spec.resolved_for(sink.schema()).schema,
+            json_fields=FORMATS[self._spec.decode.format].json_fields,
         )
 
 

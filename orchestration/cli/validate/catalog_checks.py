@@ -66,6 +66,8 @@ def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str
 
 def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
     """Whether the table could be created as declared, and then written."""
+    if spec.decode.declared is None:
+        return
     schema = spec.table_schema
     try:
         check_new_table_writable(
@@ -125,13 +127,14 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             f"give table.name of stream {spec.stream} another name",
         )
         return
-    new = spec.table_schema
+    new = spec.table_schema if spec.decode.declared else table.schema()
     partitions = partition_spec(spec.table.partition_by, new)
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
         sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
-    wrong = disagreements(spec.resolved.schema, table.schema(), kafka_columns=spec.table.kafka_columns)
+    rows = spec.resolved_for(table.schema()).schema
+    wrong = disagreements(rows, table.schema(), kafka_columns=spec.table.kafka_columns)
     fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:

@@ -67,7 +67,7 @@ def _read_streams(deployment: Deployment, names: tuple[str, ...]) -> tuple[list[
             "spec",
             "ok",
             f"{', '.join(spec.source.topics or (spec.source.topics_pattern or '',))} to {spec.table.name}, "
-            f"{len(spec.resolved.schema.fields)} columns; configuration {spec.config_hash}",
+            f"{_columns(spec)}; configuration {spec.config_hash}",
         )
         for spec in specs
     ]
@@ -138,6 +138,12 @@ def _check_maintenance(specs: list[StreamSpec], settings: Settings) -> Iterator[
             table.require()
         except FrazilError as problem:
             yield Finding(table.stream, "spec" if table.stream else "settings", "wrong", problem.message, problem.fix)
+
+
+def _columns(spec: StreamSpec) -> str:
+    if spec.decode.declared is None:
+        return f"columns from: {spec.decode.schema_source}"
+    return f"{len(spec.declared_rows.fields)} columns"
 
 
 def _unset(secret: Secret) -> FrazilError | None:

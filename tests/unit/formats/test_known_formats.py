@@ -11,21 +11,22 @@ import pytest
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, resolved
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.primitive.schema import COLUMN_TYPES
-from jobs.spec.models import Decode
+from jobs.spec.decode import Decode, FormatName
 from tests.helpers.tasks import stream_spec
 
 SCHEMA = "id string not null, n long, at timestamptz as epoch_ms"
 
 
 def test_the_file_may_name_each_format_that_is_known_and_no_other() -> None:
-    assert set(get_args(Decode.model_fields["value"].annotation)) == set(FORMATS)
+    assert set(get_args(FormatName)) == set(FORMATS)
     assert all(name == each.name for name, each in FORMATS.items())
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_both_decoders_of_a_format_give_the_rows_of_the_resolved_schema(name: str) -> None:
     schema = SCHEMA if name == "json" else f"value {COLUMN_TYPES[name]}"
-    rows = Decode(value=name, schema=schema).resolved  # type: ignore[arg-type, call-arg]
+    rows = Decode(value=name, schema=schema).declared  # type: ignore[arg-type, call-arg]
+    assert rows is not None
     assert rows.decoder.kind == name
     for make in (FORMATS[name].reference, FORMATS[name].block):
         probed = make(rows.decoder).decode(pa.array([FORMATS[name].probe], pa.binary()))

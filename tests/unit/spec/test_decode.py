@@ -9,15 +9,16 @@ import pytest
 import yaml
 
 from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.spec.decode import Decode
 from jobs.spec.loading import load_stream
-from jobs.spec.models import Decode
 from jobs.spec.validation import SpecError
 
 
 @pytest.mark.parametrize(("value", "column"), COLUMN_TYPES.items())
 def test_a_primitive_format_is_one_column_of_its_type(value: str, column: str) -> None:
     for schema in (f"value {column}", [f"`my value` {column} not null"]):
-        made = Decode.model_validate({"value": value, "schema": schema}).resolved
+        made = Decode.model_validate({"value": value, "schema": schema}).declared
+        assert made is not None
         assert [str(field.field_type) for field in made.schema.fields] == [column]
         assert (made.decoder.kind, dict(made.decoder.options)) == (value, {})
 

@@ -1,0 +1,33 @@
+"""Needs: changes of a table's schema without which records lose a field, or are refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pyiceberg.types import IcebergType
+
+Path: TypeAlias = tuple[str, ...]
+"""Names from the table's top, as Iceberg names nested fields: `element` of a list, `key` and `value` of a map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One change that records need.
+
+    Attributes:
+        change: `add`: the column is not there; `widen`: it has a type that does not hold the records'; `relax`: it is
+            required, and records have none or null.
+        path: Of the column.
+        type: Of the records' field, of `add` and `widen`; ids in it mean nothing.
+        row: A record of the block that needs it.
+    """
+
+    change: Literal["add", "widen", "relax"]
+    path: Path
+    type: IcebergType | None = None
+    row: int = 0
+
+    def at(self, row: int) -> Need:
+        """The need of another record."""
+        return Need(self.change, self.path, self.type, row)

@@ -1,0 +1,148 @@
+"""Decode block of a stream's YAML file: in which format its values are written, and where their schema is from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pyiceberg.schema import Schema
+
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
+from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
+from jobs.schema.parser import parse_schema
+from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.config_hash import ChangesRows
+from jobs.spec.fields import schema_text
+
+FormatName = Literal["json", "string", "bytes", "boolean", "short", "int", "long", "float", "double"]
+SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
+
+_SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {"json": ("declared",)}
+"""Where the schema of a format's rows may be from; of the others, from the stream's file."""
+
+
+class JsonOptions(SpecModel):
+    """Values are JSON objects."""
+
+    format: Literal["json"]
+
+
+FormatOptions: TypeAlias = JsonOptions
+"""Of the formats that have options: a model each, whose `format` is its name."""
+
+
+def _form(value: object) -> str | None:
+    if isinstance(value, str):
+        return "@name"
+    if isinstance(value, SpecModel):
+        return f"@{getattr(value, 'format', None)}"
+    if isinstance(value, dict) and value.get("format") in _SOURCES:
+        return f"@{value['format']}"
+    return None
+
+
+ValueFormat = Annotated[
+    Annotated[FormatName, Tag("@name")] | Annotated[JsonOptions, Tag("@json")],
+    Discriminator(
+        _form,
+        custom_error_type="frazil_format",
+        custom_error_message="must be the name of a format, or {format: NAME} with options, which these have: "
+        + ", ".join(_SOURCES),
+    ),
+]
+
+
+def _hashed_format(_: Any, value: str | FormatOptions) -> Any:
+    """The name alone where no option is set: so `avro` and `{format: avro}` are the same."""
+    if isinstance(value, str):
+        return value
+    options = value.model_dump(mode="json", exclude_defaults=True)
+    return value.format if options.keys() <= {"format"} else options
+
+
+def _schema(value: object) -> object:
+    return value if value in ("registry", "table", "infer") else schema_text(value)
+
+
+def _hashed_schema(_: Any, text: str) -> str:
+    return text if text in ("registry", "table", "infer") else parse_schema(text).text
+
+
+class Decode(SpecModel):
+    """How bytes become typed columns.
+
+    Args:
+        value: Name of the format of values, or the name with options.
+        schema_text: The columns, in the language of ``jobs.schema.parser``; or where they are from: ``registry``,
+            ``table``, ``infer``.
+        unknown_fields: What becomes of fields of a value that no column takes.
+    """
+
+    value: Annotated[ValueFormat, ChangesRows(written=_hashed_format)]
+    schema_text: Annotated[
+        str,
+        BeforeValidator(_schema),
+        Field(alias="schema"),
+        ChangesRows(("decode", "schema"), _hashed_schema),
+    ]
+    unknown_fields: Annotated[Literal["ignore", "fail"], ChangesRows()] = "ignore"
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Decode:
+        problems: list[tuple[Location, str]] = []
+        known = _SOURCES.get(self.format, ("declared",))
+        if self.schema_source not in known:
+            problems.append((("schema",), _source_problem(self.format, self.schema_source, known)))
+        elif self.format in COLUMN_TYPES:
+            if problem := schema_problem(self.format, parse_schema(self.schema_text)):
+                problems.append((("schema",), problem))
+            if self.unknown_fields != "ignore":
+                problems.append(
+                    (("unknown_fields",), f"is about keys of JSON; values of the format {self.format} have none")
+                )
+        if problems:
+            raise problems_at(problems)
+        return self
+
+    @property
+    def format(self) -> str:
+        """The name of the format of values."""
+        return self.value if isinstance(self.value, str) else self.value.format
+
+    @property
+    def schema_source(self) -> SchemaSource:
+        """Where the schema of the rows is from."""
+        match self.schema_text:
+            case "registry" | "table" | "infer" as source:
+                return source
+            case _:
+                return "declared"
+
+    @property
+    def declared(self) -> ResolvedSchema | None:
+        """The rows that values become, and their decoder, if the file declares them; None if a table says."""
+        if self.schema_source != "declared":
+            return None
+        return resolved(DecoderSpec(self.format, DeclaredSchema(self.schema_text), self._options))
+
+    def resolved_for(self, rows: Schema) -> ResolvedSchema:
+        """The rows that values become, and their decoder.
+
+        Args:
+            rows: The table's columns, without those that say where rows came from.
+        """
+        return self.declared or resolved_rows(self.format, rows, self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        options = {} if isinstance(self.value, str) else self.value.model_dump(exclude={"format"})
+        if self.format not in COLUMN_TYPES:
+            options["unknown_fields"] = self.unknown_fields
+        return options
+
+
+def _source_problem(format_: str, source: SchemaSource, known: tuple[SchemaSource, ...]) -> str:
+    others = [each for each in known if each != "declared"]
+    also = f", or {' or '.join(others)}" if others else ""
+    return f"of values of the format {format_} cannot be '{source}'; write the columns, such as 'id string'{also}"
