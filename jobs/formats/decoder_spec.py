@@ -42,7 +42,7 @@ class DecoderSpec:
     kind: str
     schema: DeclaredSchema | TableSchema
     options: Mapping[str, Any] = field(default_factory=dict)
-    schemas: Any = field(default=None, repr=False)
+    schemas: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

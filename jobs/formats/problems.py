@@ -21,6 +21,7 @@ UNKNOWN_FIELD = "unknown_field"
 KEY_CASE = "key_case"
 TOO_DEEP = "too_deep"
 WRONG_LENGTH = "wrong_length"
+UNKNOWN_SCHEMA = "unknown_schema"
 
 _LONGEST_SHOWN = 60
 _FOUND = ", found "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -30,6 +30,46 @@ class WriterSchema:
     text: str
     references: tuple[tuple[str, str], ...] = ()
     message: tuple[int, ...] = ()
+
+
+class SchemaId(NamedTuple):
+    """How a record names its writer schema: by the number that the registry gave it, or by its GUID.
+
+    Attributes:
+        number: Unsigned, 32 bits; None where the GUID is given.
+        guid: 32 hexadecimal digits, small.
+    """
+
+    number: int | None = None
+    guid: str | None = None
+
+    def __str__(self) -> str:
+        return f"id {self.number}" if self.guid is None else f"GUID {self.guid}"
+
+
+class RegistrySchema(NamedTuple):
+    """A writer schema with what its registry calls it.
+
+    Attributes:
+        kind: `AVRO`, `PROTOBUF` or `JSON`, as registries say it.
+        schema: The schema; of Protobuf without a message.
+    """
+
+    kind: str
+    schema: WriterSchema
+
+
+class SchemaLookup(Protocol):
+    """Finds writer schemas by id; travels to the tasks pickled. A registry is asked once for an id."""
+
+    def find(self, schema_id: SchemaId) -> RegistrySchema:
+        """The schema of an id.
+
+        Raises:
+            ValueProblem: The registry does not know the id, though it was asked for a time (registries lag).
+            OSError: The registry cannot be asked: no record's fault.
+        """
+        ...
 
 
 class WriterDecoder(Protocol):
