@@ -1,0 +1,226 @@
+"""Inference of a schema from JSON records: which columns take what was seen, by rules that ask for nothing unsaid.
+
+A whole number is a `long`, one with a fraction a `double` unless a decimal is asked for, a text a `string` unless times
+are asked for. No column is `not null`: records that were not looked at may lack it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from jobs.errors import FrazilError
+from jobs.formats.json.seen_values import DEEPEST, Kind, SeenValues
+from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX, parse_schema
+from jobs.schema.tokens import ENCODINGS
+
+_INT64 = 2**63
+_MOST_DIGITS = 38
+# An object is read as a map where its keys look like data: many, and each in few of the objects.
+_MAP_KEYS = 50
+_MAP_SHARE = 0.1
+
+Doubt: TypeAlias = Literal[
+    "always_null", "empty", "mixed", "beyond_decimal", "name", "case", "kafka_name", "too_deep", "more_fields"
+]
+"""What a person should look at: only nulls; only empty lists or objects; values of several kinds; more digits than a
+decimal has; a name that no column can have, that differs from another only by case, or that is frazil's own; nested too
+deep; more fields than were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRules:
+    """What may be made of numbers and texts.
+
+    Attributes:
+        decimal: The type of numbers with a fraction, if one is asked for; else they are doubles.
+        times: Whether texts that all look like times, or days, become timestamps, or dates.
+    """
+
+    decimal: Primitive | None = None
+    times: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InferredColumn:
+    """A column that takes what was seen of a field.
+
+    Attributes:
+        path: JSON path of the field, such as `$.payer.id`; `[]` stands for elements, `{}` for values of a map.
+        type: Its type; None if no column can be made of it.
+        seen: What the field held.
+        of: How often it could have been there: the objects, or elements, that it is looked for in.
+        doubts: What a person should look at.
+    """
+
+    path: str
+    type: DeclaredType | None
+    seen: SeenValues
+    of: int
+    doubts: tuple[Doubt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A schema that takes the records that were seen, but for those that `columns` has doubts about.
+
+    Attributes:
+        schema: The columns; None if no record had a field.
+        columns: Every field, those within others as well, each behind what it lies in.
+    """
+
+    schema: StructType | None
+    columns: tuple[InferredColumn, ...]
+
+
+def inferred(records: SeenValues, rules: InferenceRules) -> Inferred:
+    """The schema of records.
+
+    Args:
+        records: What was seen of whole records, each an object.
+        rules: What may be made of numbers and texts.
+    """
+    columns: list[InferredColumn] = []
+    fields = _fields(records, rules, "$", 0, columns)
+    return Inferred(StructType(fields) if fields else None, tuple(columns))
+
+
+def _fields(
+    seen: SeenValues, rules: InferenceRules, path: str, depth: int, columns: list[InferredColumn]
+) -> tuple[Field, ...]:
+    fields: list[Field] = []
+    objects = seen.kinds.get("object", 0)
+    for name, inner, doubt in _named(seen, top=path == "$"):
+        below: list[InferredColumn] = []
+        kind: DeclaredType | None = None
+        doubts: tuple[Doubt, ...] = () if doubt is None else (doubt,)
+        if doubt is None:
+            kind, doubts = _type(inner, rules, f"{path}.{name}", depth + 1, below)
+            fields.append(Field(name, kind))
+        columns.append(InferredColumn(f"{path}.{name}", kind, inner, objects, doubts))
+        columns.extend(below)
+    return tuple(fields)
+
+
+def _named(seen: SeenValues, *, top: bool) -> Iterator[tuple[str, SeenValues, Doubt | None]]:
+    """The fields of an object, with why one cannot be a column; of names that differ by case the most frequent can."""
+    chosen: dict[str, str] = {}
+    for name, inner in seen.fields.items():
+        known = chosen.setdefault(name.casefold(), name)
+        if _times(seen.fields[known]) < _times(inner):
+            chosen[name.casefold()] = name
+    for name, inner in seen.fields.items():
+        if top and name.lower().startswith(KAFKA_COLUMN_PREFIX):
+            yield name, inner, "kafka_name"
+        elif not _can_be_column(name):
+            yield name, inner, "name"
+        else:
+            yield name, inner, None if chosen[name.casefold()] == name else "case"
+
+
+def _times(seen: SeenValues) -> int:
+    return seen.count + seen.nulls
+
+
+def _can_be_column(name: str) -> bool:
+    if not name:
+        return False
+    try:
+        parse_schema(f"c struct<{quoted(name)} string>")
+    except FrazilError:
+        return False
+    return True
+
+
+def _type(
+    seen: SeenValues, rules: InferenceRules, path: str, depth: int, columns: list[InferredColumn]
+) -> tuple[DeclaredType, tuple[Doubt, ...]]:
+    kind = most_frequent_kind(seen)
+    mixed: tuple[Doubt, ...] = ("mixed",) if len(seen.kinds) > 1 else ()
+    match kind:
+        case None:
+            return Primitive("string"), ("always_null",)
+        case "boolean":
+            return Primitive("boolean"), mixed
+        case "number":
+            number, beyond = _number(seen, rules)
+            return number, (*mixed, *beyond)
+        case "text":
+            return _text(seen, rules), mixed
+        case _ if depth >= DEEPEST:
+            return Primitive("string"), (*mixed, "too_deep")
+        case "list":
+            found, doubts = _list(seen, rules, path, depth, columns)
+        case "object":
+            found, doubts = _object(seen, rules, path, depth, columns)
+    return found, (*mixed, *doubts)
+
+
+def most_frequent_kind(seen: SeenValues) -> Kind | None:
+    """The kind of most of a field's values; None of one that was always null. Of as many the first by name."""
+    return min(seen.kinds, key=lambda kind: (-seen.kinds[kind], kind), default=None)
+
+
+def _number(seen: SeenValues, rules: InferenceRules) -> tuple[Primitive, tuple[Doubt, ...]]:
+    if seen.fractions:
+        return rules.decimal or Primitive("double"), ()
+    if seen.least is not None and seen.most is not None and seen.least >= -_INT64 and seen.most < _INT64:
+        return Primitive("long"), ()
+    digits = _encoded("decimal", _MOST_DIGITS, 0)
+    return digits, () if seen.whole_digits <= _MOST_DIGITS else ("beyond_decimal",)
+
+
+def _text(seen: SeenValues, rules: InferenceRules) -> Primitive:
+    if rules.times and len(seen.forms) == 1:
+        form, count = next(iter(seen.forms.items()))
+        if count == seen.kinds["text"]:
+            return _encoded(form)
+    return Primitive("string")
+
+
+def _encoded(name: str, precision: int | None = None, scale: int | None = None) -> Primitive:
+    return Primitive(name, precision, scale, ENCODINGS[name][0])
+
+
+def _list(
+    seen: SeenValues, rules: InferenceRules, path: str, depth: int, columns: list[InferredColumn]
+) -> tuple[ListType, tuple[Doubt, ...]]:
+    element = seen.element
+    if element is None or not _times(element):
+        return ListType(Primitive("string")), ("empty",)
+    below: list[InferredColumn] = []
+    kind, doubts = _type(element, rules, f"{path}[]", depth + 1, below)
+    columns.append(InferredColumn(f"{path}[]", kind, element, _times(element), doubts))
+    columns.extend(below)
+    return ListType(kind), ()
+
+
+def _object(
+    seen: SeenValues, rules: InferenceRules, path: str, depth: int, columns: list[InferredColumn]
+) -> tuple[DeclaredType, tuple[Doubt, ...]]:
+    if not seen.fields:
+        return MapType(Primitive("string"), Primitive("string")), ("empty",)
+    if looks_like_map(seen):
+        values = SeenValues()
+        for inner in seen.fields.values():
+            values.merge(inner)
+        below: list[InferredColumn] = []
+        kind, doubts = _type(values, rules, f"{path}{{}}", depth + 1, below)
+        columns.append(InferredColumn(f"{path}{{}}", kind, values, _times(values), doubts))
+        columns.extend(below)
+        return MapType(Primitive("string"), kind), ()
+    fields = _fields(seen, rules, path, depth, columns)
+    if not fields:
+        return MapType(Primitive("string"), Primitive("string")), ("name",)
+    return StructType(fields), ("more_fields",) if seen.more_fields else ()
+
+
+def looks_like_map(seen: SeenValues) -> bool:
+    """Whether the keys of an object look like data, so that each new one would be another column."""
+    keys = len(seen.fields)
+    if seen.more_fields:
+        return True
+    uses = sum(_times(inner) for inner in seen.fields.values())
+    return keys > _MAP_KEYS and uses < keys * seen.kinds.get("object", 0) * _MAP_SHARE
