@@ -12,6 +12,8 @@ from pyiceberg.schema import Schema, index_by_id
 
 from jobs.schema.iceberg_schema import KAFKA_COLUMNS, schema_text
 
+_MOST_DIGITS = 38
+
 
 def holds(value: ice.IcebergType, column: ice.IcebergType) -> bool:
     """Whether a column of the one type keeps every value of the other exactly; both without parts."""
@@ -30,6 +32,20 @@ def promotes(written: ice.IcebergType, column: ice.IcebergType) -> bool:
     if isinstance(written, ice.DecimalType) and isinstance(column, ice.DecimalType) and written.scale != column.scale:
         return False
     return holds(written, column)
+
+
+def widened_type(value: ice.IcebergType, column: ice.IcebergType) -> ice.IcebergType | None:
+    """The least type that a column can be widened to and that holds another type as well; all without parts.
+
+    Returns:
+        None if there is none: Iceberg promotes int to long, float to double, and raises a decimal's precision.
+    """
+    if isinstance(value, ice.DecimalType) and isinstance(column, ice.DecimalType):
+        if value.scale > column.scale:
+            return None
+        precision = max(value.precision - value.scale, column.precision - column.scale) + column.scale
+        return ice.DecimalType(precision, column.scale) if precision <= _MOST_DIGITS else None
+    return value if promotes(column, value) else None
 
 
 def still_fits(written: Schema, current: Schema) -> bool:
