@@ -21,7 +21,9 @@ UNKNOWN_FIELD = "unknown_field"
 KEY_CASE = "key_case"
 TOO_DEEP = "too_deep"
 WRONG_LENGTH = "wrong_length"
+NO_SCHEMA_ID = "no_schema_id"
 UNKNOWN_SCHEMA = "unknown_schema"
+BAD_SCHEMA = "bad_schema"
 
 _LONGEST_SHOWN = 60
 _FOUND = ", found "

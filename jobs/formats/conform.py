@@ -1,0 +1,271 @@
+"""Conforming rows of a writer schema to the columns of a stream: by name, each value exactly as it was, or not at all.
+
+What a writer schema and the stream's columns disagree about is judged once, when the plan for the two is made
+(`jobs.formats.conform_plan`). A field that no column takes is left out and counted; a column that no field fills is
+null. A field whose type the column's does not hold is looked at value by value where the two are of one kind (a long
+that an int holds lands), and otherwise fails each record that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
+
+from jobs.formats.conform_plan import (
+    Clash,
+    ColumnPlan,
+    Convert,
+    ListPlan,
+    MapPlan,
+    Same,
+    StructPlan,
+    arrow_kind,
+    needs,
+    struct_plan,
+)
+from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, UnknownField
+from jobs.formats.problems import MISSING_FIELD, NULL_IN_REQUIRED, UNKNOWN_FIELD, WRONG_TYPE
+from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.schema.declared import quoted
+from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.needs import Need
+
+Indices: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Extra: TypeAlias = Literal["ignore", "fail"]
+
+
+class Conform:
+    """Brings rows of one writer schema to a stream's columns.
+
+    Args:
+        writer: The fields of the rows.
+        rows: The stream's columns, without those that say where rows came from.
+        extra: What becomes of a field that no column takes: it is left out and counted, or its record fails.
+
+    Attributes:
+        needs: Changes of the table without which records of this writer schema lose a field, or may be refused.
+    """
+
+    def __init__(self, writer: Schema, rows: Schema, extra: Extra = "ignore") -> None:
+        self._extra: Extra = extra
+        self._schema: pa.Schema = rows_arrow_schema(rows)
+        self._relaxed: pa.Schema = pa.schema([each.with_nullable(True) for each in self._schema])
+        self._plan: StructPlan = struct_plan(writer.as_struct(), rows.as_struct())
+        self.needs: tuple[Need, ...] = tuple(needs(self._plan))
+
+    def apply(self, decoded: Decoded) -> Decoded:
+        """The rows in the stream's columns, without those that the columns do not hold: those become failures.
+
+        Args:
+            decoded: By a decoder of the writer schema.
+        """
+        count, positions = decoded.rows.num_rows, decoded.positions
+        work = _Work(self._extra)
+        arrays = work.columns(self._plan, decoded.rows.columns, _top(count))
+        found = (*decoded.needs, *(need.at(int(positions[0])) for need in self.needs if count))
+        if not work.refused:
+            rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            unknown = decoded.unknown_fields | work.counts(np.ones(count, np.bool_))
+            return Decoded(rows, positions, decoded.failures, decoded.tombstones, unknown, found)
+        good = np.ones(count, np.bool_)
+        good[list(work.refused)] = False
+        # A refused value of a required column is null until its row is gone.
+        kept = pa.RecordBatch.from_arrays(arrays, schema=self._relaxed).filter(pa.array(good))
+        failures = [failure.at(int(positions[row])) for row, failure in work.refused.items()]
+        return Decoded(
+            pa.RecordBatch.from_arrays(kept.columns, schema=self._schema),
+            positions[good],
+            sorted([*decoded.failures, *failures], key=lambda failure: failure.row),
+            decoded.tombstones,
+            decoded.unknown_fields | work.counts(good),
+            found,
+        )
+
+    def unknown_fields(self, decoded: Decoded) -> Iterator[tuple[str, UnknownField]]:
+        """Each field that no column takes and that a record has, by its path, with the first such record."""
+        work = _Work("ignore")
+        work.columns(self._plan, decoded.rows.columns, _top(decoded.rows.num_rows))
+        for path, extra in work.extra.items():
+            if len(extra.rows):
+                column = f"{quoted(extra.field.name)} {schema_text(extra.field.field_type)}"
+                yield path, UnknownField(int(decoded.positions[extra.rows[0]]), extra.within, column)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where values stand.
+
+    Attributes:
+        rows: Of each, the row that it is in, ascending.
+        inside: Which are in something that is not null; None if all are.
+        path: The JSON path of a single one.
+        paths: Of all of them.
+    """
+
+    rows: Indices
+    inside: Mask | None
+    path: Callable[[int], str]
+    paths: str
+
+    def of(self, name: str) -> _Place:
+        """The place of a field of the structs here."""
+        return _Place(self.rows, self.inside, lambda index: f"{self.path(index)}.{name}", f"{self.paths}.{name}")
+
+    def within(self, values: pa.Array) -> Mask | None:
+        """Which of the values that stand here are there: neither null themselves nor in something that is."""
+        if not values.null_count:
+            return self.inside
+        there = np.asarray(values.is_valid())
+        return there if self.inside is None else there & self.inside
+
+
+@dataclass(frozen=True, slots=True)
+class _ExtraField:
+    """A field that no column takes: the rows that have it, and the path of the struct that does."""
+
+    field: ice.NestedField
+    rows: Indices
+    within: str
+
+
+def _top(count: int) -> _Place:
+    return _Place(np.arange(count, dtype=np.int64), None, lambda _: "$", "$")
+
+
+class _Work:
+    """Conforms the rows of one block.
+
+    Attributes:
+        refused: The first reason against each row that has one.
+        extra: The fields that no column takes, by path.
+    """
+
+    def __init__(self, extra: Extra) -> None:
+        self._extra: Extra = extra
+        self.refused: dict[int, Failure] = {}
+        self.extra: dict[str, _ExtraField] = {}
+
+    def counts(self, good: Mask) -> dict[str, int]:
+        """Of each field that no column takes, how many good rows have it."""
+        counted = {path: int(good[extra.rows].sum()) for path, extra in self.extra.items()}
+        return {path: count for path, count in counted.items() if count}
+
+    def columns(self, plan: StructPlan, values: Sequence[pa.Array], place: _Place) -> list[pa.Array]:
+        for index, field in plan.extra:
+            self._leave_out(field, values[index], place)
+        count = len(place.rows)
+        return [
+            self._missing(each, place.of(each.column.name), count)
+            if each.index is None
+            else self._column(each, values[each.index], place.of(each.column.name))
+            for each in plan.columns
+        ]
+
+    def _leave_out(self, field: ice.NestedField, values: pa.Array, place: _Place) -> None:
+        there = place.within(values)
+        rows = place.rows if there is None else place.rows[there]
+        inner = place.of(field.name)
+        self.extra[inner.paths] = _ExtraField(field, np.unique(rows), place.paths)
+        if self._extra == "fail" and len(rows):
+            message = "is not declared, and this stream refuses keys that are not declared"
+            self._refuse(_all(place) if there is None else there, UNKNOWN_FIELD, message, inner)
+
+    def _missing(self, plan: ColumnPlan, place: _Place, count: int) -> pa.Array:
+        if plan.column.required:
+            missing = _all(place) if place.inside is None else place.inside
+            message = f"needs {schema_text(plan.column.field_type)}, found no such key"
+            self._refuse(missing, MISSING_FIELD, message, place)
+        return pa.nulls(count, arrow_kind(plan.column))
+
+    def _column(self, plan: ColumnPlan, values: pa.Array, place: _Place) -> pa.Array:
+        if plan.refuses_null and values.null_count:
+            null = np.asarray(values.is_null())
+            absent = null if place.inside is None else null & place.inside
+            message = f"needs {schema_text(plan.column.field_type)}, found null"
+            self._refuse(absent, NULL_IN_REQUIRED, message, place)
+        kind = arrow_kind(plan.column)
+        match plan.node:
+            case Same():
+                return values
+            case Convert(apply, _):
+                made, refused = apply(values)
+                for each in refused:
+                    bad = np.zeros(len(values), np.bool_)
+                    bad[each.indices] = True
+                    self._refuse(bad, each.error_class, each.message, place)
+                return made
+            case Clash(writer, column):
+                there = place.within(values)
+                message = f"needs {schema_text(column)}, found {schema_text(writer)}"
+                self._refuse(_all(place) if there is None else there, WRONG_TYPE, message, place)
+                return pa.nulls(len(values), kind)
+            case StructPlan() as struct:
+                inside = _Place(place.rows, place.within(values), place.path, place.paths)
+                children = self.columns(struct, values.flatten(), inside)
+                fields = [kind.field(index) for index in range(kind.num_fields)]
+                return pa.StructArray.from_arrays(children, fields=fields, mask=_nulls(values))
+            case ListPlan(element):
+                offsets, start, end = _offsets(values)
+                inner = _elements(place, offsets, place.within(values))
+                made = self._column(element, values.values.slice(start, end - start), inner)
+                return pa.ListArray.from_arrays(pa.array(offsets), made, type=kind, mask=_nulls(values))
+            case MapPlan(key, value):
+                offsets, start, end = _offsets(values)
+                inner = _entries(place, offsets, place.within(values))
+                keys = self._column(key, values.keys.slice(start, end - start), inner)
+                items = self._column(value, values.items.slice(start, end - start), inner)
+                return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind, mask=_nulls(values))
+
+    def _refuse(self, bad: Mask, error_class: str, message: str, place: _Place) -> None:
+        indices = np.flatnonzero(bad)
+        rows, first = np.unique(place.rows[indices], return_index=True)
+        for row, index in zip(rows.tolist(), indices[first].tolist(), strict=True):
+            if row not in self.refused:
+                self.refused[row] = Failure(row, DECODE_VALUE, error_class, message, place.path(index))
+
+
+def _all(place: _Place) -> Mask:
+    return np.ones(len(place.rows), np.bool_)
+
+
+def _elements(place: _Place, offsets: npt.NDArray[np.int32], there: Mask | None) -> _Place:
+    owners = _owners(offsets)
+
+    def path(index: int) -> str:
+        owner = int(owners[index])
+        return f"{place.path(owner)}[{index - int(offsets[owner])}]"
+
+    return _Place(place.rows[owners], None if there is None else there[owners], path, f"{place.paths}[]")
+
+
+def _entries(place: _Place, offsets: npt.NDArray[np.int32], there: Mask | None) -> _Place:
+    owners = _owners(offsets)
+
+    def path(index: int) -> str:
+        # The key is not shown.
+        return f"{place.path(int(owners[index]))}[...]"
+
+    return _Place(place.rows[owners], None if there is None else there[owners], path, f"{place.paths}{{}}")
+
+
+def _owners(offsets: npt.NDArray[np.int32]) -> Indices:
+    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
+
+
+def _offsets(values: pa.ListArray | pa.MapArray) -> tuple[npt.NDArray[np.int32], int, int]:
+    """Offsets of a list, which may be a slice of another, counted from its own first element; and where that lies."""
+    offsets = values.offsets.to_numpy(zero_copy_only=False)
+    start, end = int(offsets[0]), int(offsets[-1])
+    return (offsets - start).astype(np.int32), start, end
+
+
+def _nulls(values: pa.Array) -> pa.Array | None:
+    return values.is_null() if values.null_count else None

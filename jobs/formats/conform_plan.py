@@ -1,0 +1,159 @@
+"""Plan to conform rows of a writer schema to a stream's columns: what fills each column, made once for the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyiceberg import types as ice
+
+from jobs.formats.conform_values import Conversion, conversion
+from jobs.schema.arrow_schema import rows_arrow_type
+from jobs.schema.compatibility import holds, promotes
+from jobs.schema.needs import Need, Path
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Values that are as the column wants them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """Values of the column's kind, each converted if it stays the same.
+
+    Attributes:
+        widened: The type that the column would have to have to hold them all; None if it does, or never will.
+    """
+
+    apply: Conversion
+    widened: ice.IcebergType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Values that the column never holds."""
+
+    writer: ice.IcebergType
+    column: ice.IcebergType
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """How a column is filled.
+
+    Attributes:
+        column: The column.
+        index: Of the writer's field; None if it has none.
+        refuses_null: Whether the column is required, and the writer's field may be null.
+        node: How its values are brought to the column.
+    """
+
+    column: ice.NestedField
+    index: int | None
+    refuses_null: bool
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class StructPlan:
+    """How the columns of a struct, or of the rows, are filled.
+
+    Attributes:
+        extra: The writer's fields that no column takes, by their index.
+    """
+
+    columns: tuple[ColumnPlan, ...]
+    extra: tuple[tuple[int, ice.NestedField], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlan:
+    """How the elements of a list become those of the column."""
+
+    element: ColumnPlan
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlan:
+    """How the keys and values of a map become those of the column."""
+
+    key: ColumnPlan
+    value: ColumnPlan
+
+
+Node: TypeAlias = Same | Convert | Clash | StructPlan | ListPlan | MapPlan
+
+SAME = Same()
+
+
+def struct_plan(writer: ice.StructType, columns: ice.StructType) -> StructPlan:
+    """How rows, or structs, of the writer's fields fill columns; fields and columns are matched by their names."""
+    at = {each.name: index for index, each in enumerate(writer.fields)}
+    taken = {each.name for each in columns.fields}
+    plans = tuple(
+        _column_plan(writer.fields[at[each.name]], each, at[each.name])
+        if each.name in at
+        else ColumnPlan(each, None, each.required, SAME)
+        for each in columns.fields
+    )
+    return StructPlan(plans, tuple((at[each.name], each) for each in writer.fields if each.name not in taken))
+
+
+def _column_plan(writer: ice.NestedField, column: ice.NestedField, index: int = 0) -> ColumnPlan:
+    node = _node(writer.field_type, column.field_type)
+    return ColumnPlan(column, index, column.required and not writer.required, node)
+
+
+def _node(writer: ice.IcebergType, column: ice.IcebergType) -> Node:
+    # Nested types are equal with their names, order and nullability; a uuid and sixteen bytes are, too.
+    if rows_arrow_type(writer) == rows_arrow_type(column):
+        return SAME
+    match writer, column:
+        case ice.StructType(), ice.StructType():
+            return struct_plan(writer, column)
+        case ice.ListType(), ice.ListType():
+            return ListPlan(_column_plan(writer.element_field, column.element_field))
+        case ice.MapType(), ice.MapType():
+            key, value = (writer.key_field, column.key_field), (writer.value_field, column.value_field)
+            return MapPlan(_column_plan(*key), _column_plan(*value))
+        case ice.PrimitiveType(), ice.PrimitiveType():
+            apply = conversion(writer, column)
+            if apply is None:
+                return Clash(writer, column)
+            return Convert(apply, writer if promotes(column, writer) and not holds(writer, column) else None)
+        case _:
+            return Clash(writer, column)
+
+
+def needs(plan: Node, path: Path = ()) -> Iterator[Need]:
+    """The changes of the table without which rows lose a field, or may be refused."""
+    match plan:
+        case StructPlan(columns, extra):
+            for _, each in extra:
+                yield Need("add", (*path, each.name), each.field_type)
+            for each in columns:
+                yield from _column_needs(each, (*path, each.column.name))
+        case ListPlan(element):
+            yield from _column_needs(element, (*path, "element"))
+        case MapPlan(key, value):
+            # Iceberg's keys are always required, and their types do not change.
+            yield from _column_needs(replace(key, refuses_null=False), (*path, "key"))
+            yield from _column_needs(value, (*path, "value"))
+        case Convert(_, widened) if widened is not None:
+            yield Need("widen", path, widened)
+        case _:
+            return
+
+
+def _column_needs(plan: ColumnPlan, path: Path) -> Iterator[Need]:
+    if plan.refuses_null:
+        yield Need("relax", path)
+    yield from needs(plan.node, path)
+
+
+def arrow_kind(column: ice.NestedField) -> pa.DataType:
+    """The Arrow type of a column's values."""
+    return rows_arrow_type(column.field_type)
