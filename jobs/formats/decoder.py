@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.schema.needs import Need
+
+if TYPE_CHECKING:
+    from jobs.formats.writer_schema import WriterSchema
 
 DECODE_VALUE = "decode_value"
 """The stage that refuses a value, as dead letters call it."""
@@ -106,6 +110,7 @@ def shortened_path(path: str) -> str:
     return shown if len(path) <= LONGEST_PATH else f"{shown}…"
 
 
+WriterRows: TypeAlias = "Callable[[WriterSchema, Mapping[str, Any]], Schema]"
 MakeDecoder: TypeAlias = Callable[[DecoderSpec], ValueDecoder]
 FindUnknown: TypeAlias = Callable[[DecoderSpec, pa.BinaryArray, Iterable[int], Iterable[str]], dict[str, UnknownField]]
 
@@ -122,6 +127,9 @@ class Format:
         unknown_fields: Finds, in values, fields that the schema does not name: in these rows, by their paths as
             `Decoded.unknown_fields` has them. Of a path none may be found.
         json_fields: Whether a value is JSON, in which fields can be told apart to mask some of them.
+        registry_kind: What schema registries call the schemas of records; None of a format that needs no registry.
+        writer_rows: The columns of records of one writer schema, by the schema and the format's options; raises
+            `BadWriterSchema`. None of a format without writer schemas.
     """
 
     name: str
@@ -130,3 +138,5 @@ class Format:
     probe: bytes
     unknown_fields: FindUnknown
     json_fields: bool
+    registry_kind: str | None = None
+    writer_rows: WriterRows | None = None

@@ -56,6 +56,10 @@ def registry_format(
     ) -> dict[str, UnknownField]:
         return RegistryDecoder(spec, kind, block).unknown_fields(values, rows, paths)
 
+    def writer_rows(schema: WriterSchema, options: Mapping[str, Any]) -> Schema:
+        message = schema.message or ((0,) if kind.messages else ())
+        return block(WriterSchema(schema.text, schema.references, message), _of_format(options)).schema
+
     return Format(
         name,
         reference=lambda spec: RegistryDecoder(spec, kind, reference),
@@ -63,6 +67,8 @@ def registry_format(
         probe=b"",
         unknown_fields=unknown_fields,
         json_fields=json_fields,
+        registry_kind=kind.name,
+        writer_rows=writer_rows,
     )
 
 
@@ -190,14 +196,18 @@ class _Writer:
     conform: Conform
 
 
+def _of_format(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a decoder of one writer schema takes."""
+    return {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
+
+
 @lru_cache(maxsize=MOST_WRITERS)
 def _writer(
     make: MakeWriterDecoder, schema: WriterSchema, options: tuple[tuple[str, Any], ...], rows: str
 ) -> _Writer | str:
     """The decoder of a writer schema, or why there is none."""
-    given: Mapping[str, Any] = {name: value for name, value in options if name not in _OWN_OPTIONS}
     try:
-        decoder = make(schema, given)
+        decoder = make(schema, _of_format(dict(options)))
     except BadWriterSchema as problem:
         return problem.message
     extra = dict(options).get("unknown_fields", "ignore")

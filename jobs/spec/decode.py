@@ -77,6 +77,8 @@ class Decode(SpecModel):
         schema_text: The columns, in the language of ``jobs.schema.parser``; or where they are from: ``registry``,
             ``table``, ``infer``.
         unknown_fields: What becomes of fields of a value that no column takes.
+        subject: Of the registry, whose newest version makes the table and is watched; without it the topic's name with
+            ``-value`` behind it. Records say themselves which schema they have.
     """
 
     value: Annotated[ValueFormat, ChangesRows(written=_hashed_format)]
@@ -87,6 +89,7 @@ class Decode(SpecModel):
         ChangesRows(("decode", "schema"), _hashed_schema),
     ]
     unknown_fields: Annotated[Literal["ignore", "fail"], ChangesRows()] = "ignore"
+    subject: str | None = None
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Decode:
@@ -124,7 +127,7 @@ class Decode(SpecModel):
         """The rows that values become, and their decoder, if the file declares them; None if a table says."""
         if self.schema_source != "declared":
             return None
-        return resolved(DecoderSpec(self.format, DeclaredSchema(self.schema_text), self._options))
+        return resolved(DecoderSpec(self.format, DeclaredSchema(self.schema_text), self.options))
 
     def resolved_for(self, rows: Schema) -> ResolvedSchema:
         """The rows that values become, and their decoder.
@@ -132,10 +135,11 @@ class Decode(SpecModel):
         Args:
             rows: The table's columns, without those that say where rows came from.
         """
-        return self.declared or resolved_rows(self.format, rows, self._options)
+        return self.declared or resolved_rows(self.format, rows, self.options)
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
+        """Those of the format, by name."""
         options = {} if isinstance(self.value, str) else self.value.model_dump(exclude={"format"})
         if self.format not in COLUMN_TYPES:
             options["unknown_fields"] = self.unknown_fields

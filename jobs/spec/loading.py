@@ -96,15 +96,16 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     """Checks what has to agree within the file also while other parts of it are wrong."""
     parts = {name: _part(model, data.get(name)) for name, model in _PARTS.items()}
     decode, table, errors, source = (parts[name] for name in ("decode", "table", "errors", "source"))
-    if isinstance(decode, Decode) and isinstance(table, Table):
-        yield from partition_problems_of(decode, table)
+    declared = decode.declared if isinstance(decode, Decode) else None
+    if declared and isinstance(table, Table):
+        yield from partition_problems_of(declared.schema, table)
     if isinstance(errors, Errors) and isinstance(source, Source):
         yield from topic_problems_of(errors, source)
-    if isinstance(errors, Errors) and isinstance(decode, Decode):
-        yield from mask_problems_of(errors, decode)
+    if isinstance(errors, Errors) and declared:
+        yield from mask_problems_of(errors, declared.schema)
     maintenance = parts["maintenance"]
-    if isinstance(maintenance, StreamMaintenance) and isinstance(decode, Decode) and isinstance(table, Table):
-        yield from sort_problems_of(maintenance, decode, table)
+    if isinstance(maintenance, StreamMaintenance) and declared and isinstance(table, Table):
+        yield from sort_problems_of(maintenance, declared.schema, table)
 
 
 _PARTS: dict[str, type[SpecModel]] = {

@@ -136,15 +136,26 @@ class StreamSpec(SpecModel):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
-        problems = [*partition_problems_of(self.decode, self.table)]
+        declared = self.decode.declared
+        problems = self.problems_of(declared.schema) if declared else []
         if self.dead_letter_table == self.table.name:
             problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
         problems.extend(topic_problems_of(self.errors, self.source))
-        problems.extend(mask_problems_of(self.errors, self.decode))
-        problems.extend(sort_problems_of(self.maintenance, self.decode, self.table))
         if problems:
             raise problems_at(problems)
         return self
+
+    def problems_of(self, rows: Schema) -> list[tuple[Location, str]]:
+        """Returns what the file says of columns that rows do not have so, each with its place in the file.
+
+        Args:
+            rows: Their columns, without those that say where they came from.
+        """
+        return [
+            *partition_problems_of(rows, self.table),
+            *mask_problems_of(self.errors, rows),
+            *sort_problems_of(self.maintenance, rows, self.table),
+        ]
 
     @property
     def resolved(self) -> ResolvedSchema:
@@ -223,11 +234,9 @@ class StreamSpec(SpecModel):
         return config_hash(self)
 
 
-def partition_problems_of(decode: Decode, table: Table) -> list[tuple[Location, str]]:
+def partition_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
     """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
-    if decode.declared is None:
-        return []
-    problems = partition_problems(table.partition_by, decode.declared.schema, kafka_columns=table.kafka_columns)
+    problems = partition_problems(table.partition_by, rows, kafka_columns=table.kafka_columns)
     return [(("table", "partition_by", index), problem) for index, problem in problems]
 
 
@@ -242,20 +251,15 @@ def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, st
     return [(("errors", "dead_letters", "topic"), problem)]
 
 
-def mask_problems_of(errors: Errors, decode: Decode) -> list[tuple[Location, str]]:
+def mask_problems_of(errors: Errors, rows: Schema) -> list[tuple[Location, str]]:
     """Returns the masked columns that are misspelt."""
-    if decode.declared is None:
-        return []
-    rows = decode.declared.schema
     problems = [case_problem(path, rows) for path in errors.mask.paths]
     place = ("errors", "dead_letters", "mask", "columns")
     return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
 
 
-def sort_problems_of(maintenance: StreamMaintenance, decode: Decode, table: Table) -> list[tuple[Location, str]]:
+def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[tuple[Location, str]]:
     """Returns the columns that compaction is to sort by and that the table does not have as single values."""
-    if decode.declared is None:
-        return []
     columns = [PartitionExpr("identity", column.column) for column in maintenance.compact.sort_by]
-    problems = partition_problems(columns, decode.declared.schema, kafka_columns=table.kafka_columns)
+    problems = partition_problems(columns, rows, kafka_columns=table.kafka_columns)
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]

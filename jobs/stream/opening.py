@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
 from jobs.commit.log_state import LogState, refuse_unidentifiable
@@ -29,13 +31,14 @@ from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
+from jobs.stream.new_rows import new_rows, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.takeover import claim, forget_retired, recover
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
-from jobs.write.table_creation import create_table_properties, ensure_table
+from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
 from jobs.write.table_remaking import as_made_property, differs, is_as_made, remade_table
 
 log = logging.getLogger(__name__)
@@ -72,7 +75,7 @@ def _held(
     lease.refuse_if_held()
     remembered = known.targets if known else {}
     refuse_passing_over(spec, catalog, kafka, state, remembered)
-    targets = _targets(spec, settings, catalog, remembered)
+    targets = _targets(spec, settings, catalog, remembered, lambda: new_rows(spec, settings, state))
     read = targets[spec.coordinator].newest
     refuse_unidentifiable(spec.stream, state, read.topics if read else ())
     step("before_lease")
@@ -183,20 +186,18 @@ def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool
     return newest is not None and any(partition.topic in topics for partition in newest.position)
 
 
-def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
+def ensure_tables(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema] | None = None) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
     A table of the stream without rows, as frazil made it, is made as the spec declares now.
 
+    Args:
+        new_rows: Gives the columns of a new table, of a stream whose file does not declare them.
+
     Raises:
         FrazilError: They cannot; the message names each column.
     """
-    properties = create_table_properties(spec.table.properties) | as_made_property(spec.stream)
-    schema = spec.table_schema
-    partitions = partition_spec(spec.table.partition_by, schema)
-    table = ensure_table(catalog, spec.table.name, schema, partitions, properties)
-    if is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
-        table = remade_table(table, spec.stream, schema, partitions)
+    table = _row_table(spec, catalog, new_rows)
     ensure_table(
         catalog,
         spec.dead_letter_table,
@@ -215,12 +216,41 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog) -> None:
         )
 
 
-def _targets(spec: StreamSpec, settings: Settings, catalog: Catalog, remembered: dict[str, str]) -> dict[str, Target]:
+def _row_table(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema] | None) -> Table:
+    """The table of the stream's rows, created if it is not there."""
+    name, declared = spec.table.name, spec.decode.declared
+    if declared is None and catalog.table_exists(name):
+        table = catalog.load_table(name)
+        refuse_format(table.metadata, name)
+        refuse_misnamed(spec, spec.resolved_for(table.schema()).schema)
+        return table
+    if declared is None and new_rows is None:
+        raise FrazilError(
+            f"stream {spec.stream}: table {name} does not exist, and the stream's file does not declare its columns.",
+            fix=f"frazil run {spec.stream}, which creates it",
+        )
+    rows = declared.schema if declared else refuse_misnamed(spec, new_rows()) if new_rows else Schema()
+    properties = create_table_properties(spec.table.properties) | as_made_property(spec.stream)
+    schema = spec.table_schema_of(rows)
+    partitions = partition_spec(spec.table.partition_by, schema)
+    table = ensure_table(catalog, name, schema, partitions, properties)
+    if declared and is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
+        table = remade_table(table, spec.stream, schema, partitions)
+    return table
+
+
+def _targets(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    remembered: dict[str, str],
+    new_rows: Callable[[], Schema],
+) -> dict[str, Target]:
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
     for name in spec.target_names:
         if name in remembered and not catalog.table_exists(name):
             raise table_gone(spec.stream, name)
-    ensure_tables(spec, catalog)
+    ensure_tables(spec, catalog, new_rows)
     targets = known_targets(spec, catalog, remembered)
     for target in targets.values():
         if state_under(target.table.location(), settings.state):

@@ -133,7 +133,7 @@ CHANGES_ROWS = {
     "errors.tolerance", "errors.dead_letters", "errors.dead_letters.mask",
 }  # fmt: skip
 CHANGES_NONE = {
-    "stream", "description", "owner", "trigger.every", "table.properties",
+    "stream", "description", "owner", "trigger.every", "table.properties", "decode.subject",
     # Which records are read, and when: never what becomes of one.
     "source.topics", "source.topics_pattern", "source.group", "source.start.timestamp", "source.start.offsets",
     "source.max_records_per_batch", "source.min_records_per_batch", "source.max_delay",
