@@ -15,6 +15,7 @@ _ARROW: dict[str, pa.DataType] = {
     "float": pa.float32(),
     "double": pa.float64(),
     "date": pa.date32(),
+    "time": pa.time64("us"),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", tz="UTC"),
     "string": pa.string(),

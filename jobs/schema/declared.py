@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from jobs.schema.tokens import (
     ENCODINGS,
@@ -21,7 +22,7 @@ class Primitive:
 
     def __str__(self) -> str:
         sized = f"{self.name}({self.precision},{self.scale})" if self.name == "decimal" else self.name
-        if self.encoding is None or self.encoding == ENCODINGS[self.name][0]:
+        if self.encoding is None or self.encoding == ENCODINGS.get(self.name, (None,))[0]:
             return sized
         return f"{sized} as {self.encoding}"
 
@@ -66,11 +67,18 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A JSON object with any keys; the key is always a string."""
+    """A map.
+
+    Attributes:
+        key: A string where a JSON object carries it; that of a stream's file always is.
+        carried: How JSON carries it: an object, an array of arrays of a key and a value, or one of objects with the
+            members `key` and `value`. The latter two are those of Kafka Connect, for keys that are no strings.
+    """
 
     key: Primitive
     value: DeclaredType
     value_required: bool = False
+    carried: Literal["object", "pairs", "entries"] = "object"
 
     def __str__(self) -> str:
         return f"map<{self.key}, {self.value}{_not_null(self.value_required)}>"

@@ -24,6 +24,7 @@ _ICEBERG: dict[str, ice.PrimitiveType] = {
     "float": ice.FloatType(),
     "double": ice.DoubleType(),
     "date": ice.DateType(),
+    "time": ice.TimeType(),
     "timestamp": ice.TimestampType(),
     "timestamptz": ice.TimestamptzType(),
     "string": ice.StringType(),

@@ -145,6 +145,16 @@ ENCODINGS: dict[str, tuple[str, ...]] = {
 }
 """How JSON may carry a type; the first is the default, other types have one way only."""
 
+WRITERS_ENCODINGS: dict[str, tuple[str, ...]] = {
+    "int": ("int8", "int16"),
+    "decimal": ("unscaled",),
+    "time": ("millis_of_day", "micros_of_day", "nanos_of_day"),
+}
+"""How JSON may also carry a type where its writer's schema says so; a stream's file cannot.
+
+`unscaled` is base64 of the number without its point, big-endian in two's complement, or a JSON number.
+"""
+
 KNOWN_TYPES = ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)") + ", struct<…>, list<…> and map<string, …>"
 
 

@@ -15,9 +15,11 @@ _NAMES = ["a", "B", "some name", "d.e", "é", "type", "f0", "identification_numb
 _UNKNOWN = ["zz", "other key", "ü", "A", "tYpe", "a_rather_long_key_that_is_not_declared", "z1", "z2"]
 _PRIMITIVES = [
     *("boolean", "int", "long", "float", "double", "string", "string", "decimal", "decimal", "date", "binary"),
-    *("timestamp", "timestamptz"),
+    *("timestamp", "timestamptz", "time"),
 ]
-_ENCODINGS = {
+_ENCODINGS: dict[str, list[str | None]] = {
+    "int": [None, None, "int8", "int16"],
+    "time": ["millis_of_day", "micros_of_day", "nanos_of_day"],
     "date": ["iso", "epoch_days"],
     "binary": ["base64", "hex"],
     "timestamp": ["iso", "iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"],
@@ -141,7 +143,7 @@ def _type(chance: random.Random, depth: int, *, maps: bool = False) -> DeclaredT
 
 
 def _way(chance: random.Random) -> str:
-    return chance.choice(["number", "number", "text"])
+    return chance.choice(["number", "number", "text", "unscaled"])
 
 
 def _record(schema: StructType, look: _Look, extras: dict[str, list[tuple[str, DeclaredType]]]) -> bytes | None:
@@ -219,6 +221,15 @@ def _leaf(kind: Primitive, look: _Look, path: str) -> str:
     match kind.name, kind.encoding:
         case "boolean", _:
             return chance.choice(["true", "false"])
+        case "int", "int8" | "int16" as encoding:
+            return str(chance.randint(-129, 128) if encoding == "int8" else chance.randint(-(2**15), 2**15))
+        case "time", encoding:
+            return str(
+                chance.randrange(86_400_000) * {"millis_of_day": 1, "micros_of_day": 1000}.get(str(encoding), 10**6)
+            )
+        case "decimal", "unscaled" if chance.random() < 0.9:
+            number = int(_decimal(kind, chance).replace(".", ""))
+            return json.dumps(base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, signed=True)).decode())
         case "int", _:
             return str(chance.choice([chance.randint(-(2**31), 2**31 - 1), chance.randint(0, 20)]))
         case "long", _:
@@ -228,7 +239,7 @@ def _leaf(kind: Primitive, look: _Look, path: str) -> str:
             odd = exact if exact == exact and abs(exact) < 1e300 else 1.5
             return chance.choice([f"{chance.random() * 1000:.4f}", repr(chance.random()), repr(odd), "7", "-3.25"])
         case "decimal", encoding:
-            return _decimal(kind, chance) if encoding == "number" else json.dumps(_decimal(kind, chance))
+            return json.dumps(_decimal(kind, chance)) if encoding == "text" else _decimal(kind, chance)
         case "binary", encoding:
             data = chance.randbytes(chance.randrange(9))
             return json.dumps(data.hex() if encoding == "hex" else base64.b64encode(data).decode())

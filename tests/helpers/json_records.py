@@ -43,6 +43,27 @@ kinds: st.SearchStrategy[DeclaredType] = st.recursive(
     ),
     max_leaves=4,
 )
+"""Of a stream's file."""
+
+writers_primitives = st.one_of(
+    primitives,
+    st.sampled_from(["int8", "int16"]).map(lambda encoding: Primitive("int", encoding=encoding)),
+    st.sampled_from(["millis", "micros", "nanos"]).map(lambda unit: Primitive("time", encoding=f"{unit}_of_day")),
+    st.tuples(st.integers(0, 19), st.integers(0, 19)).map(
+        lambda sizes: Primitive("decimal", max(sum(sizes), 1), sizes[0], "unscaled")
+    ),
+)
+writers_kinds: st.SearchStrategy[DeclaredType] = st.recursive(
+    writers_primitives,
+    lambda inner: st.one_of(
+        structs(inner),
+        st.builds(ListType, inner, st.booleans()),
+        st.builds(MapType, st.just(Primitive("string")), inner, st.booleans()),
+        st.builds(MapType, writers_primitives, inner, st.booleans(), st.sampled_from(["pairs", "entries"])),
+    ),
+    max_leaves=4,
+)
+"""Of a stream's file, and of writers' schemas."""
 
 digits = st.text("0123456789", min_size=1, max_size=40).map(lambda text: text.lstrip("0") or "0")
 numbers = st.one_of(
@@ -62,6 +83,7 @@ iso = st.one_of(
     moments.map(lambda at: at.date().isoformat()),
     st.sampled_from(["2023-02-29", "2024-02-29", "2024-02-29T00:00:00", "2024-02-30T00:00:00Z", "0000-01-01"]),
 )
+unscaled = st.binary(max_size=18).map(lambda data: b64encode(data).decode())
 texts = st.one_of(st.text(max_size=8), iso, st.binary(max_size=6).map(lambda data: b64encode(data).decode()), numbers)
 strings = st.builds(json.dumps, texts, ensure_ascii=st.booleans())
 anything = st.one_of(
@@ -92,6 +114,10 @@ def tokens(draw: st.DrawFn, kind: DeclaredType) -> str:
             return "{" + ",".join(written) + space + "}"
         case ListType(element):
             return "[" + ", ".join(draw(st.lists(tokens(element), max_size=3))) + "]"
+        case MapType(key, value, carried="pairs" | "entries" as carried):
+            entries = draw(st.lists(st.tuples(tokens(key), tokens(value)), max_size=3))
+            form = "[%s,%s]" if carried == "pairs" else '{"key":%s,"value":%s}'
+            return "[" + ",".join(form % entry for entry in entries) + "]"
         case MapType(_, value):
             entries = draw(st.lists(st.tuples(strings, tokens(value)), max_size=3))
             return "{" + ",".join(f"{key}:{token}" for key, token in entries) + "}"
@@ -100,12 +126,16 @@ def tokens(draw: st.DrawFn, kind: DeclaredType) -> str:
         case Primitive("binary", encoding=encoding):
             write = bytes.hex if encoding == "hex" else lambda data: b64encode(data).decode()
             return draw(st.one_of(st.binary(max_size=6).map(write).map(json.dumps), strings))
+        case Primitive("decimal", encoding="unscaled"):
+            return draw(st.one_of(unscaled.map(json.dumps), numbers, strings))
         case Primitive("decimal", encoding="text"):
             return draw(numbers.map(json.dumps))
         case Primitive("string"):
             return draw(strings)
         case Primitive(_, encoding="iso"):
             return draw(iso.map(json.dumps))
+        case Primitive("time"):
+            return draw(st.one_of(st.integers(0, 86_400_000).map(str), st.integers(0, 10**11).map(str), numbers))
         case Primitive("int" | "long" | "date"):
             return draw(st.one_of(st.integers(-1000, 1000).map(str), st.integers(-1000, 1000).map(str), numbers))
         case _:
@@ -125,4 +155,6 @@ def records(draw: st.DrawFn, schema: StructType) -> bytes | None:
     return record
 
 
-blocks = structs(kinds).flatmap(lambda schema: st.tuples(st.just(schema), st.lists(records(schema), max_size=8)))
+blocks = structs(writers_kinds).flatmap(
+    lambda schema: st.tuples(st.just(schema), st.lists(records(schema), max_size=8))
+)

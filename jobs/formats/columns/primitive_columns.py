@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 
 from jobs.formats.columns import floats, text_values
 from jobs.formats.columns.text_columns import Leaf, decimals, iso_dates, iso_timestamps, one_by_one, true_at, without
+from jobs.formats.columns.unscaled import unscaled_decimals, unscaled_tokens
 from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE, BadValue
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
 
 _MICROS_PER = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
+_DAY = 86_400_000_000
 
 
 def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, required: bool) -> Leaf:
@@ -37,6 +39,10 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
     match declared.name, declared.encoding:
         case "decimal", "number" if not isinstance(values, pa.Array):
             return _decimal_tokens(declared, values, required=required)
+        case "decimal", "unscaled" if not isinstance(values, pa.Array):
+            return unscaled_tokens(declared, values, required=required)
+        case "decimal", "unscaled":
+            return unscaled_decimals(declared, values)
         case "decimal", _:
             return decimals(declared, _array(values, pa.string()))
         case "date", "iso":
@@ -47,8 +53,16 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
             return _bounded(
                 declared, _array(values, pa.int64()), text_values.FIRST_DAY, text_values.LAST_DAY, 1, pa.int32()
             )
+        case "time", "nanos_of_day":
+            micros, inexact = _nanoseconds(declared, _array(values, pa.int64()), pa.int64())
+            day, beyond = _bounded(declared, micros, 0, _DAY - 1, 1, pa.int64(), "within a day")
+            return day, _both(inexact, beyond)
+        case "time", "millis_of_day" | "micros_of_day" as encoding:
+            times = 1_000 if encoding == "millis_of_day" else 1
+            last = _DAY // times - 1
+            return _bounded(declared, _array(values, pa.int64()), 0, last, times, pa.int64(), "within a day")
         case "timestamp" | "timestamptz", "epoch_ns":
-            return _nanoseconds(declared, _array(values, pa.int64()))
+            return _nanoseconds(declared, _array(values, pa.int64()), arrow_type(declared))
         case "timestamp" | "timestamptz", str() as encoding:
             times = _MICROS_PER[encoding]
             first, last = text_values.FIRST_MICROSECOND // times, text_values.LAST_MICROSECOND // times
@@ -140,18 +154,25 @@ def _initials(text: pa.StringArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(data, np.uint8)[starts]
 
 
-def _bounded(declared: Primitive, numbers: pa.Array, first: int, last: int, times: int, storage: pa.DataType) -> Leaf:
+def _bounded(
+    declared: Primitive,
+    numbers: pa.Array,
+    first: int,
+    last: int,
+    times: int,
+    storage: pa.DataType,
+    where: str = "in the years 0001 to 9999",
+) -> Leaf:
     outside = true_at(pc.or_(pc.less(numbers, first), pc.greater(numbers, last)))
     bad = [
-        BadValue(index, OUT_OF_RANGE, f"needs {declared} in the years 0001 to 9999, found {numbers[index].as_py()}")
-        for index in outside
+        BadValue(index, OUT_OF_RANGE, f"needs {declared} {where}, found {numbers[index].as_py()}") for index in outside
     ]
     if outside:
         numbers = without(numbers, outside)
     return pc.multiply_checked(numbers, times).cast(storage).cast(arrow_type(declared)), bad
 
 
-def _nanoseconds(declared: Primitive, numbers: pa.Array) -> Leaf:
+def _nanoseconds(declared: Primitive, numbers: pa.Array, target: pa.DataType) -> Leaf:
     micros = pc.divide(numbers, 1_000)
     inexact = true_at(pc.not_equal(pc.multiply(micros, 1_000), numbers))
     bad = [
@@ -160,7 +181,7 @@ def _nanoseconds(declared: Primitive, numbers: pa.Array) -> Leaf:
     ]
     if inexact:
         micros = without(micros, inexact)
-    return micros.cast(arrow_type(declared)), bad
+    return micros.cast(target), bad
 
 
 def _floats(numbers: pa.Array) -> Leaf:

@@ -135,6 +135,25 @@ def exact_base64(text: str) -> bytes:
     return data
 
 
+def exact_unscaled(text: str, precision: int, scale: int) -> int:
+    """The number without its point that a base64 text of its bytes, big-endian in two's complement, is.
+
+    Raises:
+        ValueProblem: bad_binary, or out_of_range for one with more digits than the precision.
+    """
+    needed = f"decimal({precision},{scale})"
+    try:
+        data = exact_base64(text)
+    except ValueProblem:
+        data = b""
+    if not data:
+        raise ValueProblem(BAD_BINARY, f"needs {needed} as base64 of its unscaled value, found {shown(text)}")
+    number = int.from_bytes(data, signed=True)
+    if abs(number) >= 10**precision:
+        raise ValueProblem(OUT_OF_RANGE, f"needs {needed}, found {shown(text)}, a number with more digits")
+    return number
+
+
 def exact_hex(text: str) -> bytes:
     """The bytes of a hexadecimal text, two digits for each, upper or lower case.
 

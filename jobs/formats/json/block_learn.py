@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from jobs.formats.json.block_plan import (
@@ -121,7 +122,7 @@ class RecordPlan:
                 at = max(at, index + 1)
                 member = plan.members[index]
                 if isinstance(member.value, NullPlan) and value is not None:
-                    member.value = self._value_of(value, member.path, depth + 1)
+                    member.value = self._member_value(member.declared, value, member.path, depth + 1)
                     new = True
             new |= self._learn_value(member.value, value, depth + 1)
         return new
@@ -138,9 +139,12 @@ class RecordPlan:
         self._keys += 1
         self._counted += counted
         path = f"{plan.path}.{key if declared else shown_key(key)}"
-        made = self._value_of(value, path, depth + 1) if declared is None else self._declared(declared.type, path)
+        made = self._member_value(declared, value, path, depth + 1)
         first, later = Constant.of(b"{" + written), Constant.of(self._comma + written)
         return Member(key, declared, path, made, first, later)
+
+    def _member_value(self, declared: Field | None, value: Any, path: str, depth: int) -> ValuePlan:
+        return self._value_of(value, path, depth) if declared is None else self._declared(declared.type, path, value)
 
     def _learn_value(self, plan: ValuePlan, value: Any, depth: int) -> bool:
         match plan, value:
@@ -150,26 +154,36 @@ class RecordPlan:
                 new = False
                 for one in value[:16]:
                     if isinstance(plan.element, NullPlan) and one is not None:
-                        plan.element = self._value_of(one, "", depth + 1)
+                        element = None if plan.declared is None else Field("", plan.declared.element)
+                        plan.element = self._member_value(element, one, "", depth + 1)
                         new = True
                     new |= self._learn_value(plan.element, one, depth + 1)
                 return new
             case _:
                 return False
 
-    def _declared(self, declared: DeclaredType, path: str) -> ValuePlan:
+    def _declared(self, declared: DeclaredType, path: str, value: Any) -> ValuePlan:
+        """The plan of a declared value; the sample tells of one that may be written in two ways in which it is."""
         match declared:
             case StructType():
                 return ObjectPlan(declared, path)
             case ListType(element, required):
-                return ListPlan(declared, self._declared(element, path + "[]"), required)
+                samples = value if isinstance(value, list) and not isinstance(value, _Pairs) else ()
+                sample = next((one for one in samples if one is not None), None)
+                return ListPlan(declared, self._declared(element, path + "[]", sample), required)
             case Primitive("boolean"):
                 return BooleanPlan(declared)
             case Primitive("int" | "long" | "float" | "double"):
                 return NumberPlan(declared)
             case Primitive("decimal", encoding="number"):
                 return NumberPlan(declared)
-            case Primitive("date" | "timestamp" | "timestamptz", encoding=encoding) if encoding != "iso":
+            case Primitive("decimal", encoding="unscaled"):
+                if value is None:
+                    return NullPlan()
+                return (
+                    TextPlan(declared) if isinstance(value, str) else NumberPlan(replace(declared, encoding="number"))
+                )
+            case Primitive("date" | "time" | "timestamp" | "timestamptz", encoding=encoding) if encoding != "iso":
                 return NumberPlan(declared)
             case Primitive():
                 return TextPlan(declared)

@@ -79,7 +79,7 @@ class Numbers:
                 doubles, unfit = self._doubles()
                 return doubles, unfit | self._rounded_twice(doubles)
             case _:
-                beyond = np.uint64(2 ** (31 if kind.name == "int" else 63) - 1) + self.negative.astype(np.uint64)
+                beyond = np.uint64(2 ** (_bits(kind) - 1) - 1) + self.negative.astype(np.uint64)
                 return self._signed(self.whole.view(np.int64)), (self.digits > 19) | (self.whole > beyond)
 
     def _unscaled(self, precision: int, scale: int) -> tuple[npt.NDArray[np.int64], Mask]:
@@ -118,3 +118,9 @@ class Numbers:
 
     def _signed(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.where(self.negative, -numbers, numbers)
+
+
+def _bits(kind: Primitive) -> int:
+    if kind.name != "int":
+        return 64
+    return {"int8": 8, "int16": 16}.get(kind.encoding or "", 32)

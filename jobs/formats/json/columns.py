@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from jobs.formats.columns.primitive_columns import convert_leaf
 from jobs.formats.json.keys import MAX_DEPTH
-from jobs.formats.json.record_types import ExtraKeys, extra_getter, getter
-from jobs.formats.problems import ValueProblem, shown_key
+from jobs.formats.json.record_types import ExtraKeys, entries_of, extra_getter, getter
+from jobs.formats.problems import WRONG_TYPE, ValueProblem, shown_key
 from jobs.schema.arrow_schema import arrow_field, arrow_schema, arrow_type
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 
@@ -95,6 +95,8 @@ class _Builder:
                 )
                 elements = self.column(element, element_required, flat, inside)
                 return pa.ListArray.from_arrays(pa.array(offsets), elements, type=arrow_type(declared), mask=mask)
+            case MapType(carried="pairs" | "entries"):
+                return self.array_map(declared, values, place)
             case MapType(_, value_type, value_required):
                 mask, offsets, owners = _spread(values)
                 keys = list(chain.from_iterable(value for value in values if value))
@@ -107,6 +109,31 @@ class _Builder:
                 return pa.MapArray.from_arrays(
                     pa.array(offsets), pa.array(keys, pa.string()), items, type=arrow_type(declared), mask=mask
                 )
+
+    def array_map(self, declared: MapType, values: Sequence[Any], place: _Place) -> pa.Array:
+        """A map that an array carries, in which a key may come twice: then there is no saying which value it has."""
+        mask, offsets, owners = _spread(values)
+        flat = list(chain.from_iterable(value for value in values if value))
+        records = place.records[owners]
+        path = lambda i: f"{place.path(int(owners[i]))}[{i - int(offsets[owners[i]])}]"  # noqa: E731
+        if declared.carried == "entries":
+            inside = _Place(records, path, place.paths + "[]")
+            keys, items = self.column(entries_of(declared).element, True, flat, inside).flatten()
+        else:
+            of_key = _Place(records, lambda i: f"{path(i)}[0]", place.paths)
+            of_value = _Place(records, lambda i: f"{path(i)}[1]", place.paths + "{}")
+            keys = self.column(declared.key, True, [key for key, _ in flat], of_key)
+            items = self.column(declared.value, declared.value_required, [one for _, one in flat], of_value)
+        seen: set[tuple[int, Any]] = set()
+        for index, key in enumerate(zip(owners.tolist(), keys.to_pylist(), strict=True)):
+            if key in seen:
+                problem = ValueProblem(WRONG_TYPE, "needs a map in which no key comes twice, found one", path(index))
+                self.refused.setdefault(int(records[index]), problem)
+            seen.add(key)
+        if keys.null_count:
+            # Of a refused key; its row is dropped.
+            keys = keys.fill_null(_empty(Field("key", declared.key))[0])
+        return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=arrow_type(declared), mask=mask)
 
     def children(self, declared: StructType, values: Sequence[Any], place: _Place) -> list[pa.Array]:
         for index, key in enumerate(self.extras.get(place.paths, ())):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from jobs.formats.json.record_types import entries_of
 from jobs.formats.problems import (
     MALFORMED_JSON,
     MISSING_FIELD,
@@ -70,6 +71,13 @@ def _needed(declared: DeclaredType, path: str) -> str:
                         return _needed(field.type, rest)
             case ListType(element):
                 return _needed(element, path[path.find("]") + 1 :])
+            case MapType(key, value, carried="pairs"):
+                _, inside, rest = path.partition("]")
+                if rest and inside:
+                    return _needed(key if rest.startswith("[0]") else value, rest[3:])
+                return "an array of a key and a value"
+            case MapType(carried="entries"):
+                return _needed(entries_of(declared), path)
             case MapType(_, value):
                 return _needed(value, path[path.find("]") + 1 :])
             case _:
@@ -79,6 +87,10 @@ def _needed(declared: DeclaredType, path: str) -> str:
             return "an object"
         case ListType():
             return "an array"
+        case MapType(carried="pairs"):
+            return "an array of keys and values (a map)"
+        case MapType(carried="entries"):
+            return "an array of objects (a map)"
         case MapType():
             return "an object (a map)"
         case _:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from jobs.formats.json.record_types import entries_of
 from jobs.formats.problems import KEY_CASE, TOO_DEEP, ValueProblem, shown_key
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 
@@ -47,6 +48,7 @@ class KeyWalker:
         self._declared = declared
         self._levels: dict[int, tuple[dict[str, DeclaredType], dict[str, str]]] = {}
         self._by_case: dict[str, dict[str, str]] = {}
+        self._entries: dict[int, ListType] = {}
         self._learn(declared, "$")
 
     def unknown(self, record: bytes) -> dict[UnknownKey, str]:
@@ -77,6 +79,9 @@ class KeyWalker:
                 return True
             case ListType(element):
                 return self._learn(element, path + "[]")
+            case MapType(carried="entries"):
+                self._entries[id(declared)] = entries_of(declared)
+                return self._learn(self._entries[id(declared)], path)
             case MapType(_, value):
                 return self._learn(value, path + "{}")
             case _:
@@ -105,7 +110,14 @@ class KeyWalker:
             case ListType(element) if initial == b"[":
                 for index, one in enumerate(_array(token)):
                     yield from self._walk(element, one, path + "[]", f"{place}[{index}]")
-            case MapType(_, value) if initial == b"{":
+            case MapType(carried="entries"):
+                yield from self._walk(self._entries[id(declared)], token, path, place)
+            case MapType(_, value, carried="pairs") if initial == b"[":
+                for index, pair in enumerate(_array(token)):
+                    inside = _array(pair) if bytes(memoryview(pair)[:1]) == b"[" else ()
+                    for one in inside[1:2]:
+                        yield from self._walk(value, one, path + "{}", f"{place}[{index}][1]")
+            case MapType(_, value, carried="object") if initial == b"{":
                 # As in msgspec's own paths, the key is not shown.
                 for one in _object(token).values():
                     yield from self._walk(value, one, path + "{}", place + "[...]")

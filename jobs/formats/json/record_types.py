@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from jobs.schema.declared import DeclaredType, ListType, MapType, Primitive, StructType
+from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 
 NULL_TOKEN = msgspec.Raw(b"null")
 ABSENT_TOKEN = msgspec.Raw(b"")
@@ -19,6 +19,11 @@ ExtraKeys = Mapping[str, Sequence[str]]
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+_NARROW = {
+    "int8": Annotated[int, msgspec.Meta(ge=-(2**7), le=2**7 - 1)],
+    "int16": Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)],
+}
 
 _PYTHON: dict[str, Any] = {"boolean": bool, "int": _Int, "long": _Long, "double": float, "string": str}
 
@@ -81,11 +86,24 @@ def _required_type(declared: DeclaredType, forbid: bool, extras: ExtraKeys, path
             return struct_class(declared, forbid_unknown=forbid, extras=extras, path=path)
         case ListType(element, required):
             return list[_python_type(element, required, forbid, extras, path + "[]")]
+        case MapType(key, value, required, "pairs"):
+            item = _python_type(value, required, forbid, extras, path + "{}")
+            return list[tuple[_python_type(key, True, forbid, extras, path), item]]
+        case MapType(carried="entries"):
+            return _required_type(entries_of(declared), forbid, extras, path)
         case MapType(_, value, required):
             return dict[str, _python_type(value, required, forbid, extras, path + "{}")]
-        case Primitive("decimal", encoding="number") | Primitive("float"):
+        case Primitive("decimal", encoding="number" | "unscaled") | Primitive("float"):
             return msgspec.Raw
-        case Primitive("date" | "timestamp" | "timestamptz", encoding=str() as encoding) if encoding != "iso":
+        case Primitive("date" | "time" | "timestamp" | "timestamptz", encoding=str() as encoding) if encoding != "iso":
             return _Long
+        case Primitive("int", encoding="int8" | "int16" as encoding):
+            return _NARROW[encoding]
         case Primitive(name):
             return _PYTHON.get(name, str)
+
+
+def entries_of(declared: MapType) -> ListType:
+    """The array of objects that carries a map of entries."""
+    entry = StructType((Field("key", declared.key, True), Field("value", declared.value, declared.value_required)))
+    return ListType(entry, element_required=True)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from jobs.errors import FrazilError
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField, shortened_path
+from jobs.formats.json.record_types import entries_of
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType, quoted
 from jobs.schema.parser import parse_schema
 
@@ -107,7 +108,13 @@ def _keys(declared: DeclaredType, value: Any, path: str) -> Iterator[UnknownKey]
         case ListType(element) if isinstance(value, list):
             for inner in value:
                 yield from _keys(element, inner, path + "[]")
-        case MapType(_, inner_type) if isinstance(value, dict):
+        case MapType(carried="entries"):
+            yield from _keys(entries_of(declared), value, path)
+        case MapType(_, inner_type, carried="pairs") if isinstance(value, list):
+            for pair in value:
+                if isinstance(pair, list) and len(pair) == 2:
+                    yield from _keys(inner_type, pair[1], path + "{}")
+        case MapType(_, inner_type, carried="object") if isinstance(value, dict):
             for inner in value.values():
                 yield from _keys(inner_type, inner, path + "{}")
         case _:

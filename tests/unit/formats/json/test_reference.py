@@ -74,7 +74,19 @@ def plain(kind: DeclaredType, value: Any, path: str, unknown: set[str]) -> Any:
             return result
         case ListType(element, required), list() if not isinstance(value, Pairs):
             return [nullable(element, required, one, f"{path}[]", unknown) for one in value]
-        case MapType(_, inner, required), Pairs():
+        case MapType(key, inner, required, "entries"), list() if not isinstance(value, Pairs):
+            entry = StructType((Field("key", key, True), Field("value", inner, required)))
+            entries = [nullable(entry, True, one, path + "[]", unknown) for one in value]
+            return once([(one["key"], one["value"]) for one in entries])
+        case MapType(key, inner, required, "pairs"), list() if not isinstance(value, Pairs):
+            pairs = [one if type(one) is list and len(one) == 2 else refuse("no pair") for one in value]
+            return once(
+                [
+                    (nullable(key, True, one, path, unknown), nullable(inner, required, other, path + "{}", unknown))
+                    for one, other in pairs
+                ]
+            )
+        case MapType(_, inner, required, "object"), Pairs():
             return [(key, nullable(inner, required, one, path + "{}", unknown)) for key, one in dict(value).items()]
         case Primitive(), _:
             return leaf(kind, value)
@@ -88,6 +100,10 @@ def nullable(kind: DeclaredType, required: bool, value: Any, path: str, unknown:
     return plain(kind, value, path, unknown)
 
 
+def once(entries: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    return entries if len({key for key, _ in entries}) == len(entries) else refuse("a key twice")
+
+
 def leaf(kind: Primitive, value: Any) -> Any:
     number = value if isinstance(value, Number) else None
     text = value if isinstance(value, str) and number is None else None
@@ -95,7 +111,7 @@ def leaf(kind: Primitive, value: Any) -> Any:
         case "boolean", _:
             return value if isinstance(value, bool) else refuse("not a boolean")
         case (("int" | "long"), _):
-            return whole(number, 31 if kind.name == "int" else 63)
+            return whole(number, 63 if kind.name == "long" else {"int8": 7, "int16": 15}.get(kind.encoding or "", 31))
         case (("float" | "double"), _):
             with np.errstate(over="ignore"):
                 written = number if number is not None else refuse("not a number")
@@ -103,6 +119,21 @@ def leaf(kind: Primitive, value: Any) -> Any:
             return near if abs(near) != float("inf") else refuse("too great")
         case "string", _:
             return str(text) if text is not None else refuse("not a string")
+        case "decimal", "unscaled" if number is None:
+            data = strictly(lambda: binascii.a2b_base64(required_text(text), strict_mode=True))
+            unscaled = int.from_bytes(data, signed=True)
+            if not data or b64encode(data).decode() != text or abs(unscaled) >= 10 ** (kind.precision or 0):
+                raise Bad("not an unscaled number")
+            return Decimal(f"{unscaled}e-{kind.scale}")
+        case "decimal", "unscaled":
+            return exact(number, kind.precision or 0, kind.scale or 0)
+        case "time", encoding:
+            nanos = (
+                whole(number, 63) * {"millis_of_day": 10**6, "micros_of_day": 10**3, "nanos_of_day": 1}[str(encoding)]
+            )
+            if nanos % 1000 or not 0 <= nanos < 86_400 * 10**9:
+                raise Bad("not within a day")
+            return (datetime(1970, 1, 1) + timedelta(microseconds=nanos // 1000)).time()
         case "decimal", encoding:
             return exact(number if encoding == "number" else text, kind.precision or 0, kind.scale or 0)
         case "binary", "base64":
