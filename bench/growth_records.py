@@ -7,9 +7,10 @@ import random
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from jobs.kafka.record_producer import RecordProducer
 
 PAYMENT_SCHEMA = (
     "id string not null, payer string not null, amount decimal(12,2) not null, created_at timestamptz not null, "
@@ -67,23 +68,10 @@ def fill(address: str, topic: str, partitions: int, values: Iterable[bytes]) -> 
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
         future.result(60)
-    producer = Producer(
-        {
-            "bootstrap.servers": address,
-            "compression.type": "lz4",
-            "linger.ms": 100,
-            "queue.buffering.max.messages": 1_000_000,
-            "log_level": 0,
-        }
-    )
+    producer = RecordProducer(**{"bootstrap.servers": address, "queue.buffering.max.messages": 1_000_000})
     size = 0
     for number, value in enumerate(values):
-        while True:
-            try:
-                producer.produce(topic, value, partition=number % partitions)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        producer.produce(topic, value, partition=number % partitions)
         size += len(value)
     if left := producer.flush(_FLUSH_SECONDS):
         raise SystemExit(f"topic {topic}: {left:,} records were not acknowledged")

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench.versus.records import Size, payments
 from jobs.errors import FrazilError
+from jobs.kafka.record_producer import RecordProducer
 from jobs.state.durable_files import write_durably
 from orchestration.cli.demo.producer import PARTITIONS, ensure_topic
 
@@ -68,25 +69,13 @@ def loaded(folder: Path, address: str, size: Size, records: int, say: Callable[[
 
 
 def _fill(address: str, topic: str, size: Size, records: int, say: Callable[[str], None]) -> Load:
-    producer = Producer(
-        {
-            "bootstrap.servers": address,
-            "enable.idempotence": True,
-            "queue.buffering.max.messages": 1_000_000,
-            "log_level": 0,
-            **PRODUCER,
-        }
-    )
+    options = {"bootstrap.servers": address, "queue.buffering.max.messages": 1_000_000, **PRODUCER}
+    producer = RecordProducer(**options)
     began, said, sent, value_bytes, cents = time.monotonic(), 0.0, 0, 0, 0
     for chunk in payments(size, records):
         for key, value in zip(chunk.keys, chunk.values, strict=True):
-            while True:
-                try:
-                    producer.produce(topic, value, key)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        producer.poll(0)
+            producer.produce(topic, value, key)
+        producer.poll()
         sent += len(chunk.values)
         value_bytes += sum(map(len, chunk.values))
         cents += chunk.cents

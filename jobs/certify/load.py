@@ -10,14 +10,15 @@ import random
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Message
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
+from jobs.kafka.record_producer import RecordProducer
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 
@@ -33,7 +34,6 @@ BAD_KINDS: tuple[Kind, ...] = ("truncated", "wrong_type", "missing_field", "null
 Fates = dict[int, npt.NDArray[np.uint8]]
 """By partition, the `Fate` of the record at each offset."""
 
-_FLUSH_SECONDS = 60.0
 _REQUIRED = ("id", "payer", "amount", "created_at")
 _TYPES = ("card", "transfer", "cash", "voucher")
 
@@ -115,16 +115,9 @@ class Load:
         self._partitions: int = partitions
         self._next: int = 0
         self._fates: list[bytearray] = [bytearray() for _ in range(partitions)]
-        self._refused: str | None = None
-        options: dict[str, Any] = {
-            "bootstrap.servers": kafka.require_bootstrap(),
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "log_level": 0,
-            **librdkafka_options(kafka.security),
-        }
-        self._producer: Producer = Producer(options)
+        self._misplaced: str | None = None
+        options = {"bootstrap.servers": kafka.require_bootstrap(), **librdkafka_options(kafka.security)}
+        self._producer: RecordProducer = RecordProducer(**options, **{"linger.ms": 5})
 
     def produce(self, count: int) -> None:
         """Produce the next records, and wait until the brokers have them.
@@ -137,10 +130,11 @@ class Load:
             partition = random.Random(f"{self._seed}/partition/{number}").randrange(self._partitions)
             self._send(partition, made.key, made.value, made.fate)
         self._next += count
-        left = self._producer.flush(_FLUSH_SECONDS)
-        if left or self._refused:
+        left = self._producer.flush()
+        refused = self._misplaced or self._producer.refused
+        if left or refused:
             raise FrazilError(
-                f"topic {self.topic}: the brokers did not take the load: {self._refused or f'{left} records wait'}.",
+                f"topic {self.topic}: the brokers did not take the load: {refused or f'{left} records wait'}.",
                 fix="check `kafka` in the settings with `frazil validate`",
             )
 
@@ -162,24 +156,13 @@ class Load:
         self._fates[partition][start:end] = bytes([Fate.PASSED_OVER]) * (end - start)
 
     def _send(self, partition: int, key: bytes, value: bytes | None, fate: Fate) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    self.topic, value, key, partition=partition, on_delivery=partial(self._delivered, fate)
-                )
-                break
-            except BufferError:
-                self._producer.poll(0.1)
-            except KafkaException as problem:
-                raise FrazilError(f"topic {self.topic}: {problem.args[0].str()}") from problem
-        self._producer.poll(0)
+        self._producer.produce(self.topic, value, key, partition=partition, on_delivery=partial(self._delivered, fate))
+        self._producer.poll()
 
-    def _delivered(self, fate: Fate, error: Any, message: Any) -> None:
-        if error is not None:
-            self._refused = error.str()
-            return
-        fates, offset = self._fates[message.partition()], message.offset()
+    def _delivered(self, fate: Fate, message: Message) -> None:
+        number, offset = message.partition() or 0, message.offset()
+        fates = self._fates[number]
         if offset != len(fates):
-            self._refused = f"partition {message.partition()}: offset {offset} where {len(fates)} was next"
+            self._misplaced = f"partition {number}: offset {offset} where {len(fates)} was next"
             return
         fates.append(fate)

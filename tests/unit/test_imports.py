@@ -15,8 +15,8 @@ LAYERS = ["jobs", "resources", "assets", "orchestration"]
 ROOMS = {
     "jobs": [
         "errors", "steps", "system", "schema", "formats", "spec", "redaction", "write", "commit", "state", "catalog",
-        "translate", "kafka", "deadletter", "install", "spark", "local_broker", "pipeline", "task", "supervise",
-        "stream", "replay", "verify", "operator", "maintain", "certify", "runtime",
+        "translate", "kafka", "generate", "deadletter", "install", "spark", "local_broker", "pipeline", "task",
+        "supervise", "stream", "replay", "verify", "operator", "maintain", "certify", "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip

@@ -17,6 +17,7 @@ MOST_FIELDS = 2_000
 """Of one object; what comes after them is only counted."""
 MOST_ELEMENTS = 100
 """So many elements of a list are looked at."""
+MOST_EXAMPLES = 3
 DEEPEST = 32
 """What lies deeper is not looked at; a schema is nested no deeper either."""
 
@@ -193,6 +194,23 @@ def paths(seen: SeenValues, path: str = "$") -> Iterator[tuple[str, SeenValues]]
     if seen.element is not None:
         yield f"{path}[]", seen.element
         yield from paths(seen.element, f"{path}[]")
+
+
+def example_values(value: Any, found: dict[str, list[Any]], path: str = "$") -> None:
+    """Add the values of a record to examples by path, up to `MOST_EXAMPLES` different ones of each."""
+    match value:
+        case dict():
+            for name, inner in value.items():
+                example_values(inner, found, f"{path}.{name}")
+        case list():
+            for each in value[:MOST_ELEMENTS]:
+                example_values(each, found, f"{path}[]")
+        case None:
+            return
+        case _:
+            known = found.setdefault(path, [])
+            if len(known) < MOST_EXAMPLES and value not in known:
+                known.append(value)
 
 
 def _kind(value: Any) -> Kind:

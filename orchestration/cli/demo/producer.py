@@ -8,15 +8,15 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from jobs.errors import FrazilError
+from jobs.kafka.record_producer import RecordProducer
 from orchestration.cli.demo.payments import payments
 
 PARTITIONS = 4
-_FLUSH_SECONDS = 60.0
 
 
 def ensure_topic(address: str, topic: str) -> None:
@@ -54,20 +54,13 @@ class PaymentProducer(threading.Thread):
         self._pause: float = 1 / per_second if per_second else 0.0
         self._stop_early: threading.Event = threading.Event()
         self._problem: BaseException | None = None
-        self._refused: str | None = None
         self.kinds: Counter[str] = Counter()
-        self.acknowledged: int = 0
-        self._producer: Producer = Producer(
-            {
-                "bootstrap.servers": address,
-                "acks": "all",
-                "enable.idempotence": True,
-                "compression.type": "lz4",
-                "linger.ms": 50,
-                "batch.num.messages": 10_000,
-                "log_level": 0,
-            }
-        )
+        self._producer: RecordProducer = RecordProducer(**{"bootstrap.servers": address})
+
+    @property
+    def acknowledged(self) -> int:
+        """Payments that the broker has."""
+        return self._producer.acknowledged
 
     def run(self) -> None:
         """Produce everything; an error is kept for `check`."""
@@ -80,22 +73,11 @@ class PaymentProducer(threading.Thread):
         for number, payment in enumerate(payments(self._first, self._count, datetime.now(UTC))):
             if self._stop_early.wait(self._pause) if self._pause else self._stop_early.is_set():
                 break
-            while True:
-                try:
-                    self._producer.produce(self._topic, payment.value, payment.key, on_delivery=self._delivered)
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
+            self._producer.produce(self._topic, payment.value, payment.key)
             self.kinds[payment.kind] += 1
             if self._pause or number % 1000 == 0:
-                self._producer.poll(0)
-        self._producer.flush(_FLUSH_SECONDS)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is None:
-            self.acknowledged += 1
-        else:
-            self._refused = error.str()
+                self._producer.poll()
+        self._producer.flush()
 
     def stop(self) -> None:
         """Produce no more, and wait for what is on its way."""
@@ -109,9 +91,9 @@ class PaymentProducer(threading.Thread):
         Raises:
             FrazilError: Some were not.
         """
-        if self._problem is not None or self._refused is not None or self.acknowledged != self._count:
+        if self._problem is not None or self._producer.refused is not None or self.acknowledged != self._count:
             raise FrazilError(
                 f"{self.acknowledged:,} of {self._count:,} payments were acknowledged by the broker: "
-                f"{self._problem or self._refused or 'the rest was not sent in time'}",
+                f"{self._problem or self._producer.refused or 'the rest was not sent in time'}",
                 fix="frazil demo",
             )

@@ -1,0 +1,137 @@
+"""YAML of a new stream, with comments that say what was seen of each column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+
+_WIDTH = 118
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLines:
+    """A column as schema text, and what is said of it above its line."""
+
+    text: str
+    comments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewStream:
+    """A stream to be written down.
+
+    Attributes:
+        stream: Its id.
+        topic: What it reads.
+        value: `decode.value`, as YAML.
+        columns: What it declares; or where they are from, such as `registry`.
+        table: Where rows go.
+        told: Said above all.
+        partition_by: A column of times to suggest partitions by.
+    """
+
+    stream: str
+    topic: str
+    value: str
+    columns: Sequence[ColumnLines] | str
+    table: str
+    told: Sequence[str] = ()
+    partition_by: str | None = None
+
+
+def stream_id(topic: str) -> str:
+    """A stream's id made of the name of a topic: small letters, digits, _ and -, beginning with a letter."""
+    name = re.sub(r"[^a-z0-9_-]+", "_", topic.lower()).strip("_-")
+    name = name if name[:1].isalpha() else f"s_{name}".rstrip("_")
+    return name[:63]
+
+
+def stream_yaml(new: NewStream) -> str:
+    """The text of the stream's file.
+
+    Raises:
+        FrazilError: Such a stream is refused, for the name of its table for instance.
+    """
+    lines = [*_comments(new.told), f"stream: {scalar(new.stream)}", "", "source:"]
+    lines += [f"  topics: [{scalar(new.topic, flow=True)}]", "  start: earliest", "", "decode:"]
+    lines += [f"  value: {new.value}"]
+    if isinstance(new.columns, str):
+        lines.append(f"  schema: {new.columns}")
+    else:
+        lines.append("  schema:")
+        for column in new.columns:
+            lines += _comments(column.comments, indent=4)
+            lines.append(f"    - {scalar(column.text)}")
+    lines += ["", "table:", f"  name: {scalar(new.table)}"]
+    if new.partition_by is not None:
+        lines.append(f"  # partition_by: {_partitions(new.partition_by)}")
+    text = "\n".join([*lines, ""])
+    _check(text)
+    return text
+
+
+def _partitions(column: str) -> str:
+    return f"[{scalar(f'day({column})', flow=True)}]"
+
+
+def _check(text: str) -> None:
+    try:
+        StreamSpec.model_validate(yaml.safe_load(text))
+    except ValueError as problem:
+        raise FrazilError(
+            f"such a stream would be refused: {problem}", fix="choose other names with --stream and --table"
+        ) from problem
+
+
+def scalar(text: str, *, flow: bool = False) -> str:
+    """A text as YAML writes it: plain where that reads as the same text, else in quotes.
+
+    Args:
+        flow: Within brackets.
+    """
+    if not text.isprintable():
+        return '"' + "".join(_escaped(char) for char in text) + '"'
+    plain = f"[{text}]" if flow else text
+    try:
+        read = yaml.safe_load(plain)
+    except yaml.YAMLError:
+        read = None
+    if read == ([text] if flow else text) and text == text.strip():
+        return text
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    return char if char.isprintable() else f"\\U{ord(char):08x}"
+
+
+def _comments(sentences: Iterable[str], indent: int = 0) -> list[str]:
+    """Comment lines, none longer than the file's width but for words that are."""
+    lines: list[str] = []
+    for sentence in sentences:
+        line = " " * indent + "#"
+        for word in printable(sentence).split(" "):
+            if len(line) + 1 + len(word) > _WIDTH and line.strip() != "#":
+                lines.append(line)
+                line = " " * indent + "#  "
+            line += f" {word}"
+        lines.append(line)
+    return lines
+
+
+def printable(text: str) -> str:
+    """Text that stays on its line and does nothing to a terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def yaml_of(facts: Mapping[str, object]) -> str:
+    """A mapping as YAML on one line, such as `{format: avro}`."""
+    return yaml.safe_dump(dict(facts), default_flow_style=True, sort_keys=False, width=10_000).strip()

@@ -1,0 +1,136 @@
+"""The file of a stream that records are inferred to: valid, and with what was seen in its comments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.errors import FrazilError
+from jobs.formats.json.inference import InferenceRules, inferred
+from jobs.formats.json.seen_values import Place, SeenValues, example_values, parsed
+from jobs.spec.models import StreamSpec
+from orchestration.cli.schema.inferred_columns import column_lines, time_column
+from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, scalar, stream_id, stream_yaml
+
+
+def lines(*records: dict[str, Any], times: bool = False, show: bool = False) -> list[ColumnLines]:
+    seen = SeenValues()
+    examples: dict[str, list[Any]] = {}
+    for offset, record in enumerate(records):
+        value = parsed(json.dumps(record).encode())
+        seen.add(value, Place("t", 3, offset))
+        if show:
+            example_values(value, examples)
+    return list(column_lines(inferred(seen, InferenceRules(times=times)), examples))
+
+
+def about(*records: dict[str, Any], **options: bool) -> str:
+    (only,) = lines(*records, **options)
+    return "; ".join(only.comments)
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([{"a": 1}, {"a": 99_000}], "in every record; 1 to 99,000"),
+        ([{"a": 1}, {}], "in 1 of 2 records; 1 to 1; first at t[3]@0"),
+        ([{"a": None}, {"a": True}], "in every record, null in 1"),
+        (
+            [{"a": 1.25}, {"a": 100.5}],
+            "in every record; 1.25 to 100.5, at most 2 digits after the point; for amounts write decimal(12,2), which "
+            "is exact",
+        ),
+        ([{"a": "secret"}, {"a": "x"}], "in every record; 1 to 6 characters"),
+        (
+            [{"a": "2026-01-31"}],
+            "in every record; 10 characters; 2026-01-31 to 2026-01-31; all look like date: write date to land them so "
+            "(--times does)",
+        ),
+        (
+            [{"a": 1}, {"a": 2}, {"a": "x"}],
+            "in every record; 1 to 2; of several kinds: records with 1 text (first at t[3]@2) become dead letters; "
+            "first at t[3]@0",
+        ),
+        ([{"a": [{"b": 1}, {}]}], "in every record; $.a[]: 2 elements; $.a[].b: in 1 of 2; 1 to 1; first at t[3]@0"),
+    ],
+)
+def test_comments_say_what_was_seen(records: list[dict[str, Any]], said: str) -> None:
+    assert about(*records) == said
+
+
+def test_texts_are_shown_only_if_asked() -> None:
+    assert "secret" not in about({"a": "secret"})
+    assert about({"a": "secret"}, show=True) == "in every record; 6 characters; such as 'secret'"
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [("payments", "payments"), ("Orders.V1", "orders_v1"), ("1.raw", "s_1_raw"), ("__x__", "x"), ("é", "s")],
+)
+def test_a_stream_is_called_like_its_topic(topic: str, expected: str) -> None:
+    assert stream_id(topic) == expected
+
+
+def written(columns: list[ColumnLines] | str = "", **changes: Any) -> str:
+    given: dict[str, Any] = {"stream": "s", "topic": "t", "value": "json", "table": "landing.s"} | changes
+    return stream_yaml(NewStream(**given, columns=columns or [ColumnLines("id string", ("always there",))]))
+
+
+def test_the_file_is_one_that_frazil_takes() -> None:
+    text = written(told=["Inferred."], partition_by="at")
+    assert text.startswith("# Inferred.\nstream: s\n")
+    assert "    # always there\n    - id string\n" in text
+    assert StreamSpec.model_validate(yaml.safe_load(text)).stream == "s"
+    assert "# partition_by: [day(at)]" in text
+
+
+def test_a_file_that_would_be_refused_is_not_written() -> None:
+    with pytest.raises(FrazilError, match=r"(?s)such a stream would be refused.*table\.name|table"):
+        written(table="no_namespace")
+
+
+def test_long_comments_are_folded_and_keep_their_place() -> None:
+    text = written([ColumnLines("id string", ("word " * 60 + "\x1b[31mred\nline",))])
+    assert all(len(line) <= 118 for line in text.splitlines())
+    assert "\x1b" not in text
+    assert [line.strip()[0] for line in text.splitlines() if "word" in line] == ["#"] * 3
+
+
+@given(st.text(max_size=20), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_a_scalar_reads_as_it_was(text: str, flow: bool) -> None:
+    shown = scalar(text, flow=flow)
+    assert yaml.safe_load(f"[{shown}]" if flow else f"- {shown}") == [text]
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=6)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | names,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(names, values, min_size=1, max_size=3), min_size=1, max_size=4), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_whatever_records_hold_the_file_is_valid(records: list[dict[str, Any]], times: bool) -> None:
+    columns = lines(*records, times=times, show=True)
+    if not columns:
+        return
+    text = written(columns)
+    declared = StreamSpec.model_validate(yaml.safe_load(text)).decode.declared
+    assert declared is not None
+    assert len(declared.schema.fields) == len(columns)
+
+
+def test_partitions_are_suggested_by_the_first_time() -> None:
+    seen = SeenValues()
+    seen.add(parsed(b'{"a":"x","at":"2026-01-31T00:00:00Z","b":"2026-01-31"}'), Place("t", 0, 0))
+    found = inferred(seen, InferenceRules(times=True)).schema
+    assert found is not None
+    assert time_column(found) == "at"
