@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -21,6 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ABSENT = 0.03
 _NULL = 0.03
 _UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
+_UNITS_OF_DAY = {"millis_of_day": 1_000, "micros_of_day": 1_000_000, "nanos_of_day": 1_000_000_000}
 _LARGEST = {"int": 2**31 - 1, "long": 2**63 - 1}
 
 
@@ -122,12 +124,16 @@ def _primitive(kind: Primitive, rng: random.Random, at: datetime, name: str) -> 
             return _decimal(kind, rng)
         case "string":
             return text_of(name, rng)
-        case "binary":
-            raw = rng.randbytes(rng.randrange(1, 24))
+        case "uuid":
+            return str(UUID(int=rng.getrandbits(128), version=4))
+        case "binary" | "fixed":
+            raw = rng.randbytes(kind.length or rng.randrange(1, 24))
             return raw.hex() if kind.encoding == "hex" else base64.b64encode(raw).decode()
         case "date":
             days = (at.date() - date(1970, 1, 1)).days
             return days if kind.encoding == "epoch_days" else at.date().isoformat()
+        case "time":
+            return _time(kind, at)
         case "timestamp" | "timestamptz":
             return _instant(kind, at)
         case other:
@@ -139,6 +145,13 @@ def _decimal(kind: Primitive, rng: random.Random) -> Any:
     digits = rng.randrange(10 ** min(precision, scale + 5))
     value = Decimal(digits).scaleb(-scale)
     return f"{value:f}" if kind.encoding == "text" else msgspec.Raw(f"{value:f}".encode())
+
+
+def _time(kind: Primitive, at: datetime) -> Any:
+    if kind.encoding == ENCODINGS["time"][0]:
+        return at.time().isoformat(timespec="milliseconds")
+    micros = (at - at.replace(hour=0, minute=0, second=0, microsecond=0)) // datetime.resolution
+    return micros * _UNITS_OF_DAY[kind.encoding or ""] // 1_000_000
 
 
 def _instant(kind: Primitive, at: datetime) -> Any:

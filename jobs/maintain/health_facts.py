@@ -110,6 +110,7 @@ class TableFacts:
         records: Rows in data files, deleted ones included.
         partitions: None where the totals alone say that the files are well, so that no manifest was read.
         refs: Branches and tags other than main.
+        unread: Columns of types that Spark does not know, so that it cannot do anything to the table.
         streams: frazil's streams that commit to the table, by their stamps.
         bytes_per_day, files_per_day: Appended by data commits over the kept snapshots; 0 where less than two are kept.
         commits_per_day: Snapshots a day over the same time.
@@ -140,6 +141,7 @@ class TableFacts:
     equality_deletes: int = 0
     partitions: tuple[PartitionFacts, ...] | None = None
     refs: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     streams: tuple[str, ...] = ()
     bytes_per_day: float = 0.0

@@ -25,6 +25,7 @@ from jobs.errors import FrazilError
 from jobs.maintain.health_facts import PartitionFacts, TableFacts
 from jobs.maintain.partition_measurement import measure_partitions
 from jobs.maintain.table_growth import growth
+from jobs.schema.spark_types import unread_by_spark
 
 if TYPE_CHECKING:
     from jobs.spec.maintenance_policy import Policy
@@ -121,6 +122,7 @@ def _from_snapshots(table: Table, now: datetime) -> TableFacts:
         metadata_bytes=metadata_bytes,
         created_at=_created_at(table),
         previous_metadata=len(metadata.metadata_log),
+        unread=tuple(unread_by_spark(table.schema())),
         refs=tuple(sorted(name for name in metadata.refs if name != MAIN_BRANCH)),
         properties=dict(metadata.properties),
         streams=tuple(

@@ -97,6 +97,8 @@ def _refused(facts: TableFacts, policy: Policy) -> str | None:
     if facts.format_version not in _SUPPORTED:
         known = ", ".join(map(str, _SUPPORTED[:-1]))
         return f"Format version {facts.format_version} is not supported; {known} and {_SUPPORTED[-1]} are."
+    if facts.unread:
+        return f"Spark does not know the type time, so it can do nothing to the table: {', '.join(facts.unread)}."
     return None
 
 

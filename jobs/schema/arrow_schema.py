@@ -15,10 +15,11 @@ _ARROW: dict[str, pa.DataType] = {
     "float": pa.float32(),
     "double": pa.float64(),
     "date": pa.date32(),
-    "time": pa.time64("us"),
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", tz="UTC"),
+    "time": pa.time64("us"),
     "string": pa.string(),
+    "uuid": pa.binary(16),
     "binary": pa.binary(),
 }
 
@@ -85,6 +86,8 @@ def arrow_type(declared: DeclaredType) -> pa.DataType:
     match declared:
         case Primitive("decimal", int() as precision, int() as scale):
             return pa.decimal128(precision, scale)
+        case Primitive("fixed", length=int() as length):
+            return pa.binary(length)
         case Primitive(name):
             return _ARROW[name]
         case StructType(fields):

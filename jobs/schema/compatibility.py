@@ -93,7 +93,9 @@ def disagreements(rows: Schema, table: Schema, *, kafka_columns: bool) -> list[s
             if name not in columns:
                 found.append(f"The table has no column {name}; add it, or set kafka_columns: false.")
             elif not holds(kind, columns[name].field_type):
-                found.append(f"Column {name} is {columns[name].field_type} in the table, where {kind} is needed.")
+                found.append(
+                    f"Column {name} is {schema_text(columns[name].field_type)} in the table, where {kind} is needed."
+                )
     return found
 
 
@@ -140,4 +142,7 @@ def _field_disagreements(field: ice.NestedField, column_field: ice.NestedField, 
         case ice.PrimitiveType(), ice.PrimitiveType() if holds(value, column):
             return found
         case _:
-            return [*found, f"Column {path} is declared as {schema_text(value)}, but it is {column} in the table."]
+            return [
+                *found,
+                f"Column {path} is declared as {schema_text(value)}, but it is {schema_text(column)} in the table.",
+            ]

@@ -6,22 +6,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.schema.tokens import (
-    ENCODINGS,
-)
+from jobs.schema.tokens import ENCODINGS
 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A column type without parts; `name` is Iceberg's, `encoding` is how JSON carries it (None: one way only)."""
+    """A column type without parts.
+
+    Attributes:
+        name: Iceberg's.
+        precision, scale: Of a decimal.
+        encoding: How JSON carries it; None: one way only.
+        length: Of a fixed, in bytes.
+    """
 
     name: str
     precision: int | None = None
     scale: int | None = None
     encoding: str | None = None
+    length: int | None = None
 
     def __str__(self) -> str:
-        sized = f"{self.name}({self.precision},{self.scale})" if self.name == "decimal" else self.name
+        match self.name:
+            case "decimal":
+                sized = f"decimal({self.precision},{self.scale})"
+            case "fixed":
+                sized = f"fixed({self.length})"
+            case name:
+                sized = name
         if self.encoding is None or self.encoding == ENCODINGS.get(self.name, (None,))[0]:
             return sized
         return f"{sized} as {self.encoding}"

@@ -24,10 +24,11 @@ _ICEBERG: dict[str, ice.PrimitiveType] = {
     "float": ice.FloatType(),
     "double": ice.DoubleType(),
     "date": ice.DateType(),
-    "time": ice.TimeType(),
     "timestamp": ice.TimestampType(),
     "timestamptz": ice.TimestamptzType(),
+    "time": ice.TimeType(),
     "string": ice.StringType(),
+    "uuid": ice.UUIDType(),
     "binary": ice.BinaryType(),
 }
 
@@ -60,6 +61,8 @@ def _iceberg_type(declared: DeclaredType, ids: Iterator[int]) -> ice.IcebergType
     match declared:
         case Primitive("decimal", int() as precision, int() as scale):
             return ice.DecimalType(precision, scale)
+        case Primitive("fixed", length=int() as length):
+            return ice.FixedType(length)
         case Primitive(name):
             return _ICEBERG[name]
         case StructType(fields):
@@ -81,6 +84,8 @@ def schema_text(kind: ice.IcebergType) -> str:
             return f"list<{with_null(kind.element_field)}>"
         case ice.MapType():
             return f"map<{schema_text(kind.key_type)}, {with_null(kind.value_field)}>"
+        case ice.FixedType():
+            return f"fixed({len(kind)})"
         case _:
             return str(kind).replace(", ", ",")
 

@@ -22,6 +22,8 @@ KAFKA_COLUMN_PREFIX = "_kafka"
 
 
 MAX_NESTING = 32
+MAX_LENGTH = 1 << 20
+"""Bytes of a fixed."""
 
 
 @lru_cache(maxsize=256)
@@ -132,9 +134,13 @@ class _Parser:
             case "map":
                 return self.map(depth)
             case "decimal":
-                return self.encoded("decimal", *self.precision_and_scale())
+                precision, scale = self.precision_and_scale()
+                return Primitive("decimal", precision, scale, self.encoding("decimal"))
+            case "fixed":
+                length = self.length()
+                return Primitive("fixed", encoding=self.encoding("fixed"), length=length)
             case _ if name in PRIMITIVE_NAMES:
-                return self.encoded(name)
+                return Primitive(name, encoding=self.encoding(name))
             case _:
                 raise self.error(unknown_type(word.text), word)
 
@@ -158,13 +164,20 @@ class _Parser:
         self.expect(")", after="the scale of decimal", example="decimal(12,2)")
         return precision, scale
 
-    def number(self, what: str, low: int, high: int) -> int:
+    def length(self) -> int:
+        self.expect("(", after="fixed", example="fixed(16)")
+        length = self.number("length", 1, MAX_LENGTH, of="fixed")
+        self.expect(")", after="the length of fixed", example="fixed(16)")
+        return length
+
+    def number(self, what: str, low: int, high: int, of: str = "decimal") -> int:
         word = self.take()
-        if not (word.text.isdigit() and len(word.text) < 4 and low <= int(word.text) <= high):
-            raise self.error(f"the {what} of decimal is a number from {low} to {high}, not {word}.", word)
+        if not (word.text.isdecimal() and len(word.text) < 10 and low <= int(word.text) <= high):
+            raise self.error(f"the {what} of {of} is a number from {low} to {high}, not {word}.", word)
         return int(word.text)
 
-    def encoded(self, name: str, precision: int | None = None, scale: int | None = None) -> Primitive:
+    def encoding(self, name: str) -> str | None:
+        """How JSON carries a type, if the next words say so; otherwise its default."""
         known = ENCODINGS.get(name, ())
         encoding = known[0] if known else None
         if self.next.text.lower() == "as":
@@ -175,7 +188,7 @@ class _Parser:
                 raise self.error(f"JSON carries {name} in one way only; drop 'as {word.text}'.", word)
             if encoding not in known:
                 raise self.error(f"{word} is not a way to carry {name}; the ways are {', '.join(known)}.", word)
-        return Primitive(name, precision, scale, encoding)
+        return encoding
 
     def not_null(self) -> bool:
         if self.next.text.lower() != "not":

@@ -102,8 +102,11 @@ PRIMITIVE_NAMES = (
     "date",
     "timestamp",
     "timestamptz",
+    "time",
     "string",
+    "uuid",
     "binary",
+    "fixed",
 )
 
 TYPE_ALIASES = {"bigint": "long", "array": "list"}
@@ -123,7 +126,7 @@ OTHER_TYPE_NAMES = {
     "char": "string",
     "text": "string",
     "str": "string",
-    "uuid": "string",
+    "guid": "uuid",
     "datetime": "timestamp",
     "timestamp_ntz": "timestamp",
     "timestamp_ltz": "timestamptz",
@@ -134,32 +137,44 @@ OTHER_TYPE_NAMES = {
 }
 """What other systems call a type, for the suggestion in an error."""
 
+VERSION_3_NAMES = ("variant", "timestamp_ns", "timestamptz_ns", "unknown", "geometry", "geography")
+"""Types of Iceberg's format version 3."""
+
 _EPOCHS = ("epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
 
 ENCODINGS: dict[str, tuple[str, ...]] = {
     "timestamp": ("iso", *_EPOCHS),
     "timestamptz": ("iso", *_EPOCHS),
     "date": ("iso", "epoch_days"),
+    "time": ("iso", "millis_of_day", "micros_of_day", "nanos_of_day"),
     "decimal": ("number", "text"),
     "binary": ("base64", "hex"),
+    "fixed": ("base64", "hex"),
 }
 """How JSON may carry a type; the first is the default, other types have one way only."""
 
 WRITERS_ENCODINGS: dict[str, tuple[str, ...]] = {
     "int": ("int8", "int16"),
     "decimal": ("unscaled",),
-    "time": ("millis_of_day", "micros_of_day", "nanos_of_day"),
 }
 """How JSON may also carry a type where its writer's schema says so; a stream's file cannot.
 
 `unscaled` is base64 of the number without its point, big-endian in two's complement, or a JSON number.
 """
 
-KNOWN_TYPES = ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)") + ", struct<…>, list<…> and map<string, …>"
+KNOWN_TYPES = (
+    ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)").replace("fixed", "fixed(L)")
+    + ", struct<…>, list<…> and map<string, …>"
+)
 
 
 def unknown_type(word: str) -> str:
     """Says that a word is not a type, with the nearest one that is."""
+    if word.lower() in VERSION_3_NAMES:
+        return (
+            f"'{word}' is a type of Iceberg's format version 3 only; frazil writes version 2, "
+            "as PyIceberg cannot write the manifests of version 3 yet."
+        )
     names = [*PRIMITIVE_NAMES, "struct", "list", "map", *TYPE_ALIASES]
     meant = OTHER_TYPE_NAMES.get(word.lower()) or next(iter(get_close_matches(word.lower(), names, n=1)), None)
     hint = f"did you mean '{meant}'?" if meant else f"the types are {KNOWN_TYPES}."

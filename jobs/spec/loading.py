@@ -22,6 +22,7 @@ from jobs.spec.models import (
     partition_problems_of,
     sort_problems_of,
     topic_problems_of,
+    type_problems_of,
 )
 from jobs.spec.source import Source
 from jobs.spec.targets import Role
@@ -106,6 +107,8 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     maintenance = parts["maintenance"]
     if isinstance(maintenance, StreamMaintenance) and declared and isinstance(table, Table):
         yield from sort_problems_of(maintenance, declared.schema, table)
+    if isinstance(maintenance, StreamMaintenance) and declared:
+        yield from type_problems_of(maintenance, declared.schema)
 
 
 _PARTS: dict[str, type[SpecModel]] = {

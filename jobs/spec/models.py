@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.schema.iceberg_schema import with_kafka_columns, without_kafka_columns
+from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.decode import Decode
@@ -18,7 +19,7 @@ from jobs.spec.error_handling import Errors
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableName, TableProperties
 from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
 from jobs.spec.mask import case_problem
-from jobs.spec.partitioning import PartitionExpr, partition_problems
+from jobs.spec.partitioning import partition_problems, sort_column_problems
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
@@ -155,6 +156,7 @@ class StreamSpec(SpecModel):
             *partition_problems_of(rows, self.table),
             *mask_problems_of(self.errors, rows),
             *sort_problems_of(self.maintenance, rows, self.table),
+            *type_problems_of(self.maintenance, rows),
         ]
 
     @property
@@ -192,7 +194,13 @@ class StreamSpec(SpecModel):
         return self.table_schema_of(self.resolved.schema)
 
     def table_schema_of(self, rows: Schema) -> Schema:
-        """The schema of a new table for rows of a schema."""
+        """The schema of a new table for rows of a schema.
+
+        Raises:
+            FrazilError: frazil could not maintain it.
+        """
+        if self.maintenance.enabled and (problem := unread_problem(rows)):
+            raise FrazilError(f"stream {self.stream}: table {self.table.name} is not made: {problem}.")
         return with_kafka_columns(rows) if self.table.kafka_columns else rows
 
     @property
@@ -260,6 +268,12 @@ def mask_problems_of(errors: Errors, rows: Schema) -> list[tuple[Location, str]]
 
 def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[tuple[Location, str]]:
     """Returns the columns that compaction is to sort by and that the table does not have as single values."""
-    columns = [PartitionExpr("identity", column.column) for column in maintenance.compact.sort_by]
-    problems = partition_problems(columns, rows, kafka_columns=table.kafka_columns)
+    columns = [each.column for each in maintenance.compact.sort_by]
+    problems = sort_column_problems(columns, rows, kafka_columns=table.kafka_columns)
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]
+
+
+def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the types of the columns, of a table that frazil is to maintain."""
+    problem = unread_problem(rows) if maintenance.enabled else None
+    return [(("decode", "schema"), problem)] if problem else []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, IcebergType, StructType
+from pyiceberg.types import FixedType, IcebergType, StructType, UUIDType
 
 from jobs.errors import FrazilError
 from jobs.schema.declared import quoted
@@ -111,7 +111,7 @@ _SOURCES = {
     "month": _DAYS,
     "day": _DAYS,
     "hour": _DAYS - {"date"},
-    "bucket": {"int", "long", "decimal", "string", "binary"} | _DAYS,
+    "bucket": {"int", "long", "decimal", "string", "binary", "time", "uuid", "fixed"} | _DAYS,
     "truncate": {"int", "long", "decimal", "string", "binary"},
 }
 _TIME_TRANSFORMS = ("year", "month", "day", "hour")
@@ -121,12 +121,25 @@ def partition_problems(
     expressions: Sequence[PartitionExpr], rows: Schema, *, kafka_columns: bool
 ) -> Iterator[tuple[int, str]]:
     """Yields the index of each expression that cannot partition a table of these rows, with a sentence."""
+    return _problems(expressions, rows, kafka_columns=kafka_columns, partitions=True)
+
+
+def sort_column_problems(columns: Iterable[str], rows: Schema, *, kafka_columns: bool) -> Iterator[tuple[int, str]]:
+    """Yields the index of each column that a table of these rows cannot be sorted by, with a sentence."""
+    expressions = [PartitionExpr("identity", column) for column in columns]
+    return _problems(expressions, rows, kafka_columns=kafka_columns, partitions=False)
+
+
+def _problems(
+    expressions: Sequence[PartitionExpr], rows: Schema, *, kafka_columns: bool, partitions: bool
+) -> Iterator[tuple[int, str]]:
     columns = dict(_leaves(rows.as_struct()))
     if kafka_columns:
         columns |= dict[str, IcebergType](KAFKA_COLUMNS)
     seen: dict[tuple[str, str], PartitionExpr] = {}
     for index, expression in enumerate(expressions):
-        if problem := _problem(expression, columns, kafka_columns=kafka_columns):
+        problem = _problem(expression, columns, kafka_columns=kafka_columns)
+        if problem or (partitions and (problem := _unread(expression, columns))):
             yield index, problem
             continue
         # Iceberg refuses two time transforms of one column: the finer one implies the coarser.
@@ -148,13 +161,29 @@ def _problem(expression: PartitionExpr, columns: dict[str, IcebergType], *, kafk
         return f"'{expression}': no column '{expression.column}' in decode.schema; {hint}"
     if not kind.is_primitive:
         return f"'{expression}': the column '{expression.column}' is not a single value"
-    sources, name = _SOURCES.get(expression.transform), "decimal" if isinstance(kind, DecimalType) else str(kind)
+    sources, name = _SOURCES.get(expression.transform), _name(kind)
     if sources is not None and name not in sources:
         return (
             f"'{expression}': {expression.transform} cannot take the column '{expression.column}' of type "
             f"{name}; it takes {', '.join(sorted(sources))}"
         )
     return None
+
+
+def _unread(expression: PartitionExpr, columns: dict[str, IcebergType]) -> str | None:
+    """Why readers do not find the rows of such partitions: Spark reads no partitions by fixed, finds none by uuid."""
+    kind = columns[expression.column]
+    if expression.transform != "identity" or not isinstance(kind, UUIDType | FixedType):
+        return None
+    return (
+        f"'{expression}': Spark does not read partitions by each value of a {_name(kind)}; "
+        f"write bucket(16, {expression.column})"
+    )
+
+
+def _name(kind: IcebergType) -> str:
+    """A type's name without its sizes."""
+    return re.split(r"[(\[]", str(kind))[0]
 
 
 def _leaves(struct: StructType, prefix: str = "") -> Iterator[tuple[str, IcebergType]]:

@@ -230,8 +230,8 @@ def _row_table(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema
             fix=f"frazil run {spec.stream}, which creates it",
         )
     rows = declared.schema if declared else refuse_misnamed(spec, new_rows()) if new_rows else Schema()
-    properties = create_table_properties(spec.table.properties) | as_made_property(spec.stream)
     schema = spec.table_schema_of(rows)
+    properties = create_table_properties(spec.table.properties, schema) | as_made_property(spec.stream)
     partitions = partition_spec(spec.table.partition_by, schema)
     table = ensure_table(catalog, name, schema, partitions, properties)
     if declared and is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):

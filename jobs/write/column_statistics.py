@@ -32,7 +32,6 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
     TimeType,
-    UUIDType,
 )
 
 _SCALARS: dict[type[IcebergType], str] = {
@@ -46,7 +45,8 @@ _SCALARS: dict[type[IcebergType], str] = {
     FloatType: "<f",
     DoubleType: "<d",
 }
-_RAW = (StringType, BinaryType, FixedType, UUIDType)
+# No uuid, see `jobs.write.uuid_columns`.
+_RAW = (StringType, BinaryType, FixedType)
 _SURROGATES = range(0xD800, 0xE000)
 _LAST_CODE_POINT = 0x10FFFF
 
@@ -178,17 +178,17 @@ def _comparable(kind: IcebergType, raw: object) -> float | bytes:
 
 
 def lower_bound(kind: IcebergType, least: float | bytes, length: int | None) -> bytes | None:
-    """The least value in Iceberg's single-value form, text and binary cut to `length` characters or bytes."""
-    if isinstance(kind, StringType | BinaryType) and isinstance(least, bytes) and length is not None:
+    """The least value in Iceberg's single-value form, text cut to `length` characters, binary and fixed to bytes."""
+    if isinstance(kind, _RAW) and isinstance(least, bytes) and length is not None:
         return least.decode()[:length].encode() if isinstance(kind, StringType) else least[:length]
     return _serialised(kind, least)
 
 
 def upper_bound(kind: IcebergType, greatest: float | bytes, length: int | None) -> bytes | None:
     """As `lower_bound`, but a value that is cut is raised to the next one of its length; None where there is none."""
-    if not isinstance(kind, StringType | BinaryType) or not isinstance(greatest, bytes) or length is None:
+    if not isinstance(kind, _RAW) or not isinstance(greatest, bytes) or length is None:
         return _serialised(kind, greatest)
-    if isinstance(kind, BinaryType):
+    if not isinstance(kind, StringType):
         return greatest if len(greatest) <= length else _raised_bytes(greatest[:length])
     text = greatest.decode()
     return greatest if len(text) <= length else _raised_text(text[:length])

@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+from pyiceberg.types import UUIDType
 
 from jobs.write.column_statistics import ColumnMode, Leaf, leaves, statistics_of
 from jobs.write.pyiceberg_files import metrics_mode, new_data_file, parquet_options
@@ -44,6 +45,13 @@ class FileLayout:
         modes = {leaf.field_id: metrics_mode(metadata.properties, names[leaf.field_id]) for leaf in columns}
         return FileLayout(arrow_schema, columns, modes, parquet_options(metadata.properties), metadata.default_spec_id)
 
+    @property
+    def ordered_columns(self) -> list[str] | bool:
+        """Paths of the columns that may have statistics; True for all, see `jobs.write.uuid_columns`."""
+        if not any(isinstance(leaf.kind, UUIDType) for leaf in self.columns):
+            return True
+        return [leaf.path for leaf in self.columns if not isinstance(leaf.kind, UUIDType)]
+
 
 class ParquetFile:
     """An open data file. Not for more than one thread.
@@ -71,6 +79,7 @@ class ParquetFile:
                 store_decimal_as_integer=True,
                 # Types and ids stand in the Parquet schema; a copy of Arrow's would only make the footer longer.
                 store_schema=False,
+                write_statistics=cast(Any, layout.ordered_columns),
                 **layout.options,
             )
         except BaseException:
@@ -114,12 +123,12 @@ def dictionary_columns(layout: FileLayout, rows: pa.RecordBatch) -> list[str]:
     """Paths of the columns worth a dictionary: those of which a sample of rows repeats values, and all nested ones."""
     chosen: list[str] = []
     for leaf in layout.columns:
+        if isinstance(leaf.kind, UUIDType):
+            continue
         if leaf.nested:
             chosen.append(leaf.path)
             continue
         values = rows.column(leaf.path)
-        if isinstance(values, pa.ExtensionArray):
-            values = values.storage
         if len(values.unique()) <= max(1, DICTIONARY_BELOW * rows.num_rows):
             chosen.append(leaf.path)
     return chosen

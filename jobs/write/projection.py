@@ -85,7 +85,7 @@ def projected(
     _refuse_nulls(fitting, path, above)
     # Arrow's Parquet writer refuses nulls in a required field even where the struct around it is null, and JSON decoded
     # into such a struct has them there. Without the bitmap they hold what is in the buffer, which nobody reads.
-    return pa.Array.from_buffers(fitting.type, len(fitting), [None, *fitting.buffers()[1:]], 0, fitting.offset)
+    return _without_bitmap(fitting)
 
 
 def _missing(rows: int, target: pa.Field, path: str, above: Mask | None) -> pa.Array:
@@ -106,8 +106,13 @@ def _missing(rows: int, target: pa.Field, path: str, above: Mask | None) -> pa.A
         return pa.MapArray.from_arrays(no_offsets, empty.keys, empty.items, type=kind)
     if pa.types.is_list(kind):
         return pa.ListArray.from_arrays(no_offsets, pa.array([], kind.value_type), type=kind)
-    nulls = pa.nulls(rows, kind)
-    return pa.Array.from_buffers(kind, rows, [None, *nulls.buffers()[1:]], 0)
+    return _without_bitmap(pa.nulls(rows, kind))
+
+
+def _without_bitmap(values: pa.Array) -> pa.Array:
+    if isinstance(values, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(values.type, _without_bitmap(values.storage))
+    return pa.Array.from_buffers(values.type, len(values), [None, *values.buffers()[1:]], 0, values.offset)
 
 
 def _project_struct(values: pa.Array, kind: StructType, target: pa.Field, path: str, above: Mask | None) -> pa.Array:
@@ -198,6 +203,8 @@ def _has_required(kind: pa.DataType) -> bool:
 def _cast(values: pa.Array, kind: IcebergType, target: pa.DataType, path: str) -> pa.Array:
     if values.type == target:
         return values
+    if isinstance(target, pa.BaseExtensionType) and values.type == target.storage_type:
+        return pa.ExtensionArray.from_storage(target, values)
     if not _keeps_values(values.type, kind, target):
         raise _misfit(values.type, target, path)
     try:
@@ -213,6 +220,8 @@ def _keeps_values(source: pa.DataType, kind: IcebergType, target: pa.DataType) -
         return holds(number, kind)
     if kinds.is_timestamp(source) and kinds.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
+    if kinds.is_time(source) and kinds.is_time(target):
+        return True
     text = (pa.string(), pa.large_string(), pa.string_view())
     octets = (pa.binary(), pa.large_binary(), pa.binary_view())
     return (source in text and target in text) or (source in octets and target in octets)

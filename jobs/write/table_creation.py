@@ -17,8 +17,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.errors import FrazilError
+from jobs.write.uuid_columns import uuid_properties
 
 FORMAT_VERSION = "2"
+_NO_COLUMNS = Schema()
 _FILE_FORMAT = "write.format.default"
 
 _PROPERTIES = {
@@ -40,8 +42,12 @@ _PROPERTIES = {
 }
 
 
-def create_table_properties(extra: Mapping[str, str]) -> dict[str, str]:
+def create_table_properties(extra: Mapping[str, str], schema: Schema = _NO_COLUMNS) -> dict[str, str]:
     """Properties of a new table: frazil's, and over them the spec's.
+
+    Args:
+        extra: The spec's.
+        schema: The table's.
 
     Raises:
         FrazilError: The spec asks for another format version, or another format of files.
@@ -58,7 +64,8 @@ def create_table_properties(extra: Mapping[str, str]) -> dict[str, str]:
             f"table.properties: {_FILE_FORMAT} {files} cannot be written; frazil writes Parquet",
             fix=f"remove {_FILE_FORMAT} from table.properties",
         )
-    return {"format-version": FORMAT_VERSION, **_PROPERTIES, **{key: str(value) for key, value in extra.items()}}
+    given = {key: str(value) for key, value in extra.items()}
+    return {"format-version": FORMAT_VERSION, **_PROPERTIES, **uuid_properties(schema), **given}
 
 
 def ensure_table(

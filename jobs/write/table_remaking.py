@@ -30,6 +30,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from jobs.write.uuid_columns import uuid_properties
+
 log = logging.getLogger(__name__)
 
 _AS_MADE = "frazil.as-made"
@@ -119,7 +121,7 @@ def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec)
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
         AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
     )
-    note = SetPropertiesUpdate(updates=as_made_property(stream, fresh.schema_id, spec_id))
+    note = SetPropertiesUpdate(updates=uuid_properties(fresh) | as_made_property(stream, fresh.schema_id, spec_id))
     name = ".".join(table.name())
     try:
         table.catalog.commit_table(table, requirements, (*updates, note))

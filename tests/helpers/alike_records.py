@@ -8,6 +8,7 @@ import random
 import struct
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from uuid import UUID
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 
@@ -15,13 +16,14 @@ _NAMES = ["a", "B", "some name", "d.e", "é", "type", "f0", "identification_numb
 _UNKNOWN = ["zz", "other key", "ü", "A", "tYpe", "a_rather_long_key_that_is_not_declared", "z1", "z2"]
 _PRIMITIVES = [
     *("boolean", "int", "long", "float", "double", "string", "string", "decimal", "decimal", "date", "binary"),
-    *("timestamp", "timestamptz", "time"),
+    *("timestamp", "timestamptz", "uuid", "time", "fixed"),
 ]
 _ENCODINGS: dict[str, list[str | None]] = {
     "int": [None, None, "int8", "int16"],
-    "time": ["millis_of_day", "micros_of_day", "nanos_of_day"],
+    "time": ["iso", "millis_of_day", "micros_of_day", "nanos_of_day"],
     "date": ["iso", "epoch_days"],
     "binary": ["base64", "hex"],
+    "fixed": ["base64", "hex"],
     "timestamp": ["iso", "iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"],
     "timestamptz": ["iso", "iso", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"],
 }
@@ -50,6 +52,12 @@ _ODD_TOKENS = [
     *("-9223372036854775808", "-9223372036854775809", "9007199254740993", "9007199254740992.5", "0.1", "123456.789"),
     *("18446744073709551615", "18446744073709551616", "18446744073709551617", "36893488147419103233", "3.4028236e38"),
     *('""', '"x"', '"1.25"', '"null"', '"\\""', '"\\u0041"', '"a\\\\"', '"\\ud800"', '"\x01"', '"é"', '"a,b:c{}[]"'),
+    *(
+        '"24:00:00"',
+        '"12:00:00.0000001"',
+        '"0F8FAD5B-d9cb-469f-a165-70867728950e"',
+        '"0f8fad5bd9cb469fa16570867728950e"',
+    ),
     *('"2026-02-29T00:00:00Z"', '"2024-02-29T00:00:00Z"', '"2026-01-01"', '"0000-01-01T00:00:00Z"', '"AP8="', '"00fg"'),
     *("{}", "[]", "[1]", '{"a":1}', "[[]]", "[,]", "{,}", "nul", "truee", "[null]", '{"a":null}', "tru", "1 ", " 1"),
 ]
@@ -139,7 +147,8 @@ def _type(chance: random.Random, depth: int, *, maps: bool = False) -> DeclaredT
     if name == "decimal":
         precision = chance.choice([1, 3, 9, 12, 18, 19, 38])
         return Primitive(name, precision, chance.randint(0, min(precision, chance.choice([0, 2, 38]))), _way(chance))
-    return Primitive(name, encoding=chance.choice(_ENCODINGS[name]) if name in _ENCODINGS else None)
+    length = 4 if name == "fixed" else None
+    return Primitive(name, encoding=chance.choice(_ENCODINGS[name]) if name in _ENCODINGS else None, length=length)
 
 
 def _way(chance: random.Random) -> str:
@@ -223,6 +232,9 @@ def _leaf(kind: Primitive, look: _Look, path: str) -> str:
             return chance.choice(["true", "false"])
         case "int", "int8" | "int16" as encoding:
             return str(chance.randint(-129, 128) if encoding == "int8" else chance.randint(-(2**15), 2**15))
+        case "time", "iso":
+            at = datetime(1, 1, 1) + timedelta(microseconds=chance.randrange(86_400 * 10**6))
+            return json.dumps(at.time().isoformat(chance.choice(["seconds"] * 3 + ["auto", "minutes"])))
         case "time", encoding:
             return str(
                 chance.randrange(86_400_000) * {"millis_of_day": 1, "micros_of_day": 1000}.get(str(encoding), 10**6)
@@ -240,8 +252,10 @@ def _leaf(kind: Primitive, look: _Look, path: str) -> str:
             return chance.choice([f"{chance.random() * 1000:.4f}", repr(chance.random()), repr(odd), "7", "-3.25"])
         case "decimal", encoding:
             return json.dumps(_decimal(kind, chance)) if encoding == "text" else _decimal(kind, chance)
-        case "binary", encoding:
-            data = chance.randbytes(chance.randrange(9))
+        case "uuid", _:
+            return json.dumps(str(UUID(bytes=chance.randbytes(16))))
+        case ("binary" | "fixed") as name, encoding:
+            data = chance.randbytes(4 if name == "fixed" and chance.random() < 0.9 else chance.randrange(9))
             return json.dumps(data.hex() if encoding == "hex" else base64.b64encode(data).decode())
         case "string", _:
             size = look.sizes.setdefault(path, chance.choice([-1, 0, 5, 7, 8, 9, 16, 32, 100]))

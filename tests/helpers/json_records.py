@@ -24,6 +24,11 @@ primitives = st.one_of(
     ).map(lambda pair: Primitive(pair[0], encoding=pair[1])),
     st.sampled_from(["iso", "epoch_days"]).map(lambda encoding: Primitive("date", encoding=encoding)),
     st.sampled_from(["base64", "hex"]).map(lambda encoding: Primitive("binary", encoding=encoding)),
+    st.sampled_from(["base64", "hex"]).map(lambda encoding: Primitive("fixed", encoding=encoding, length=3)),
+    st.sampled_from(["iso", "millis_of_day", "micros_of_day", "nanos_of_day"]).map(
+        lambda way: Primitive("time", encoding=way)
+    ),
+    st.just(Primitive("uuid")),
 )
 
 
@@ -48,7 +53,6 @@ kinds: st.SearchStrategy[DeclaredType] = st.recursive(
 writers_primitives = st.one_of(
     primitives,
     st.sampled_from(["int8", "int16"]).map(lambda encoding: Primitive("int", encoding=encoding)),
-    st.sampled_from(["millis", "micros", "nanos"]).map(lambda unit: Primitive("time", encoding=f"{unit}_of_day")),
     st.tuples(st.integers(0, 19), st.integers(0, 19)).map(
         lambda sizes: Primitive("decimal", max(sum(sizes), 1), sizes[0], "unscaled")
     ),
@@ -84,6 +88,17 @@ iso = st.one_of(
     st.sampled_from(["2023-02-29", "2024-02-29", "2024-02-29T00:00:00", "2024-02-30T00:00:00Z", "0000-01-01"]),
 )
 unscaled = st.binary(max_size=18).map(lambda data: b64encode(data).decode())
+uuids = st.one_of(
+    st.uuids().map(str), st.uuids().map(lambda each: str(each).upper()), st.uuids().map(lambda each: each.hex)
+)
+clocks = st.one_of(
+    st.times().map(lambda at: at.isoformat()),
+    st.times().map(lambda at: at.isoformat("minutes")),
+    st.builds(lambda at, more: at.isoformat("microseconds") + more, st.times(), digits),
+    st.sampled_from(
+        ["24:00:00", "23:60:00", "23:59:60", "1:00:00", "12", "12:00:00Z", "12:00:00.", "12:00:00.5000000"]
+    ),
+)
 texts = st.one_of(st.text(max_size=8), iso, st.binary(max_size=6).map(lambda data: b64encode(data).decode()), numbers)
 strings = st.builds(json.dumps, texts, ensure_ascii=st.booleans())
 anything = st.one_of(
@@ -123,7 +138,14 @@ def tokens(draw: st.DrawFn, kind: DeclaredType) -> str:
             return "{" + ",".join(f"{key}:{token}" for key, token in entries) + "}"
         case Primitive("boolean"):
             return draw(st.sampled_from(["true", "false"]))
-        case Primitive("binary", encoding=encoding):
+        case Primitive("uuid"):
+            spoiled = st.sampled_from(["{%s}", "urn:uuid:%s", "%s ", "%s0"])
+            return draw(
+                st.one_of(uuids, uuids, st.builds(lambda form, text: form % text, spoiled, uuids)).map(json.dumps)
+            )
+        case Primitive("time", encoding="iso"):
+            return draw(clocks.map(json.dumps))
+        case Primitive("binary" | "fixed", encoding=encoding):
             write = bytes.hex if encoding == "hex" else lambda data: b64encode(data).decode()
             return draw(st.one_of(st.binary(max_size=6).map(write).map(json.dumps), strings))
         case Primitive("decimal", encoding="unscaled"):

@@ -20,7 +20,8 @@ from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
 
 _MICROS_PER = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
-_DAY = 86_400_000_000
+_DAY = text_values.MICROSECONDS_PER_DAY
+_BYTES_OF = {"base64": text_values.exact_base64, "hex": text_values.exact_hex}
 
 
 def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, required: bool) -> Leaf:
@@ -53,6 +54,8 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
             return _bounded(
                 declared, _array(values, pa.int64()), text_values.FIRST_DAY, text_values.LAST_DAY, 1, pa.int32()
             )
+        case "time", "iso":
+            return one_by_one(_texts(values), pa.time64("us"), text_values.exact_time, pa.int64())
         case "time", "nanos_of_day":
             micros, inexact = _nanoseconds(declared, _array(values, pa.int64()), pa.int64())
             day, beyond = _bounded(declared, micros, 0, _DAY - 1, 1, pa.int64(), "within a day")
@@ -61,6 +64,8 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
             times = 1_000 if encoding == "millis_of_day" else 1
             last = _DAY // times - 1
             return _bounded(declared, _array(values, pa.int64()), 0, last, times, pa.int64(), "within a day")
+        case "uuid", _:
+            return one_by_one(_texts(values), pa.binary(16), text_values.exact_uuid, pa.binary(16))
         case "timestamp" | "timestamptz", "epoch_ns":
             return _nanoseconds(declared, _array(values, pa.int64()), arrow_type(declared))
         case "timestamp" | "timestamptz", str() as encoding:
@@ -68,9 +73,11 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
             first, last = text_values.FIRST_MICROSECOND // times, text_values.LAST_MICROSECOND // times
             return _bounded(declared, _array(values, pa.int64()), first, last, times, pa.int64())
         case "binary", encoding:
-            texts = values.to_pylist() if isinstance(values, pa.Array) else values
-            one = text_values.exact_hex if encoding == "hex" else text_values.exact_base64
-            return one_by_one(texts, pa.binary(), one, pa.binary())
+            return one_by_one(_texts(values), pa.binary(), _BYTES_OF[encoding or ""], pa.binary())
+        case "fixed", encoding:
+            bytes_of, length = _BYTES_OF[encoding or ""], declared.length or 0
+            kind = arrow_type(declared)
+            return one_by_one(_texts(values), kind, lambda text: text_values.exact_length(bytes_of(text), length), kind)
         case "float", _ if not isinstance(values, pa.Array):
             return _float_tokens(declared, values, required=required)
         case "float", _:
@@ -81,6 +88,10 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
 
 def _array(values: Sequence[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
     return values if isinstance(values, pa.Array) else pa.array(values, kind)
+
+
+def _texts(values: Sequence[Any] | pa.Array) -> Sequence[str | None]:
+    return values.to_pylist() if isinstance(values, pa.Array) else values
 
 
 def _decimal_tokens(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:

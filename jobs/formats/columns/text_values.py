@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import binascii
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from jobs.formats.problems import (
     BAD_BINARY,
     BAD_DATE,
+    BAD_TIME,
     BAD_TIMESTAMP,
+    BAD_UUID,
     OUT_OF_RANGE,
     PRECISION_LOSS,
+    WRONG_LENGTH,
     WRONG_TYPE,
     ValueProblem,
     shown,
@@ -23,6 +26,8 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
     r"(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
 )
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -32,6 +37,7 @@ LAST_MICROSECOND = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999, in microseconds after 1970-01-01."""
 FIRST_DAY = -719_162
 LAST_DAY = 2_932_896
+MICROSECONDS_PER_DAY = 86_400_000_000
 
 
 def exact_decimal(text: str, precision: int, scale: int) -> int:
@@ -117,6 +123,49 @@ def exact_date(text: str) -> int:
     except ValueError as error:
         raise ValueProblem(BAD_DATE, f"needs date, found {shown(text)}: {error}") from None
     return (day - _EPOCH.date()).days
+
+
+def exact_time(text: str) -> int:
+    """The microseconds after midnight of an ISO 8601 time of day.
+
+    Raises:
+        ValueProblem: bad_time, or precision_loss below a microsecond.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueProblem(BAD_TIME, f"needs time such as 23:59:59, found {shown(text)}")
+    hour, minute, second, fraction = match.groups()
+    micros, below = (fraction or "")[:6].ljust(6, "0"), (fraction or "")[6:]
+    if below.strip("0"):
+        raise ValueProblem(PRECISION_LOSS, f"needs time in microseconds, found {shown(text)} with a finer fraction")
+    try:
+        found = time(int(hour), int(minute), int(second or 0))
+    except ValueError as error:
+        raise ValueProblem(BAD_TIME, f"needs time, found {shown(text)}: {error}") from None
+    return (found.hour * 3600 + found.minute * 60 + found.second) * 1_000_000 + int(micros)
+
+
+def exact_uuid(text: str) -> bytes:
+    """The bytes of a UUID in its canonical text, 8-4-4-4-12 hexadecimal digits in either case.
+
+    Raises:
+        ValueProblem: bad_uuid.
+    """
+    if not _UUID.fullmatch(text):
+        example = "0f8fad5b-d9cb-469f-a165-70867728950e"
+        raise ValueProblem(BAD_UUID, f"needs uuid such as {example}, found {shown(text)}")
+    return bytes.fromhex(text.replace("-", ""))
+
+
+def exact_length(data: bytes, length: int) -> bytes:
+    """Bytes of which there are as many as a fixed has.
+
+    Raises:
+        ValueProblem: wrong_length.
+    """
+    if len(data) != length:
+        raise ValueProblem(WRONG_LENGTH, f"needs {length} bytes, found {len(data)}")
+    return data
 
 
 def exact_base64(text: str) -> bytes:

@@ -64,6 +64,7 @@ def test_steps_come_in_their_order_and_the_plan_is_json() -> None:
     [
         ({}, {"enabled": False}, "maintenance.enabled is false for this table."),
         ({"format_version": 4}, {}, "Format version 4 is not supported; 1, 2 and 3 are."),
+        ({"unread": ("at",)}, {}, "Spark does not know the type time, so it can do nothing to the table: at."),
     ],
 )
 def test_nothing_at_all(facts: dict[str, Any], keys: dict[str, Any], reason: str) -> None:

@@ -52,6 +52,12 @@ def test_nested_types_and_their_aliases() -> None:
         ("binary", "base64"),
         ("binary as hex", "hex"),
         ("string", None),
+        ("uuid", None),
+        ("time", "iso"),
+        ("time as millis_of_day", "millis_of_day"),
+        ("time AS MICROS_OF_DAY", "micros_of_day"),
+        ("fixed(16)", "base64"),
+        ("fixed(1) as hex", "hex"),
     ],
 )
 def test_how_json_carries_a_type(text: str, encoding: str | None) -> None:
@@ -89,6 +95,13 @@ WRONG = [
     ("a decimal(39,2)", 10, "39", "from 1 to 38"),
     ("a decimal(2,3)", 12, "3", "from 0 to 2"),
     ("a decimal(x,3)", 10, "x", "from 1 to 38"),
+    ("a fixed", 7, "", "as in fixed(16)"),
+    ("a fixed(0)", 8, "0", "the length of fixed is a number from 1 to"),
+    ("a guid", 2, "guid", "did you mean 'uuid'?"),
+    ("a variant", 2, "variant", "format version 3 only"),
+    ("a timestamp_ns", 2, "timestamp_ns", "format version 3 only"),
+    ("a uuid as text", 10, "text", "in one way only"),
+    ("a time as epoch_ms", 10, "epoch_ms", "the ways are iso, millis_of_day, micros_of_day, nanos_of_day"),
     ("_kafka_offset long", 0, "_kafka_offset", "starts with _kafka"),
     ("a int as iso", 9, "iso", "in one way only"),
     ("a date as epoch_s", 10, "epoch_s", "the ways are iso, epoch_days"),
@@ -143,6 +156,7 @@ def test_any_text_ends_with_a_schema_or_with_problems_in_order(found: list[str])
 
 def test_a_schema_is_written_as_it_is_read() -> None:
     text = (
-        "id string not null, `a b` list<struct<x decimal(3,1) as text, y map<string, timestamp as epoch_ns not null>>>"
+        "id string not null, `a b` list<struct<x decimal(3,1) as text, y map<string, timestamp as epoch_ns not null>>>,"
+        " u uuid, t time as millis_of_day, f fixed(3) not null, g fixed(20) as hex"
     )
     assert parse_schema(text).text == text

@@ -201,6 +201,7 @@ ONE_PROBLEM = [
     ("    id string not null", "    _kafka_x string", 8, "decode.schema", "_kafka"),
     ("name: orders.payments", "name: payments", 12, "table.name", "must be namespace.table"),
     ("name: orders.payments", "name: orders.pay/ments", 12, "table.name", "must be namespace.table"),
+    ("    at timestamptz", "    at timestamptz, o struct<t time>", 7, "decode.schema", "no table with a column of the type time (o.t)"),
     ("    - day(at)", "    - day(att)", 14, "table.partition_by[0]", "no column 'att' in decode.schema; did you mean 'at'?"),
     ("    - day(at)", "    - id\n    - days(at)", 15, "table.partition_by[1]", "unknown transform 'days'"),
     ("    - day(at)", "    - 17", 14, "table.partition_by[0]", "must be a partition expression such as day(created_at)"),

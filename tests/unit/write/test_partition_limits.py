@@ -21,6 +21,7 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IntegerType,
     LongType,
@@ -30,6 +31,8 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
 from jobs.schema.iceberg_schema import iceberg_schema
@@ -75,6 +78,9 @@ KINDS: dict[str, tuple[PrimitiveType, st.SearchStrategy[Any]]] = {
     "date": (DateType(), near(0, -719_162, 2_932_896, within=(-719_162, 2_932_896))),
     "timestamp": (TimestampType(), MICROS),
     "timestamptz": (TimestamptzType(), MICROS),
+    "time": (TimeType(), st.times()),
+    "uuid": (UUIDType(), st.uuids().map(lambda each: each.bytes)),
+    "fixed(2)": (FixedType(2), st.binary(min_size=2, max_size=2)),
 }
 EXPRESSIONS = (
     [PartitionExpr(name, "c") for name in ("identity", "year", "month", "day", "hour")]

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, UUIDType
 
 from jobs.errors import FrazilError
 from jobs.spec.partitioning import parse_partition_expr
@@ -27,6 +27,18 @@ def test_properties_and_what_the_spec_says_over_them() -> None:
     assert properties["write.parquet.compression-codec"] == "zstd"
     assert properties["write.target-file-size-bytes"] == "134217728"
     assert (properties["commit.retry.num-retries"], properties["commit.retry.max-wait-ms"]) == ("20", "2000")
+
+
+def test_compaction_is_told_to_write_uuids_as_frazil_does() -> None:
+    inner = NestedField(5, "l", ListType(6, UUIDType()))
+    schema = Schema(NestedField(1, "a b", UUIDType()), NestedField(2, "s", StructType(inner)), *SCHEMA.fields[:1])
+    made = create_table_properties({"write.parquet.stats-enabled.column.a b": "true"}, schema)
+    assert {key: value for key, value in made.items() if ".column." in key} == {
+        "write.parquet.stats-enabled.column.a b": "true",
+        "write.parquet.dict-encoding-enabled.column.a b": "false",
+        "write.parquet.stats-enabled.column.s.l.element": "false",
+        "write.parquet.dict-encoding-enabled.column.s.l.element": "false",
+    }
 
 
 @pytest.mark.parametrize("version", ["1", "3"])

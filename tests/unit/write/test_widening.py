@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -56,6 +57,9 @@ DECLARED: dict[str, list[Any]] = {
     "timestamptz": [None, AT.replace(tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)],
     "string": [None, "", "é😀"],
     "binary": [None, b"", b"\xff"],
+    "time": [None, time(0), time(23, 59, 59, 999_999)],
+    "uuid": [None, UUID(int=0), UUID(int=2**128 - 1)],
+    "fixed(3)": [None, b"\0\0\0", b"\xff\0a"],
     **{f"decimal({precision},{scale})": ends(precision, scale) for precision, scale in DIGITS},
 }
 COLUMNS: list[PrimitiveType] = [
@@ -66,7 +70,8 @@ COLUMNS: list[PrimitiveType] = [
 
 
 def rows(declared: str, values: list[Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"c": value} for value in values], schema=arrow_schema(parse_schema(declared)))
+    stored = [value.bytes if isinstance(value, UUID) else value for value in values]
+    return pa.RecordBatch.from_pylist([{"c": value} for value in stored], schema=arrow_schema(parse_schema(declared)))
 
 
 @pytest.mark.parametrize("declared", DECLARED)

@@ -7,9 +7,10 @@ import json
 import re
 from base64 import b64encode
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -127,13 +128,6 @@ def leaf(kind: Primitive, value: Any) -> Any:
             return Decimal(f"{unscaled}e-{kind.scale}")
         case "decimal", "unscaled":
             return exact(number, kind.precision or 0, kind.scale or 0)
-        case "time", encoding:
-            nanos = (
-                whole(number, 63) * {"millis_of_day": 10**6, "micros_of_day": 10**3, "nanos_of_day": 1}[str(encoding)]
-            )
-            if nanos % 1000 or not 0 <= nanos < 86_400 * 10**9:
-                raise Bad("not within a day")
-            return (datetime(1970, 1, 1) + timedelta(microseconds=nanos // 1000)).time()
         case "decimal", encoding:
             return exact(number if encoding == "number" else text, kind.precision or 0, kind.scale or 0)
         case "binary", "base64":
@@ -146,6 +140,21 @@ def leaf(kind: Primitive, value: Any) -> Any:
             return instant(required_text(text), r"\d{4}-\d\d-\d\d").date()
         case "date", _:
             return strictly(lambda: datetime(1970, 1, 1).date() + timedelta(days=whole(number, 63)))
+        case "uuid", _:
+            parts = re.fullmatch("(?i)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", required_text(text), re.ASCII)
+            return UUID(parts.group()).bytes if parts else refuse("not canonical")
+        case "fixed", encoding:
+            data = leaf(Primitive("binary", encoding=encoding), value)
+            return data if len(data) == kind.length else refuse("another length")
+        case "time", "iso":
+            return clock(required_text(text))
+        case "time", encoding:
+            nanos = (
+                whole(number, 63) * {"millis_of_day": 10**6, "micros_of_day": 10**3, "nanos_of_day": 1}[str(encoding)]
+            )
+            if nanos % 1000 or not 0 <= nanos < 86_400 * 10**9:
+                raise Bad("not within a day")
+            return (datetime(1970, 1, 1) + timedelta(microseconds=nanos // 1000)).time()
         case _, "iso":
             return timestamp(required_text(text), zoned=kind.name == "timestamptz")
         case _, encoding:
@@ -198,6 +207,19 @@ def timestamp(text: str, *, zoned: bool) -> datetime:
         raise Bad("no such zone")
     offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:])) * (-1 if zone.startswith("-") else 1)
     return strictly(lambda: (local - offset).replace(tzinfo=UTC))
+
+
+def clock(text: str) -> time:
+    match = re.fullmatch(r"(\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)\.(\d+))?", text, re.ASCII)
+    if match is None:
+        raise Bad("another form")
+    fraction = Decimal("0." + (match.group(2) or "0")) * 10**6
+    if fraction != int(fraction):
+        raise Bad("below a microsecond")
+    # fromisoformat takes 24:00 for midnight.
+    if match.group(1).startswith("24"):
+        raise Bad("no such hour")
+    return strictly(lambda: time.fromisoformat(match.group(1))).replace(microsecond=int(fraction))
 
 
 def required_text(text: str | None) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -95,6 +96,14 @@ GOOD = [
     ("binary", '"AP8="', b"\x00\xff"),
     ("binary", '""', b""),
     ("binary as hex", '"00fF"', b"\x00\xff"),
+    ("time", '"23:59:59.999999"', time(23, 59, 59, 999_999)),
+    ("time", '"00:00"', time(0)),
+    ("time", '"12:00:00.5000000000"', time(12, 0, 0, 500_000)),
+    ("time as millis_of_day", "86399999", time(23, 59, 59, 999_000)),
+    ("time as micros_of_day", "0", time(0)),
+    ("uuid", '"0F8fad5b-d9cb-469f-a165-70867728950e"', UUID("0f8fad5b-d9cb-469f-a165-70867728950e").bytes),
+    ("fixed(2)", '"AP8="', b"\x00\xff"),
+    ("fixed(2) as hex", '"00fF"', b"\x00\xff"),
     ("list<int>", "[1,null,2]", [1, None, 2]),
     ("list<list<decimal(3,1)>>", "[[1.5],[],null]", [[Decimal("1.5")], [], None]),
     ("map<string, long not null>", '{"a":1,"A":2,"":3}', [("a", 1), ("A", 2), ("", 3)]),
@@ -144,6 +153,22 @@ BAD = [
     ("decimal(12,2) as text", '" 1.5"', "wrong_type"),
     ("decimal(12,2) as text", '"1.5\\n"', "wrong_type"),
     ("decimal(12,2) as text", '"\u0661"', "wrong_type"),
+    ("time", '"24:00:00"', "bad_time"),
+    ("time", '"12:00:60"', "bad_time"),
+    ("time", '"1:00:00"', "bad_time"),
+    ("time", '"12:00:00Z"', "bad_time"),
+    ("time", '"12:00.5"', "bad_time"),
+    ("time", '"12:00:00.1234567"', "precision_loss"),
+    ("time", "1", "wrong_type"),
+    ("time as millis_of_day", "86400000", "out_of_range"),
+    ("time as millis_of_day", "-1", "out_of_range"),
+    ("time as micros_of_day", '"0"', "wrong_type"),
+    ("uuid", '"0f8fad5bd9cb469fa16570867728950e"', "bad_uuid"),
+    ("uuid", '"{0f8fad5b-d9cb-469f-a165-70867728950e}"', "bad_uuid"),
+    ("uuid", '"0f8fad5b-d9cb-469f-a165-70867728950e\\n"', "bad_uuid"),
+    ("uuid", "1", "wrong_type"),
+    ("fixed(2)", '"AP8A"', "wrong_length"),
+    ("fixed(2)", '"AP8"', "bad_binary"),
     ("timestamp", '"2026-11-20"', "bad_timestamp"),
     ("timestamp", '"2026-11-20T10:11:12Z"', "bad_timestamp"),
     ("timestamp", '"2026-11-20T10:11:12\\n"', "bad_timestamp"),
