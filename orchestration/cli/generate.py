@@ -88,10 +88,9 @@ def generate(
     _ensure(settings.kafka, target)
     records = _records(generator, seed, bad)
     kinds, problem = _produce(settings.kafka, target, records, rate, count)
-    of_which = ", ".join(f"{number:,} {kind}" for kind, number in sorted(kinds.items()) if kind != "good")
-    click.echo(
-        f"{stream}: {kinds.total():,} records in topic {target}" + (f", of which {of_which}" if of_which else "")
-    )
+    told = [f"{number:,} {kind}" for kind, number in sorted(kinds.items()) if kind != "good"]
+    among = f", among them {', '.join(told)}" if told else ""
+    click.echo(f"{stream}: {kinds.total():,} records in topic {target}{among}")
     if problem is not None:
         raise FrazilError(f"not all were acknowledged by the brokers: {problem}", fix="frazil validate")
 
