@@ -16,7 +16,7 @@ ROOMS = {
     "jobs": [
         "errors", "steps", "system", "schema", "formats", "spec", "redaction", "write", "commit", "state", "catalog",
         "translate", "kafka", "generate", "deadletter", "install", "spark", "local_broker", "pipeline", "task",
-        "supervise", "stream", "replay", "verify", "operator", "maintain", "certify", "runtime",
+        "contract", "supervise", "stream", "replay", "verify", "operator", "maintain", "certify", "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip

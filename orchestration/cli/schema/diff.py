@@ -1,0 +1,112 @@
+"""`frazil schema diff`: what a stream's file declares, held against its table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from pyiceberg.table import Table
+
+from jobs.catalog import NoCatalogYet, find_table, quick_catalog
+from jobs.contract.declared import DeclaredContract, declared_contract, schema_name
+from jobs.contract.finding import ContractFinding
+from jobs.schema.iceberg_schema import with_null
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.spec.validation import shown_path
+from jobs.write.table_remaking import is_as_made
+from orchestration.cli.terminal import print_columns, print_json
+from resources.deployment import Deployment
+
+_TEXT = {"column", "difference", "the file says", "the table has", "then"}
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_context
+def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
+    """Hold the columns that the file of STREAM declares against its table.
+
+    Each difference with what becomes of it. The exit status is 1 if a driver with this file would not start.
+    """
+    deployment: Deployment = ctx.obj
+    spec, settings = deployment.stream(stream), deployment.settings()
+    file = shown_path(deployment.file_of(stream))
+    table = stream_table(spec, settings)
+    if table is None or spec.decode.declared is None or is_as_made(table.metadata, stream):
+        sentence = _nothing_to_compare(spec, table)
+        print_json(_facts(spec, table, None, sentence)) if as_json else click.echo(f"{stream}: {sentence}")
+        return
+    found = declared_contract(spec, table.schema())
+    if as_json:
+        print_json(_facts(spec, table, found, None))
+    else:
+        print_contract(spec, found, f"{file} against table {spec.table.name} ({schema_name(table.metadata)})")
+    ctx.exit(0 if found.fits else 1)
+
+
+def stream_table(spec: StreamSpec, settings: Settings) -> Table | None:
+    """The table of a stream's rows; None if it is not there yet.
+
+    Raises:
+        FrazilError: The catalog does not answer within seconds.
+    """
+    try:
+        return find_table(quick_catalog(settings), spec.table.name)
+    except NoCatalogYet:
+        return None
+
+
+def print_contract(spec: StreamSpec, found: DeclaredContract, heading: str) -> None:
+    """The differences as a table, with the next command."""
+    if not found.findings:
+        click.echo(f"{spec.stream}: no difference; {heading}")
+        return
+    click.echo(f"{spec.stream}: {heading}")
+    print_columns(
+        ["column", "difference", "the file says", "the table has", "then"],
+        [_row(finding) for finding in found.findings],
+        text=_TEXT,
+    )
+    for rename in found.renames:
+        click.echo(
+            f"{'.'.join(rename.old)} may be called {'.'.join(rename.new)} now: {rename.option} keeps its values."
+        )
+    if found.fits:
+        click.echo("The table takes what the file declares.")
+    elif found.can_be_applied:
+        click.echo(f"  Next: frazil schema apply {spec.stream}")
+    else:
+        click.echo(f"  Next: correct decode.schema of stream {spec.stream}")
+
+
+def _row(finding: ContractFinding) -> list[str | None]:
+    difference = finding.difference
+    rows, table = (with_null(each) if each else None for each in (difference.rows, difference.table))
+    way = {"add": "apply adds it", "widen": "apply widens it", "relax": "apply lets it be null"}
+    needs = difference.needs
+    then = f"{finding.why}; {way[needs.change]}" if needs and finding.outcome == "stops" else finding.why
+    return [difference.column, difference.kind.replace("_", " "), rows, table, then]
+
+
+def _nothing_to_compare(spec: StreamSpec, table: Table | None) -> str:
+    if table is None:
+        return f"table {spec.table.name} is not there yet; the first run creates it."
+    if spec.decode.declared is None:
+        return f"its columns are from: {spec.decode.schema_source}; the file declares none."
+    return f"table {spec.table.name} has no rows; the next run makes it as the file declares."
+
+
+def _facts(
+    spec: StreamSpec, table: Table | None, found: DeclaredContract | None, sentence: str | None
+) -> dict[str, Any]:
+    return {
+        "stream": spec.stream,
+        "table": spec.table.name,
+        "schema_id": table.metadata.current_schema_id if table else None,
+        "fits": found.fits if found else True,
+        "differences": [finding.facts for finding in found.findings] if found else [],
+        "renames": [{"old": ".".join(each.old), "new": ".".join(each.new)} for each in found.renames] if found else [],
+        "sentence": sentence,
+    }

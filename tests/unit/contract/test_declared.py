@@ -1,0 +1,62 @@
+"""What a stream's file declares, held against its table: what leads to what, and what a change of the table mends."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.contract.declared import declared_contract, own_columns
+from jobs.contract.finding import worst
+from jobs.schema.compatibility import disagreements
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
+from jobs.spec.models import StreamSpec
+
+
+def spec_of(columns: str, *, kafka_columns: bool = True) -> StreamSpec:
+    return StreamSpec.model_validate(
+        {
+            "stream": "s",
+            "source": {"topics": ["t"]},
+            "decode": {"value": "json", "schema": columns},
+            "table": {"name": "n.s", "kafka_columns": kafka_columns},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "table", "outcomes", "fits", "can_be_applied"),
+    [
+        ("a int", "a int", [], True, True),
+        ("a int", "a int, b string", [("b", "null")], True, True),
+        ("a int", "a long", [("a", "lands")], True, True),
+        ("a int not null", "a int", [("a", "lands")], True, True),
+        ("a int, b string", "a int", [("b", "stops")], False, True),
+        ("a long", "a int", [("a", "stops")], False, True),
+        ("a int", "a int not null", [("a", "stops")], False, True),
+        ("a int", "a int, b int not null", [("b", "stops")], False, True),
+        ("a string", "a int", [("a", "stops")], False, False),
+        ("A int", "a int", [("A", "stops")], False, False),
+        ("a string, b int", "a int", [("a", "stops"), ("b", "stops")], False, False),
+    ],
+)
+def test_each_difference_leads_to_what_a_start_would_say(
+    declared: str, table: str, outcomes: list[tuple[str, str]], fits: bool, can_be_applied: bool
+) -> None:
+    spec = spec_of(declared)
+    schema = spec.table_schema_of(iceberg_schema(parse_schema(table)))
+    found = declared_contract(spec, schema)
+    assert [(each.difference.column, each.outcome) for each in found.findings] == outcomes
+    assert (found.fits, found.can_be_applied) == (fits, can_be_applied)
+    assert worst(list(found.findings)) == ("ok" if fits else "error")
+    assert fits == (disagreements(spec.declared_rows, schema, kafka_columns=True) == [])
+
+
+def test_columns_that_no_record_has_are_the_tables_own() -> None:
+    assert own_columns(spec_of("a int")) == {"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp"}
+    assert own_columns(spec_of("a int", kafka_columns=False)) == frozenset()
+
+
+def test_a_rename_is_suggested() -> None:
+    spec = spec_of("id string, full_name string")
+    found = declared_contract(spec, spec.table_schema_of(iceberg_schema(parse_schema("id string, name string"))))
+    assert [each.option for each in found.renames] == ["--rename name=full_name"]
