@@ -41,8 +41,9 @@ def resolve_jars(name: ArtifactSet, *, repair: bool = False, on_progress: OnProg
     Cheap when the set is there: one `stat` per jar; a jar whose size or time changed is hashed again.
 
     Args:
-        name: `spark` (to hand to Spark as `spark.jars`), `broker` (the local broker's class path) or `connect` (that of
-            the worker that `make bench` compares frazil with).
+        name: `spark` (to hand to Spark as `spark.jars`), `broker` (the local broker's class path), `registry` (an
+            archive with the local registry) or `connect` (the class path of the worker that `make bench` compares
+            frazil with).
         repair: Fetch the set again if it is there but damaged, where otherwise that is an error.
         on_progress: Called with a line of text now and then while something is fetched.
 
@@ -109,7 +110,7 @@ def fetch_unchecked(name: ArtifactSet, target: Path, say: OnProgress) -> dict[st
         PreflightError: Java or PySpark is missing.
     """
     ivy.retrieve(SETS[name], target, work=target.with_suffix(".ivy"), label=name, on_progress=say)
-    return {path.name: _sha256(path) for path in sorted(target.glob("*.jar"))}
+    return {path.name: _sha256(path) for path in sorted(target.iterdir())}
 
 
 def _fetch(name: ArtifactSet, expected: dict[str, str], folder: Path, say: OnProgress) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-ArtifactSet: TypeAlias = Literal["spark", "broker", "connect"]
+ArtifactSet: TypeAlias = Literal["spark", "broker", "connect", "registry"]
 
 PYSPARK_MINIMUM = (4, 1, 4)
 PYSPARK_BELOW = (4, 2)
@@ -27,6 +27,8 @@ class Coordinate:
         why: What needs it, and why this version.
         transitive: Whether what it depends on is resolved as well. Only the file names in `artifacts.sha256` are
             accepted in the end, so this cannot bring in anything unseen.
+        classifier: Which of the module's files, where it is not its jar.
+        packaging: Of that file: its type and its ending.
     """
 
     organisation: str
@@ -34,6 +36,19 @@ class Coordinate:
     version: str
     why: str
     transitive: bool = False
+    classifier: str | None = None
+    packaging: str = "jar"
+
+    @property
+    def needs_pom(self) -> bool:
+        """Whether it cannot be resolved without the module's description."""
+        return self.transitive or self.classifier is None
+
+    @property
+    def filename(self) -> str:
+        """The file's name in the set's folder."""
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{classifier}.{self.packaging}"
 
     def __str__(self) -> str:
         return f"{self.organisation}:{self.name}:{self.version}"
@@ -130,6 +145,23 @@ CONNECT: tuple[Coordinate, ...] = (
     ),
 )
 
-SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {"spark": SPARK, "broker": BROKER, "connect": CONNECT}
+# A schema registry with Confluent's API, for the demo and the tests: one archive with all its jars.
+REGISTRY: tuple[Coordinate, ...] = (
+    Coordinate(
+        "io.apicurio",
+        "apicurio-registry-app",
+        "3.0.9",
+        "The local registry. The last line that runs on Java 17; later ones need 21.",
+        classifier="all",
+        packaging="tar.gz",
+    ),
+)
+
+SETS: dict[ArtifactSet, tuple[Coordinate, ...]] = {
+    "spark": SPARK,
+    "broker": BROKER,
+    "connect": CONNECT,
+    "registry": REGISTRY,
+}
 # The others are fetched by whatever needs them.
 FETCHED_AT_SETUP: tuple[ArtifactSet, ...] = ("spark", "broker")

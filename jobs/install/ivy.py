@@ -20,6 +20,14 @@ _SILENCE_SECONDS = 120.0
 _FETCHED = re.compile(r"\[SUCCESSFUL \] [^#]+#([^;]+);([^!]+)!")
 _PROBLEM = re.compile(r"UNRESOLVED|not found|FAILED|ERROR|Exception|refused|timed out|[Uu]nknown host|Server access")
 
+# A module's POM names a parent, which names another: none of it is needed to fetch one file.
+_WITHOUT_POMS = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+
 
 class IvyError(FrazilError):
     """Ivy could not resolve or fetch something."""
@@ -35,6 +43,8 @@ def retrieve(
     on_progress: Callable[[str], None],
 ) -> None:
     """Fetch the jars of the coordinates into `target`, named `<artifact>-<version>.jar`.
+
+    A coordinate with a classifier is another file of its module, `<artifact>-<version>-<classifier>.<packaging>`.
 
     Ivy verifies the repository's own checksums; it reads and writes nothing outside `work` and `target`.
 
@@ -54,16 +64,20 @@ def retrieve(
     target.mkdir(parents=True, exist_ok=True)
     module = work / "ivy.xml"
     module.write_text(_module(label, coordinates))
+    settings = os.environ.get("FRAZIL_IVY_SETTINGS")
+    if settings is None and not any(each.needs_pom for each in coordinates):
+        (work / "ivysettings.xml").write_text(_WITHOUT_POMS)
+        settings = str(work / "ivysettings.xml")
     command = [
         str(check_java().executable),
         f"-Divy.default.ivy.user.dir={work}",
         "-cp",
         str(_ivy_jar()),
         "org.apache.ivy.Main",
-        *(["-settings", settings] if (settings := os.environ.get("FRAZIL_IVY_SETTINGS")) else []),
+        *(["-settings", settings] if settings else []),
         *("-cache", str(work / "cache")),
         *("-ivy", str(module)),
-        *("-types", "jar", "bundle"),
+        *("-types", *dict.fromkeys(["jar", "bundle", *(each.packaging for each in coordinates)])),
         *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
     process = subprocess.Popen(
@@ -118,12 +132,22 @@ def _ivy_jar() -> Path:
 def _module(label: str, coordinates: Iterable[Coordinate]) -> str:
     lines = [
         f"    <dependency org={quoteattr(each.organisation)} name={quoteattr(each.name)} rev={quoteattr(each.version)}"
-        f' conf="jars-&gt;default" transitive="{str(each.transitive).lower()}"/>\n'
+        f' conf="jars-&gt;default" transitive="{str(each.transitive).lower()}"{_artifact(each)}\n'
         for each in coordinates
     ]
     return (
-        '<ivy-module version="2.0">\n'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/extra">\n'
         f'  <info organisation="frazil" module={quoteattr("jars-" + label)} revision="1"/>\n'
         '  <configurations><conf name="jars"/></configurations>\n'
         "  <dependencies>\n" + "".join(lines) + "  </dependencies>\n</ivy-module>\n"
+    )
+
+
+def _artifact(coordinate: Coordinate) -> str:
+    if coordinate.classifier is None:
+        return "/>"
+    packaging = quoteattr(coordinate.packaging)
+    return (
+        f"><artifact name={quoteattr(coordinate.name)} type={packaging} ext={packaging}"
+        f" m:classifier={quoteattr(coordinate.classifier)}/></dependency>"
     )

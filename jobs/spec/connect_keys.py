@@ -20,6 +20,20 @@ _NO_TRANSFORMS = (
 )
 _BY_READER = "is not needed: tasks read by offset, in batches whose bounds source.max_records_per_batch sets"
 _SECURITY = f"is kafka.security {_SETTINGS}: protocol, mechanism, user, password, ca, certificate, key"
+_REGISTRY: tuple[tuple[str, str], ...] = (
+    (r"schema\.registry\.url", "url, one or a list,"),
+    (r"basic\.auth\.(user\.info|credentials\.source)", "basic: {user: NAME, password: '${env:NAME}'}"),
+    (r"bearer\.auth\.token", "bearer: '${env:NAME}'"),
+    (r"bearer\.auth\.issuer\.endpoint\.url", "token_url of oauth"),
+    (r"bearer\.auth\.client\.id", "client_id of oauth"),
+    (r"bearer\.auth\.client\.secret", "client_secret of oauth, '${env:NAME}',"),
+    (r"bearer\.auth\.scope", "scope of oauth"),
+    (r"bearer\.auth\.logical\.cluster", "logical_cluster of oauth or bearer"),
+    (r"bearer\.auth\.identity\.pool\.id", "identity_pool_id of oauth or bearer"),
+    (r"bearer\.auth\..+", "bearer or oauth"),
+    (r"schema\.registry\.ssl\..+", "tls, with PEM files,"),
+    (r"schema\.registry\..+", "url, basic, bearer, oauth, tls or timeout"),
+)
 
 # The first that matches a whole key counts. What follows the key in the sentence.
 _ANSWERS: tuple[tuple[str, str], ...] = (
@@ -63,6 +77,14 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     (r"iceberg\.catalog\..+", f"is catalog.properties {_SETTINGS}, in PyIceberg's names"),
     (r"iceberg\.hadoop.*", f"is not needed: PyIceberg takes what a store wants in catalog.properties {_SETTINGS}"),
     (r"iceberg(\..*)?", f"has no counterpart under this name: the table is table, the catalog is catalog {_SETTINGS}"),
+    *(
+        (rf"((key|value)\.converter\.)?(schema\.registry\.)?{pattern}", f"is {answer} under registry {_SETTINGS}")
+        for pattern, answer in _REGISTRY
+    ),
+    (
+        r"((key|value)\.converter\.)?(auto\.register\.schemas|use\.latest\.version)",
+        "is not needed: nothing is registered, and each record is read with the schema that it names",
+    ),
     (r"key\.converter(\..+)?", "is not needed: keys are not decoded; the dead letters keep a failed record's"),
     (r"value\.converter", "is decode.value: json, or string, bytes, long and so on, with the columns in decode.schema"),
     (r"(value\.converter\.)?schemas\.enable", "is not needed: the columns and their types are in decode.schema"),

@@ -20,6 +20,8 @@ SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
 _SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {"json": ("declared",)}
 """Where the schema of a format's rows may be from; of the others, from the stream's file."""
+_REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
+"""Formats whose records name their writer schema by an id of a registry."""
 
 
 class JsonOptions(SpecModel):
@@ -121,6 +123,11 @@ class Decode(SpecModel):
                 return source
             case _:
                 return "declared"
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether values can only be decoded with schemas of a registry."""
+        return self.format in _REGISTRY_FORMATS or self.schema_source == "registry"
 
     @property
     def declared(self) -> ResolvedSchema | None:

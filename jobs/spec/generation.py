@@ -28,6 +28,8 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     if settings.spark.ui_address == UI_ADDRESS:
         # A key of a later version counts only where it is used: nobody's drivers are started anew for it. So below.
         configured["spark"].pop("ui_address")
+    if not spec.decode.needs_registry:
+        configured.pop("registry")
     stream: dict[str, Any] = spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors"})
     if spec.restart == Restart():
         stream.pop("restart")

@@ -15,6 +15,7 @@ from jobs.errors import FrazilError
 from jobs.spec.base import LocalPath, SpecModel, problems_at
 from jobs.spec.fields import BootstrapServers, TableName
 from jobs.spec.maintenance_policy import Maintenance
+from jobs.spec.registry import RegistrySettings
 from jobs.spec.secrets import Properties, Secret, revealed
 from jobs.spec.security import KafkaSecurity
 from jobs.spec.units import Duration
@@ -140,6 +141,7 @@ class SettingsFile(SpecModel):
     """What may stand in ``frazil.yaml``. A section that is left out is the embedded default's."""
 
     kafka: KafkaSettings = KafkaSettings()
+    registry: RegistrySettings | None = None
     catalog: CatalogSettings | None = None
     spark: SparkSettings = SparkSettings()
     state: LocalPath | None = None
@@ -163,6 +165,7 @@ class Settings(SpecModel):
         home: The folder of the deployment; ``.frazil/`` and ``streams/`` are in it.
         state: The folder of checkpoints and leases.
         lease_ttl: How long a driver's lease holds without being renewed.
+        registry: The schema registry, if there is one.
     """
 
     home: Path
@@ -171,6 +174,7 @@ class Settings(SpecModel):
     spark: SparkSettings
     state: Path
     lease_ttl: Duration
+    registry: RegistrySettings | None = None
     ledger: LedgerSettings = LedgerSettings()
     maintenance: Maintenance = Maintenance()
 
@@ -219,6 +223,7 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
     return Settings(
         home=home,
         kafka=kafka,
+        registry=file.registry or _local_registry(kafka, home),
         catalog=file.catalog or embedded_catalog(home),
         spark=file.spark,
         state=file.state or home / EMBEDDED_FOLDER / "state",
@@ -226,6 +231,12 @@ def _in_effect(file: SettingsFile, home: Path) -> Settings:
         ledger=file.ledger,
         maintenance=file.maintenance,
     )
+
+
+def _local_registry(kafka: KafkaSettings, home: Path) -> RegistrySettings | None:
+    """The local registry, if one was started in this home beside the local broker."""
+    folder = home / EMBEDDED_FOLDER / "registry"
+    return RegistrySettings(address_file=folder / "address") if kafka.is_embedded and folder.is_dir() else None
 
 
 def _noted_address(address_file: Path) -> str | None:
@@ -242,3 +253,5 @@ def secret_references(settings: Settings) -> Iterator[Secret]:
     )
     if security := settings.kafka.security:
         yield from security.secrets
+    if settings.registry is not None:
+        yield from settings.registry.secrets

@@ -22,7 +22,9 @@ from jobs.catalog import CatalogUnavailableError
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.registry.errors import RegistryError, RegistryUnavailableError
 from jobs.spec.error_handling import Retry
+from jobs.spec.registry import LocalRegistryDown
 from jobs.spec.settings import LocalBrokerDown
 from jobs.state.lease import LeaseHeldError
 from jobs.stream.opening import TopicsAwaitedError
@@ -54,6 +56,7 @@ _UNAVAILABLE_ERRNO = {
 _UNAVAILABLE_ERRORS = (
     CatalogUnavailableError,
     LocalBrokerDown,
+    LocalRegistryDown,
     CommitUnknownError,
     CommitRefusedError,
     DiskFullError,
@@ -70,12 +73,14 @@ _UNAVAILABLE_BY_NAME = {
 
 
 def is_unavailable(problem: BaseException) -> bool:
-    """Whether waiting and trying again is likely to help: brokers, catalog, or disk do not answer just now.
+    """Whether waiting and trying again is likely to help: brokers, catalog, registry, or disk do not answer just now.
 
     A refused password is not: nobody mends it by waiting, and many brokers lock a user who tries again and again.
     """
     if isinstance(problem, KafkaUnavailableError):
         return not problem.refused
+    if isinstance(problem, RegistryError):
+        return isinstance(problem, RegistryUnavailableError)
     if isinstance(problem, LeaseHeldError):
         # A driver that could not give its lease back, on a full disk, has it taken anew when it has run out.
         return problem.ours
@@ -157,7 +162,7 @@ def _task_says_unavailable(problem: BaseException) -> bool:
         if name in _OS_ERRORS:
             number = _ERRNO.search(rest)
             return name != "OSError" or number is None or int(number[1]) in _UNAVAILABLE_ERRNO
-        if name == KafkaUnavailableError.__name__:
+        if name in (KafkaUnavailableError.__name__, RegistryUnavailableError.__name__):
             return True
         if name.endswith(("Error", "Exception")) and name != "PythonException":
             return False

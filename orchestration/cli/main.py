@@ -33,6 +33,7 @@ _COMMANDS = {
     "letters": ("orchestration.cli.letters", "Show dead letters and why they failed; dismiss or restore some."),
     "replay": ("orchestration.cli.replay", "Bring dead letters back, each record once."),
     "accept": ("orchestration.cli.accept", "Answer the question that stopped a stream."),
+    "registry": ("orchestration.cli.registry", "Ask the schema registry; forget schemas after it was made anew."),
     "maintain": ("orchestration.cli.maintain.command", "Keep tables healthy: compact, expire, clean up."),
     "certify": ("orchestration.cli.certify", "Kill drivers at every step, and prove that nothing is lost."),
     "audit": ("orchestration.cli.audit.command", "Prove that every record read stands in its tables, exactly once."),

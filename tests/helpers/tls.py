@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+CLIENT_PASSWORD = "opensesame"
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -20,10 +22,12 @@ class Tls:
     Args:
         ca: The authority's certificate, for clients.
         keystore: The broker's private key and certificate, for `SecureListener`.
+        client: A client's private key, encrypted with `CLIENT_PASSWORD`, and its certificate.
     """
 
     ca: Path
     keystore: Path
+    client: Path
 
 
 def make_tls(folder: Path) -> Tls:
@@ -48,7 +52,11 @@ def make_tls(folder: Path) -> Tls:
     )
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    tls = Tls(ca=folder / "ca.pem", keystore=folder / "broker.pem")
+    sealed = serialization.BestAvailableEncryption(CLIENT_PASSWORD.encode())
+    tls = Tls(ca=folder / "ca.pem", keystore=folder / "broker.pem", client=folder / "client.pem")
+    tls.client.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, sealed) + certificate.public_bytes(pem)
+    )
     tls.ca.write_bytes(ca.public_bytes(pem))
     tls.keystore.write_bytes(private + certificate.public_bytes(pem) + ca.public_bytes(pem))
     return tls

@@ -1,7 +1,8 @@
-"""The real parts that integration tests share: one broker for the whole run, one Spark session."""
+"""The real parts that integration tests share: one broker and one registry for the whole run, one Spark session."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.local_broker.broker import LocalBroker
+from jobs.local_registry.registry import LocalRegistry
 from jobs.system.locks import exclusive
 from tests.integration.pipeline import SPARK_CONF, Pipeline
 
@@ -42,21 +44,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the broker that all processes of this test run share; the last one stops it."""
+    root = _shared_folder(tmp_path_factory)
+    with _shared(root, "broker", LocalBroker(root / "broker", detached=True)) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the schema registry that all processes of this test run share; the last one stops it."""
+    root = _shared_folder(tmp_path_factory)
+    with _shared(root, "registry", LocalRegistry(root / "registry", detached=True, keep=False)) as url:
+        yield url
+
+
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.getbasetemp()
-    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    users = root / "broker_users"
+    return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+
+
+@contextlib.contextmanager
+def _shared(root: Path, name: str, server: LocalBroker | LocalRegistry) -> Iterator[str]:
+    users = root / f"{name}_users"
     users.mkdir(exist_ok=True)
     mine = users / str(os.getpid())
-    shared = LocalBroker(root / "broker", detached=True)
     # Nobody comes while the last one goes.
-    with exclusive(root / "broker.lock", deadline_seconds=120):
+    with exclusive(root / f"{name}.lock", deadline_seconds=300):
         mine.touch()
-        address = shared.start()
+        address = server.start()
     yield address
-    with exclusive(root / "broker.lock", deadline_seconds=120):
+    with exclusive(root / f"{name}.lock", deadline_seconds=300):
         mine.unlink()
         if not any(users.iterdir()):
-            shared.stop()
+            server.stop()
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ LAYERS = ["jobs", "resources", "assets", "orchestration"]
 ROOMS = {
     "jobs": [
         "errors", "steps", "system", "schema", "formats", "spec", "redaction", "write", "commit", "state", "catalog",
-        "translate", "kafka", "generate", "deadletter", "install", "spark", "local_broker", "pipeline", "task",
-        "contract", "supervise", "stream", "replay", "verify", "operator", "maintain", "certify", "runtime",
+        "translate", "registry", "kafka", "generate", "deadletter", "install", "spark", "local_broker",
+        "local_registry", "pipeline", "task", "contract", "supervise", "stream", "replay", "verify", "operator",
+        "maintain", "certify", "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip

@@ -183,7 +183,7 @@ def test_every_coordinate_has_a_committed_checksum(name: ArtifactSet) -> None:
     committed = committed_checksums(name)
     assert all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in committed.values())
     for coordinate in SETS[name]:
-        assert f"{coordinate.name}-{coordinate.version}.jar" in committed
+        assert coordinate.filename in committed
     if not any(coordinate.transitive for coordinate in SETS[name]):
         assert len(committed) == len(SETS[name])
     assert all(coordinate.why for coordinate in SETS[name])

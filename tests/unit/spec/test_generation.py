@@ -102,6 +102,13 @@ def test_settings_count_but_not_where_the_local_broker_is_just_now(tmp_path: Pat
     assert generation(spec_with(), load_settings(None, home=tmp_path)) != before
 
 
+def test_a_registry_counts_only_where_records_name_their_schemas(tmp_path: Path) -> None:
+    before = generation(spec_with(), Settings.embedded(tmp_path))
+    (tmp_path / ".frazil" / "registry").mkdir(parents=True)
+    assert Settings.embedded(tmp_path).registry is not None
+    assert generation(spec_with(), Settings.embedded(tmp_path)) == before
+
+
 def test_a_secret_s_value_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "frazil.yaml").write_text("spark: {conf: {spark.x.password: '${env:A_SECRET}'}}\n")
     hashes = set()

@@ -13,6 +13,7 @@ from pyspark.errors import PythonException
 from jobs.commit.log_state import LogState
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
+from jobs.registry.errors import RegistryRefusedError, RegistryUnavailableError
 from jobs.spec.error_handling import Retry
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
@@ -92,9 +93,11 @@ def test_forever() -> None:
     ("retry", "problem"),
     [
         (Retry(), TimeoutError()),
+        (Retry(), RegistryUnavailableError("away")),
         (Retry(timeout=MINUTE), ValueError("data")),
         (Retry(timeout="forever"), FrazilError("an operator's matter")),
         (Retry(timeout=MINUTE), PermissionError(errno.EACCES, "no")),
+        (Retry(timeout=MINUTE), RegistryRefusedError("a wrong password")),
     ],
 )
 def test_what_is_tried_once(retry: Retry, problem: Exception) -> None:
@@ -102,6 +105,11 @@ def test_what_is_tried_once(retry: Retry, problem: Exception) -> None:
     with pytest.raises(type(problem)):
         run(failing(1, problem), retry, clock)
     assert clock.pauses == []
+
+
+def test_a_registry_that_is_away_is_waited_for() -> None:
+    clock = Clock()
+    assert run(failing(3, RegistryUnavailableError("away")), Retry(timeout=MINUTE), clock) == "done"
 
 
 def test_a_stop_ends_the_waiting() -> None:
@@ -124,6 +132,9 @@ def test_a_stop_ends_the_waiting() -> None:
             "jobs.kafka.metadata.KafkaUnavailableError: Kafka: topic t, unread\n  Next: wait",
             True,
         ),
+        ("jobs.registry.errors.RegistryUnavailableError: The schema registry at http://a\n  Next: wait", True),
+        ("jobs.registry.errors.RegistryRefusedError: The schema registry at http://a refuses us\n  Next: look", False),
+        ("jobs.registry.errors.RegistryError: The schema registry at http://a\n  Next: look", False),
         ("jobs.kafka.consumer.ReadError: Kafka: topic t, partition 0 cannot be read\n  Next: look", False),
     ],
 )

@@ -1,0 +1,238 @@
+"""Local registry: a real schema registry with Confluent's API on this machine, on loopback only.
+
+It is Apicurio's. Its folder holds `address` (while it is up), `pid.json`, `registry.log` and, unless all is to be
+forgotten when it ends, `data/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from jobs.errors import FrazilError
+from jobs.install.artifacts import OnProgress
+from jobs.install.preflight import check_java
+from jobs.local_broker.config import HOST, free_ports
+from jobs.local_registry.archive import registry_application
+from jobs.state.durable_files import write_durably
+from jobs.system.locks import exclusive
+from jobs.system.private_files import private_folder, private_opener
+from jobs.system.processes import is_alive, start_time, stop_process
+
+_API = "/apis/ccompat/v7"
+# As Confluent's registries start; Apicurio asks for nothing.
+_COMPATIBILITY = b'{"compatibility":"BACKWARD"}'
+_LOCK_DEADLINE_SECONDS = 120.0
+_READY_DEADLINE_SECONDS = 60.0
+_STOP_GRACE_SECONDS = 10.0
+_REQUEST_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_ATTEMPTS = 3
+_SHOWN_LINES = 12
+
+
+class LocalRegistryError(FrazilError):
+    """The local registry did not come up."""
+
+
+class LocalRegistry:
+    """The registry that lives in a folder; any number of processes may start, adopt, ask and stop it.
+
+    As a context manager it starts on entering and stops on leaving.
+
+    Args:
+        folder: Its folder, made if it is not there.
+        detached: Let it live on when this process and its terminal are gone.
+        keep: Keep what was registered for the next start; otherwise the next one begins with the first id again.
+        port: To listen on; without one, one that is free.
+        on_progress: Called with a line of text now and then while something takes its time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        detached: bool = False,
+        keep: bool = True,
+        port: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.folder: Path = folder.absolute()
+        self.log: Path = self.folder / "registry.log"
+        self._detached: bool = detached
+        self._keep: bool = keep
+        self._port: int | None = port
+        self._say: OnProgress = on_progress or (lambda _: None)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> str:
+        """Start the registry, or adopt the one that runs already, and wait until it answers.
+
+        Returns:
+            The URL of its API.
+
+        Raises:
+            LocalRegistryError: It ended or did not answer in time; with the end of its log.
+            ArtifactError: Its archive is damaged or could not be fetched.
+            PreflightError: There is no Java for it.
+        """
+        private_folder(self.folder)
+        with self._locked():
+            running, url = self.running(), self._noted()
+            if running is not None and url is not None and _answers(url):
+                return url
+            if running is not None:
+                self._end(*running)
+            url = self._start_new()
+            write_durably(self.folder / "address", url.encode())
+            return url
+
+    def stop(self) -> bool:
+        """End the registry, whoever started it; returns whether it ran."""
+        if not self.folder.is_dir():
+            return False
+        with self._locked():
+            (self.folder / "address").unlink(missing_ok=True)
+            running = self.running()
+            if running is not None:
+                self._end(*running)
+            return running is not None
+
+    def running(self) -> tuple[int, str] | None:
+        """Process id and start time, while it lives."""
+        try:
+            noted = json.loads((self.folder / "pid.json").read_bytes())
+            pid, started = noted["pid"], noted["started"]
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+        return (pid, started) if is_alive(pid, started) else None
+
+    def _start_new(self) -> str:
+        java, application = str(check_java().executable), registry_application(self._say)
+        for attempt in range(1, _ATTEMPTS + 1):
+            ports = free_ports(secure=False)
+            port, management = self._port or ports.plain, ports.controller
+            url = f"http://{HOST}:{port}{_API}"
+            self._say(f"starting the local schema registry on {HOST}:{port}")
+            pid, started = self._launch([java, *self._options(port, management), "-jar", str(application)])
+            try:
+                if self._becomes_ready(url, pid, started):
+                    _set_compatibility(url)
+                    return url
+            except BaseException:
+                self._end(pid, started)
+                raise
+            if attempt == _ATTEMPTS or "already" not in self._log_text():
+                raise self._error("The local schema registry ended before it was ready")
+        raise AssertionError("every attempt returns, raises or is followed by another")
+
+    def _options(self, port: int, management: int) -> list[str]:
+        # What it has answered for is on the disk, also if it is killed.
+        database = f"file:{self.folder / 'data' / 'registry'};WRITE_DELAY=0" if self._keep else "mem:registry"
+        return [
+            *("-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"),
+            *(f"-Dquarkus.http.host={HOST}", f"-Dquarkus.http.port={port}"),
+            *(f"-Dquarkus.management.host={HOST}", f"-Dquarkus.management.port={management}"),
+            "-Dquarkus.http.access-log.enabled=false",
+            f"-Dapicurio.datasource.url=jdbc:h2:{database}",
+        ]
+
+    def _launch(self, command: list[str]) -> tuple[int, str | None]:
+        with open(self.log, "wb", opener=private_opener) as output:
+            # Always a group of its own: Ctrl-C in the terminal reaches frazil, which then ends the registry in order.
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=self._detached,
+                process_group=None if self._detached else 0,
+                umask=0o077,
+            )
+        started = start_time(process.pid)
+        write_durably(self.folder / "pid.json", json.dumps({"pid": process.pid, "started": started}).encode())
+        # From here on it is known by pid and start time, to this process as to any other. A status that is set keeps
+        # Python from warning that a child is forgotten while it runs.
+        process.returncode = 0
+        return process.pid, started
+
+    def _becomes_ready(self, url: str, pid: int, started: str | None) -> bool:
+        """Wait until it answers; False if it has ended."""
+        deadline = time.monotonic() + _READY_DEADLINE_SECONDS
+        while not _answers(url):
+            if not is_alive(pid, started):
+                return False
+            if time.monotonic() > deadline:
+                raise self._error(f"The local schema registry did not answer within {_READY_DEADLINE_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
+        return is_alive(pid, started)
+
+    def _end(self, pid: int, started: str | None) -> None:
+        stop_process(pid, started, _STOP_GRACE_SECONDS)
+        # Only a child of this process can be waited for.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        (self.folder / "pid.json").unlink(missing_ok=True)
+
+    def _noted(self) -> str | None:
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "address").read_text()
+        return None
+
+    def _log_text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def _error(self, message: str) -> LocalRegistryError:
+        tail = "\n".join(f"    {line}" for line in self._log_text().splitlines()[-_SHOWN_LINES:])
+        return LocalRegistryError(f"{message}; the end of {self.log}:\n{tail}", fix=f"read {self.log}; then try again")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one process at a time start or stop this registry."""
+        try:
+            with exclusive(self.folder / "lock", deadline_seconds=_LOCK_DEADLINE_SECONDS):
+                yield
+        except TimeoutError:
+            raise LocalRegistryError(
+                f"Another process has been starting or stopping the registry in {self.folder} for"
+                f" {_LOCK_DEADLINE_SECONDS:.0f} s",
+                fix="wait for it, or end it",
+            ) from None
+
+
+# Without the proxies of the environment: it listens on loopback.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _answers(url: str) -> bool:
+    try:
+        with _opener.open(f"{url}/subjects", timeout=_REQUEST_SECONDS) as answer:
+            return isinstance(json.load(answer), list)
+    except (OSError, http.client.HTTPException, ValueError):
+        return False
+
+
+def _set_compatibility(url: str) -> None:
+    request = urllib.request.Request(
+        f"{url}/config", _COMPATIBILITY, {"Content-Type": "application/json"}, method="PUT"
+    )
+    with _opener.open(request, timeout=_REQUEST_SECONDS) as answer:
+        answer.read()

@@ -1,0 +1,245 @@
+"""Client of a schema registry: confluent-kafka's, whose answers are schemas and whose failures are sorted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from jobs.errors import FrazilError
+from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.registry.connection import RegistryConnection, registry_connection
+from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryPageError, RegistryRefusedError
+from jobs.registry.failures import answered_problem, request_problem, tls_problem
+from jobs.registry.oauth import TokenSource
+from jobs.spec.registry import RegistrySettings
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+T = TypeVar("T")
+
+
+class SubjectVersion(NamedTuple):
+    """A version of a subject.
+
+    Attributes:
+        id: The registry's of its schema.
+    """
+
+    subject: str
+    version: int
+    id: int
+    schema: RegistrySchema
+
+
+class Reference(NamedTuple):
+    """What a schema refers to: the name by which it does, and the version of a subject that this stands for."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class RegistryClient:
+    """Asks one registry; every call may raise `RegistryError` (an OSError) when it gives no answer to use.
+
+    Args:
+        connection: Where it is, and how to log in.
+
+    Attributes:
+        shown: How messages call it.
+
+    Raises:
+        RegistryRefusedError: Its certificates cannot be used.
+        FrazilError: The packages that it needs are not installed.
+    """
+
+    def __init__(self, connection: RegistryConnection) -> None:
+        self.shown: str = f"The schema registry at {connection.shown}"
+        self._timeout: float = connection.timeout
+        self._token: TokenSource | None = None
+        options = dict(connection.options)
+        if connection.token is not None:
+            self._token = TokenSource(connection.token, connection.timeout, connection.options)
+            options["bearer.auth.credentials.source"] = "CUSTOM"
+            options["bearer.auth.custom.provider.function"] = self._token.fields
+            options["bearer.auth.custom.provider.config"] = {}
+        self._client: SchemaRegistryClient = self._made(options)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def schema(self, schema_id: SchemaId) -> RegistrySchema:
+        """The schema of an id, with all that it refers to.
+
+        Raises:
+            NotInRegistryError: The registry does not know it, or not all that it refers to.
+        """
+        if schema_id.guid is not None:
+            guid = str(uuid.UUID(hex=schema_id.guid))
+            return self._whole(self._known(lambda: self._client.get_schema_by_guid(guid)))
+        number = schema_id.number or 0
+        return self._whole(self._known(lambda: self._client.get_schema(number)))
+
+    def used_by(self, schema_id: SchemaId) -> list[tuple[str, int]]:
+        """The subjects and versions that have the schema of an id; empty if the registry cannot say it.
+
+        Raises:
+            NotInRegistryError: The registry does not know the id.
+        """
+        if schema_id.number is None:
+            return []
+        number = schema_id.number
+        found = self._ask(lambda: self._client.get_schema_versions(number))
+        return [(each.subject or "", each.version or 0) for each in found]
+
+    def version(self, subject: str, version: int | None = None) -> SubjectVersion:
+        """A version of a subject; the newest one if none is named.
+
+        Raises:
+            NotInRegistryError: There is no such subject, or no such version.
+        """
+        found = self._ask(lambda: self._client.get_version(subject, "latest" if version is None else version))
+        schema = self._whole(found.schema)
+        return SubjectVersion(found.subject or subject, found.version or 0, found.schema_id or 0, schema)
+
+    def versions(self, subject: str) -> list[int]:
+        """The versions of a subject, in order.
+
+        Raises:
+            NotInRegistryError: There is no such subject.
+        """
+        return sorted(self._ask(lambda: self._client.get_versions(subject)))
+
+    def subjects(self, prefix: str = "") -> list[str]:
+        """The subjects that begin with a prefix, in order."""
+        found = self._ask(lambda: self._client.get_subjects(subject_prefix=prefix or None))
+        # Not every registry knows prefixes.
+        return sorted(each for each in found if each.startswith(prefix))
+
+    def register(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> int:
+        """Register a schema as the newest version of a subject, unless it has it; returns the schema's id.
+
+        Args:
+            subject: It is made if it is not there.
+            kind: `AVRO`, `PROTOBUF` or `JSON`.
+            text: The schema.
+            references: What it refers to.
+
+        Raises:
+            RefusedSchemaError: It is no schema, or it is incompatible with an earlier version.
+        """
+        schema = _confluent_schema(kind, text, references)
+        return self._ask(lambda: self._client.register_schema(subject, schema))
+
+    def is_compatible(self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()) -> bool:
+        """Whether the registry would take a schema as the newest version of a subject.
+
+        Raises:
+            RefusedSchemaError: It is no schema.
+        """
+        schema = _confluent_schema(kind, text, references)
+        try:
+            return bool(self._ask(lambda: self._client.test_compatibility(subject, schema)))
+        except NotInRegistryError:
+            # The first version of a subject is compatible with whatever there is.
+            return True
+
+    def check(self) -> None:
+        """Raise unless what answers is a schema registry that lets us in."""
+        found = self._ask(lambda: self._client.get_subjects(limit=1))
+        if not isinstance(found, list):
+            raise RegistryError(f"{self.shown} answers as no schema registry does.", fix="frazil validate")
+
+    def _made(self, options: dict[str, Any]) -> SchemaRegistryClient:
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+        except ImportError as problem:
+            raise FrazilError(
+                f"Schemas of a registry need packages that are not installed ({problem.name}).",
+                fix="pip install 'frazil[registry]'",
+            ) from None
+        try:
+            return SchemaRegistryClient(options)
+        except OSError as problem:
+            raise tls_problem(problem, self.shown, options) from None
+
+    def _whole(self, schema: Schema) -> RegistrySchema:
+        """A schema with what it refers to, each before whoever needs it; of two with one name the first one counts."""
+        found: dict[str, str] = {}
+        entered: set[str] = set()
+
+        def add(references: Iterable[Any]) -> None:
+            for each in references:
+                if each.name in entered:
+                    continue
+                entered.add(each.name)
+                # One that was deleted since is still referred to.
+                read = self._ask(lambda each=each: self._client.get_version(each.subject, each.version, deleted=True))
+                add(read.schema.references or ())
+                found[each.name] = read.schema.schema_str or ""
+
+        add(schema.references or ())
+        return RegistrySchema(schema.schema_type or "AVRO", WriterSchema(schema.schema_str or "", tuple(found.items())))
+
+    def _known(self, question: Callable[[], Schema]) -> Schema:
+        """A schema that is asked for by its id.
+
+        An id that no registry can have, or a kind of id that this one does not look up, is answered like a page that
+        is not there. So is a wrong address; but there nothing else is answered either.
+        """
+        try:
+            return self._ask(question)
+        except RegistryPageError as page:
+            try:
+                self._ask(self._client.get_schema_types)
+            except RegistryPageError:
+                raise page from None
+            raise NotInRegistryError(f"{self.shown} does not look up such an id.") from None
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        # What it keeps would grow without an end; what has to be kept is kept in `jobs.registry.process_schemas`.
+        self._client.clear_caches()
+        try:
+            return question()
+        except Exception as problem:
+            sorted_ = self._sorted(problem)
+            if not (isinstance(sorted_, RegistryRefusedError) and self._token is not None and self._token.forget()):
+                # Not chained: the cause may show what a registry or a provider was sent.
+                raise sorted_ from None
+        try:
+            return question()
+        except Exception as problem:
+            raise self._sorted(problem) from None
+
+    def _sorted(self, problem: Exception) -> FrazilError:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        if isinstance(problem, FrazilError):
+            return problem
+        if not isinstance(problem, SchemaRegistryError):
+            return request_problem(problem, self.shown, self._timeout)
+        status, code = problem.http_status_code, problem.error_code
+        return answered_problem(status, code, problem.error_message or "", self.shown)
+
+
+def registry_client(settings: RegistrySettings | None) -> RegistryClient:
+    """A client of the registry that the settings name.
+
+    Raises:
+        RegistryRefusedError: Its certificates cannot be used.
+        FrazilError: There is none, it is local and does not run, or a secret is not set.
+    """
+    if settings is None:
+        raise FrazilError(
+            "frazil.yaml names no schema registry.", fix="add to frazil.yaml: registry: {url: https://HOST:PORT}"
+        )
+    return RegistryClient(registry_connection(settings))
+
+
+def _confluent_schema(kind: str, text: str, references: Sequence[Reference]) -> Schema:
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    return Schema(text, kind, [SchemaReference(each.name, each.subject, each.version) for each in references])

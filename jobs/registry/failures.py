@@ -1,0 +1,100 @@
+"""Failures of requests to a registry, sorted: it does not know, it is away, it refuses, or it is no registry."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jobs.errors import FrazilError, first_line
+from jobs.registry.errors import (
+    NotInRegistryError,
+    RefusedSchemaError,
+    RegistryError,
+    RegistryPageError,
+    RegistryRefusedError,
+    RegistryUnavailableError,
+)
+
+_WAIT = "wait until it answers; or check `registry` in frazil.yaml, then `frazil validate`"
+_LOG_IN = "check the user, token or certificate under `registry:` in frazil.yaml, then `frazil validate`"
+_TRUST = "check `registry: {tls: …}` in frazil.yaml, then `frazil validate`"
+_ADDRESS = "check `registry: {url: …}` in frazil.yaml, then `frazil validate`"
+_REFUSED_STATUS = (401, 403, 407)
+_PASSING_STATUS = (408, 425, 429)
+_INVALID_STATUS = (409, 422)
+# What the other side says within TLS before it hangs up; anything else of TLS is about trust.
+_HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+
+
+def passes(status: int) -> bool:
+    """Whether what answers with this HTTP status is not well just now."""
+    return status >= 500 or status in _PASSING_STATUS
+
+
+def answered_problem(status: int, code: int | None, said: str, registry: str) -> FrazilError:
+    """The problem that an answer of a registry tells.
+
+    Args:
+        status: HTTP's.
+        code: The registry's own, such as 40403; None or less than zero if the answer has none.
+        said: The registry's message.
+        registry: How messages call it.
+    """
+    if status in _REFUSED_STATUS:
+        return RegistryRefusedError(f"{registry} refuses us: HTTP {status}{_told(code, said)}", fix=_LOG_IN)
+    if passes(status):
+        return RegistryUnavailableError(f"{registry} is not well: HTTP {status}{_told(code, said)}", fix=_WAIT)
+    if status == 404 and code is not None and 40400 < code < 40500:
+        return NotInRegistryError(f"{registry} does not have it: {first_line(said)}")
+    if status in _INVALID_STATUS:
+        return RefusedSchemaError(f"{registry} does not take this schema: {first_line(said, f'HTTP {status}')}")
+    kind = RegistryPageError if status == 404 else RegistryError
+    return kind(f"{registry} answers as no schema registry does: HTTP {status}{_told(code, said)}", fix=_ADDRESS)
+
+
+def request_problem(problem: Exception, registry: str, timeout: float) -> RegistryError:
+    """The problem of a request that got no answer, or one that nobody can read.
+
+    Args:
+        problem: What the HTTP client raised.
+        registry: How messages call what was asked.
+        timeout: Of the request, seconds.
+    """
+    chain = list(_chain(problem))
+    if any(isinstance(each, ssl.SSLError) and not isinstance(each, _HUNG_UP) for each in chain):
+        said = next(first_line(each) for each in chain if isinstance(each, ssl.SSLError))
+        return RegistryRefusedError(f"{registry}: no trust between us: {said}", fix=_TRUST)
+    kinds = {kind.__name__ for kind in type(problem).__mro__}
+    if "TimeoutException" in kinds:
+        return RegistryUnavailableError(f"{registry} does not answer within {timeout:g} s", fix=_WAIT)
+    if "TransportError" in kinds or isinstance(problem, OSError):
+        return RegistryUnavailableError(f"{registry} cannot be reached: {first_line(problem)}", fix=_WAIT)
+    # A page for people, a sign-in form: its text is left out.
+    return RegistryError(f"{registry} answers as no schema registry does ({type(problem).__name__})", fix=_ADDRESS)
+
+
+def tls_problem(problem: Exception, registry: str, options: Mapping[str, Any]) -> RegistryError:
+    """The problem of certificates that cannot be loaded; OpenSSL does not say of which.
+
+    Args:
+        problem: What it said.
+        registry: How messages call what was to be asked.
+        options: Of the registry's client, with the files.
+    """
+    files = dict.fromkeys(str(v) for k, v in options.items() if k.startswith("ssl.") and k.endswith(".location") and v)
+    said = f"its certificates cannot be used ({', '.join(files)}): {first_line(problem)}"
+    return RegistryRefusedError(f"{registry}: {said}", fix=_TRUST)
+
+
+def _told(code: int | None, said: str) -> str:
+    # An answer without a code is no registry's own word, but a page for people.
+    return f" ({first_line(said)})" if code is not None and code > 0 and said else ""
+
+
+def _chain(problem: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while problem is not None and id(problem) not in seen:
+        seen.add(id(problem))
+        yield problem
+        problem = problem.__cause__ or problem.__context__

@@ -1,0 +1,76 @@
+"""Look-up of writer schemas in a task: what the driver sent along is known, the rest is asked of the registry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jobs.errors import FrazilError
+from jobs.formats.problems import NO_SCHEMA_ID, UNKNOWN_SCHEMA
+from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.registry.connection import RegistryConnection
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryLookup:
+    """Finds writer schemas (`jobs.formats.writer_schema.SchemaLookup`); travels to the tasks pickled.
+
+    The registry's client is imported only where an id is met that the driver does not know.
+
+    Attributes:
+        connection: Of the registry. Never logged; what is secret in it is left out of its repr.
+        known: What the driver knows already.
+    """
+
+    connection: RegistryConnection
+    known: Mapping[SchemaId, RegistrySchema] = field(default_factory=dict, repr=False)
+
+    def find(self, schema_id: SchemaId) -> RegistrySchema:
+        """The schema of an id.
+
+        Raises:
+            ValueProblem: The registry does not know the id, though it was asked for a time.
+            OSError: The registry cannot be asked.
+        """
+        found = self.known.get(schema_id)
+        if found is not None:
+            return found
+        from jobs.registry.process_schemas import process_schemas
+
+        return process_schemas(self.connection)[0].find(schema_id)
+
+    def learned(self) -> dict[SchemaId, RegistrySchema]:
+        """What this process had to ask for and the driver does not know: for a task to return."""
+        from jobs.registry.process_schemas import learned
+
+        return learned(self.connection, self.known)
+
+    def described(self, schema_id: SchemaId) -> str:
+        """How messages call a schema: its id, and the subject and version that have it if the registry says so."""
+        from jobs.registry.process_schemas import process_schemas
+
+        with contextlib.suppress(FrazilError):
+            used = process_schemas(self.connection)[1].used_by(schema_id)
+            if used:
+                subject, version = min(used)
+                more = f" and {len(used) - 1} more" if len(used) > 1 else ""
+                return f"{schema_id} (subject {subject}, version {version}{more})"
+        return str(schema_id)
+
+
+def unknown_ids_mean_away(landed: int, failures: Mapping[str, int]) -> bool:
+    """Whether a batch's tallies look like a registry that is away, rather than like bad records.
+
+    One in which no record had an id that the registry knows was asked of a registry that is empty, is another one, or
+    lags. Where the registry still has schemas that the stream knows (`KnownSchemas.compare` in the same room), the
+    records are bad after all.
+
+    Args:
+        landed: Records of the batch that became rows.
+        failures: The others, by the class of their failure. A record without an id says nothing of the registry.
+    """
+    with_known_id = landed + sum(
+        count for each, count in failures.items() if each not in (UNKNOWN_SCHEMA, NO_SCHEMA_ID)
+    )
+    return failures.get(UNKNOWN_SCHEMA, 0) > 0 and with_known_id == 0

@@ -1,0 +1,106 @@
+"""Server that answers as a schema registry and its identity provider do, over HTTP or HTTPS, and looks at who asks."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+SCHEMA = '"string"'
+
+
+def basic(user: str, password: str) -> str:
+    """The header of a user and a password."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@dataclass
+class RegistryServer:
+    """What it answers, and what it was asked.
+
+    Attributes:
+        schemas: By id.
+        authorization: The header that it wants; None lets everybody in.
+        token_answer: What the identity provider at `/token` answers: a status and a body.
+        broken: The status and the text of every answer, in place of the right one.
+        asked: The paths, with the headers.
+        forms: What was sent to `/token`.
+    """
+
+    schemas: dict[int, str] = field(default_factory=lambda: {1: SCHEMA})
+    authorization: Callable[[], str | None] = lambda: None
+    token_answer: Callable[[], tuple[int, dict[str, Any]]] = lambda: (404, {})
+    broken: tuple[int, str] | None = None
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    forms: list[str] = field(default_factory=list)
+    url: str = ""
+
+    def answer(self, path: str, headers: dict[str, str], body: str) -> tuple[int, str]:
+        """The status and the body of an answer."""
+        self.asked.append((path, headers))
+        if self.broken is not None:
+            return self.broken
+        if path == "/token":
+            self.forms.append(body)
+            status, found = self.token_answer()
+            return status, json.dumps(found)
+        wanted = self.authorization()
+        if wanted is not None and headers.get("authorization") != wanted:
+            return 401, json.dumps({"error_code": 401, "message": "Unauthorized"})
+        page = path.partition("?")[0]
+        if page.startswith("/schemas/ids/"):
+            number = int(page.rpartition("/")[2])
+            if number in self.schemas:
+                return 200, json.dumps({"schema": self.schemas[number]})
+            return 404, json.dumps({"error_code": 40403, "message": f"Schema {number} not found"})
+        if page in ("/subjects", "/schemas/types"):
+            return 200, "[]"
+        return 404, "<html>no such page</html>"
+
+
+@contextlib.contextmanager
+def serving(server: RegistryServer, tls: ssl.SSLContext | None = None) -> Iterator[RegistryServer]:
+    """Answers on a free port of loopback until the end; `url` says where."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            headers = {key.lower(): value for key, value in self.headers.items()}
+            status, text = server.answer(self.path, headers, body)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_POST = do_PUT = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            # A handshake that is refused is what some tests are about.
+            pass
+
+    with Quiet(("127.0.0.1", 0), Handler) as http:
+        if tls is not None:
+            http.socket = tls.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
+        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{http.server_address[1]}"
+        thread = threading.Thread(target=http.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            http.shutdown()
+            thread.join()
