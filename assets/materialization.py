@@ -186,7 +186,7 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
     """
     metadata: dict[str, Any] = {"done": sentence, **_as_of(beat)}
     if table is not None:
-        metadata |= table_metadata(table, spec.table.name)
+        metadata |= table_metadata(table, spec.table.name, spec.kafka_columns)
     if beat is None:
         return metadata
     work = beat.work

@@ -13,29 +13,38 @@ from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from jobs.commit.offsets import by_topic
+from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.spec.models import StreamSpec
 from jobs.supervise.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from jobs.stream.drain import Drained
 
-# The columns that frazil adds to every table, unless table.kafka_columns is false.
 _MEANINGS = {
-    "_kafka_topic": "The topic that the record was read from.",
-    "_kafka_partition": "The record's partition in its topic.",
-    "_kafka_offset": "The record's offset in its partition: with topic and partition it names the record.",
-    "_kafka_timestamp": "The record's timestamp in Kafka.",
+    "topic": "The topic that the record was read from.",
+    "partition": "The record's partition in its topic.",
+    "offset": "The record's offset in its partition: with topic and partition it names the record.",
+    "timestamp": "The record's timestamp in Kafka.",
+    "timestamp_type": "Whose clock the timestamp is of: the producer's (CreateTime) or the broker's (LogAppendTime).",
+    "key": "The record's key, as it was sent.",
+    "headers": "The record's headers, in their order.",
 }
 
 
-def column_schema(schema: Schema) -> dg.TableSchema:
-    """An Iceberg schema as Dagster shows it."""
+def column_schema(schema: Schema, kafka: KafkaColumns = NO_KAFKA_COLUMNS) -> dg.TableSchema:
+    """An Iceberg schema as Dagster shows it.
+
+    Args:
+        schema: Of a table.
+        kafka: Those columns of it that are Kafka's own.
+    """
+    meanings = {each.name: _MEANINGS[each.part] for each in kafka.columns}
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 field.name,
                 type_text(field.field_type),
-                description=field.doc or _MEANINGS.get(field.name),
+                description=field.doc or meanings.get(field.name),
                 constraints=dg.TableColumnConstraints(nullable=not field.required),
             )
             for field in schema.fields
@@ -72,12 +81,18 @@ def row_count(table: Table) -> int:
     return int(summary.get("total-records", 0))
 
 
-def table_metadata(table: Table, name: str) -> dict[str, Any]:
-    """What there is to say of any table after a commit."""
+def table_metadata(table: Table, name: str, kafka: KafkaColumns = NO_KAFKA_COLUMNS) -> dict[str, Any]:
+    """What there is to say of any table after a commit.
+
+    Args:
+        table: As it is now.
+        name: Its full name.
+        kafka: Those of its columns that are Kafka's own.
+    """
     snapshot = table.current_snapshot()
     return {
         "dagster/row_count": row_count(table),
-        "dagster/column_schema": column_schema(table.schema()),
+        "dagster/column_schema": column_schema(table.schema(), kafka),
         "dagster/table_name": name,
         "dagster/uri": table.location(),
         # As text: a snapshot id is greater than what JavaScript can count to.
@@ -91,7 +106,7 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
     batches = drained.batches
     commit_ms = [batch.commit_seconds * 1000 for batch in batches]
     metadata: dict[str, Any] = {
-        **table_metadata(table, spec.table.name),
+        **table_metadata(table, spec.table.name, spec.kafka_columns),
         "records_read": counts.read,
         "records_landed": counts.landed,
         "records_dead": counts.dead,

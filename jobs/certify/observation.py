@@ -21,11 +21,12 @@ from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import target_positions
 from jobs.errors import FrazilError
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.state.lease_record import read_lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
-from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS
 
 _SETTLED = 10
 
@@ -89,8 +90,8 @@ class Observation:
         through = target_positions({table: self.newest, dead: _newest(self.dead_letters)}, table)
         return compare(
             fates,
-            _offsets(self.table, topic, *SINK_COLUMNS),
-            _offsets(self.dead_letters, topic, *DEAD_LETTER_COLUMNS),
+            _offsets(self.table, topic, *KAFKA_COLUMNS.coordinates),
+            _offsets(self.dead_letters, topic, *DEAD_LETTER_COORDINATES),
             _by_number(through[table]),
             _by_number(through[dead]),
         )

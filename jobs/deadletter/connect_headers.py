@@ -13,10 +13,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.deadletter.kafka_record import FRAZIL, Header, KafkaRecord, RecordLimits, kafka_milliseconds, original_headers
+from jobs.formats.decoder import DECODE_HEADER
 from jobs.formats.problems import (
     BAD_BINARY,
     BAD_DATE,
+    BAD_TIME,
     BAD_TIMESTAMP,
+    BAD_UUID,
     KEY_CASE,
     MISSING_FIELD,
     NOT_AN_OBJECT,
@@ -49,7 +52,7 @@ _WRITER = ("TASK_PUT", "frazil.write.TableWriter")
 _OF_THE_TABLE = frozenset(
     {
         *(NOT_AN_OBJECT, WRONG_TYPE, MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS),
-        *(BAD_TIMESTAMP, BAD_DATE, BAD_BINARY, UNKNOWN_FIELD, KEY_CASE),
+        *(BAD_TIMESTAMP, BAD_TIME, BAD_DATE, BAD_BINARY, BAD_UUID, UNKNOWN_FIELD, KEY_CASE),
     }
 )
 
@@ -57,13 +60,19 @@ LONGEST_TRACE = 4096
 _SHORT_MESSAGE = 256
 
 
-def connect_stage(stage: str, error_class: str) -> tuple[str, str]:
+def connect_stage(stage: str, error_class: str, field: str | None) -> tuple[str, str]:
     """Connect's stage, and the class that failed, for a stage and a class of ours.
 
     Decoding converts and fits in one pass, where Connect converts, and lets the sink fit: a value that is JSON, and not
     what the column's type takes, is its `TASK_PUT`, as is all that has no stage there.
+
+    Args:
+        stage: Ours.
+        error_class: Ours.
+        field: Where in the record; a value that is one column has none, and a type of its own in Connect's converter.
     """
-    if error_class in _OF_THE_TABLE:
+    whole = error_class == WRONG_TYPE and field is None
+    if error_class in _OF_THE_TABLE and not whole and stage != DECODE_HEADER:
         return _WRITER
     for begin, connect, class_name in _STAGES:
         if stage.startswith(begin):
@@ -117,7 +126,7 @@ def _ever_smaller(
 
 
 def _connect_headers(letter: Mapping[str, Any]) -> Iterator[Header]:
-    stage, class_name = connect_stage(letter["stage"], letter["error_class"])
+    stage, class_name = connect_stage(letter["stage"], letter["error_class"], letter["field"])
     exception = _EXCEPTIONS + letter["error_class"]
     message: str | None = letter["message"]
     texts: tuple[tuple[str, str | None], ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,16 +93,19 @@ def masked(
     return Masked(records, told, [",".join(each) or None for each in parts])
 
 
-def can_return(parts: str | None, rows: Schema) -> bool:
-    """Whether a letter's value is fit to be decoded again: nothing that the schema declares is masked in it.
+def can_return(parts: str | None, rows: Schema, besides: Collection[str] = ()) -> bool:
+    """Whether a letter is fit to become a row again: nothing that its columns are made of is masked in it.
 
     Args:
         parts: What the letter does not keep, see `Masked.parts`.
-        rows: The schema of the rows that it would be decoded to, a correction's included.
+        rows: The schema of the rows that its value would be decoded to, a correction's included.
+        besides: What else rows have columns of: `key`, `headers`.
     """
     record = rows.as_struct()
     for part in _PARTS.findall(parts or ""):
-        if part == VALUE or (part.startswith(FIELD) and _declares(record, path_parts(part.removeprefix(FIELD)))):
+        if part == VALUE or part in besides:
+            return False
+        if part.startswith(FIELD) and _declares(record, path_parts(part.removeprefix(FIELD))):
             return False
     return True
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 DECODE_VALUE = "decode_value"
 """The stage that refuses a value, as dead letters call it."""
+DECODE_KEY = "decode_key"
+"""The stage that refuses a key."""
+DECODE_HEADER = "decode_header"
+"""The stage that refuses a header."""
 
 LONGEST_PATH = 200
 MOST_UNKNOWN_PATHS = 100

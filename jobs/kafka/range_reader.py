@@ -3,7 +3,8 @@
 A record costs less than half here of what it costs by way of Spark's source: there it becomes an object of Java's
 client, two rows of Spark's and a row of Arrow, and Spark asks the broker for both ends of the log after every poll and
 Arrow for its size after every row. Here it becomes one message of librdkafka's, whose value is copied into Arrow; keys
-and headers go there only of those that fail (`python -m bench.stages` measures both).
+and headers go there only for columns of the stream's table and of records that fail (`python -m bench.stages` measures
+both).
 """
 
 from __future__ import annotations
@@ -34,13 +35,19 @@ _POLL_SECONDS = 0.5
 _kept: dict[tuple[tuple[str, Any], ...], MonitoredConsumer] = {}
 
 
-def read_split(options: Mapping[str, Any], pieces: Iterable[PartitionRange], timeout: float) -> Iterator[FetchedBlock]:
+def read_split(
+    options: Mapping[str, Any],
+    pieces: Iterable[PartitionRange],
+    timeout: float,
+    parts: frozenset[str] = frozenset(),
+) -> Iterator[FetchedBlock]:
     """All records of a split that the log has, piece by piece, in blocks bounded by number and by bytes.
 
     Args:
         options: As `consumer_options` makes them.
         pieces: The split.
         timeout: Seconds without any progress after which Kafka counts as unavailable; more than a request may take.
+        parts: What is fetched of a record beyond its value and coordinates, see `fetched_block`.
 
     Raises:
         LostOffsetsError: The log begins behind the offset to be read.
@@ -50,7 +57,7 @@ def read_split(options: Mapping[str, Any], pieces: Iterable[PartitionRange], tim
     key = tuple(sorted(options.items()))
     client = _kept.pop(key, None) or MonitoredConsumer(options)
     for bundle in bundles(pieces):
-        yield from _Reading(client, bundle, timeout).blocks()
+        yield from _Reading(client, bundle, timeout, parts).blocks()
     _kept.clear()
     _kept[key] = client
 
@@ -84,7 +91,9 @@ class _Progress:
 
 
 class _Reading:
-    def __init__(self, client: MonitoredConsumer, pieces: Iterable[PartitionRange], timeout: float) -> None:
+    def __init__(
+        self, client: MonitoredConsumer, pieces: Iterable[PartitionRange], timeout: float, parts: frozenset[str]
+    ) -> None:
         self._client: MonitoredConsumer = client
         self._consumer: Consumer = client.consumer
         self._ranges: dict[TopicPartition, _Progress] = {source: _Progress(range_) for source, range_ in pieces}
@@ -92,6 +101,7 @@ class _Reading:
         self._open: dict[TopicPartition, None] = {s: None for s, each in self._ranges.items() if each.at < each.end}
         self._passed: int = 0
         self._timeout: float = timeout
+        self._parts: frozenset[str] = parts
 
     def blocks(self) -> Iterator[FetchedBlock]:
         try:
@@ -104,7 +114,7 @@ class _Reading:
                     self._consumer.unassign()
                 for source, messages in fetched.items():
                     offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-                    yield fetched_block(source, messages, offsets)
+                    yield fetched_block(source, messages, offsets, self._parts)
         except KafkaException as problem:
             raise self._unreadable(problem.args[0].str()) from None
 

@@ -18,7 +18,6 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import stream_lease
@@ -141,8 +140,7 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
     if known != target.uuid and (known is not None or waits):
         return
     run = f"frazil run {spec.stream}"
-    kafka, schema = spec.table.kafka_columns, target.table.schema()
-    differences = disagreements(spec.resolved_for(schema).schema, schema, kafka_columns=kafka)
+    differences = spec.disagreements_with(target.table.schema())
     if name != spec.table.name or not differences:
         raise NothingToAcceptError(
             f"table {name} has not been dropped; it is the one that stream {spec.stream} writes to", fix=run

@@ -18,7 +18,7 @@ from jobs.deadletter.selection import Selection
 from jobs.deadletter.table import STATES
 from jobs.errors import FrazilError
 from jobs.replay.connect.opening import reland_queue
-from jobs.replay.landed import already_landed, has_coordinates
+from jobs.replay.landed import already_landed
 from jobs.replay.opening import replay_session
 from jobs.replay.pending_return import is_returned
 from jobs.replay.replay_state import replay_state_changes, update_replay_state
@@ -85,9 +85,10 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
     """
     name = replay_id(spec.stream)
     sink, letters = (Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table))
-    if not has_coordinates(sink.table):
+    kafka = spec.kafka_columns
+    if not kafka.locate_rows_of(sink.table.schema()):
         raise FrazilError(
-            f"stream {spec.stream}: table {sink.name} has no _kafka columns to tell which letters have landed.",
+            f"stream {spec.stream}: table {sink.name} has no columns of Kafka's own to tell which letters have landed.",
             fix=f"`frazil letters {spec.stream} --dismiss WHY` or `--restore WHY` for the letters in question",
         )
     _stand_again(spec, settings, (sink, letters))
@@ -96,7 +97,7 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
         session.letters.read()
         changed = 0
         for batch in _letters(session.letters, spec.stream, Selection(states=STATES)):
-            there = already_landed(session.sink.table, batch)
+            there = already_landed(session.sink.table, batch, columns=kafka.instant_coordinates)
             known = np.array([state == "replayed" for state in batch.column("state").to_pylist()], dtype=bool)
             # What went back to a topic has no row to be looked for.
             gone = np.array([is_returned(note) for note in batch.column("note").to_pylist()], dtype=bool)

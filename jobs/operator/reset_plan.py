@@ -15,7 +15,7 @@ from jobs.errors import FrazilError
 from jobs.operator.reset_request import ResetRequest, explicit_offsets
 from jobs.spec.models import StreamSpec
 from jobs.spec.targets import Role, TargetSpec
-from jobs.verify.rows_in_ranges import COORDINATES, RowsInRanges, rows_in_ranges
+from jobs.verify.rows_in_ranges import RowsInRanges, rows_in_ranges
 
 Counting = Callable[[str, int, int], None]
 
@@ -145,7 +145,7 @@ def _counted(
     stream: str, target: TargetSpec, table: Target, ranges: Mapping[TopicPartition, OffsetRange], on_count: Counting
 ) -> RowsInRanges:
     only = stream if target.role == "dead_letters" else None
-    return rows_in_ranges(table.table, COORDINATES[target.role], ranges, stream=only, on_progress=on_count)
+    return rows_in_ranges(table.table, target.coordinates, ranges, stream=only, on_progress=on_count)
 
 
 def _rollback(anchor: Target, made: tuple[ResetMove, ...]) -> PlannedRollback | None:

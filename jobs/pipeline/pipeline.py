@@ -11,6 +11,7 @@ from jobs.formats.known_formats import FORMATS
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
+from jobs.schema.kafka_columns import KafkaColumns
 
 
 class Pipeline:
@@ -48,7 +49,7 @@ def stream_pipeline(
     destination: str,
     fit: Fit,
     *,
-    kafka_columns: bool,
+    kafka: KafkaColumns,
     first: Sequence[Stage] = (),
     reference: bool = False,
 ) -> Pipeline:
@@ -58,10 +59,10 @@ def stream_pipeline(
         decoder: Of the values.
         destination: Name of the target that the rows are for.
         fit: Gives rows as that target's table holds them; raises as `TableFit.apply` does.
-        kafka_columns: Whether rows say where they came from.
+        kafka: The columns that rows have of Kafka's own.
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
     """
     format_ = FORMATS[decoder.kind]
     decode = DecodeValue((format_.reference if reference else format_.block)(decoder), format_.probe)
-    return Pipeline([*first, decode, FitToTable({destination: fit}, kafka_columns=kafka_columns)], destination)
+    return Pipeline([*first, decode, FitToTable({destination: fit}, kafka=kafka)], destination)

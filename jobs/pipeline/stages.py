@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from jobs.formats.decoder import DECODE_VALUE, ValueDecoder
-from jobs.formats.problems import ValueProblem
+from jobs.formats.decoder import DECODE_HEADER, DECODE_VALUE, Failure, ValueDecoder
+from jobs.formats.problems import INVALID_UTF8, ValueProblem
 from jobs.pipeline.block import Block
-from jobs.schema.iceberg_schema import KAFKA_COLUMNS
+from jobs.schema.kafka_columns import KafkaColumns
 from jobs.write.projection import UnfitValueError
 
 
@@ -73,6 +74,27 @@ class DecodeValue:
         return Block.of(pa.RecordBatch.from_arrays([value], ["value"]), block.destination)
 
 
+class ReadHeaders:
+    """Refuses records whose headers could not be read, of a stream that has columns of them."""
+
+    name: str = DECODE_HEADER
+
+    def apply(self, block: Block) -> Block:
+        """The block without them; records without a value pass, which become no rows."""
+        lacking = block.rows.column("headers").is_null().to_numpy(zero_copy_only=False)
+        unreadable = np.flatnonzero(lacking & block.rows.column("value").is_valid().to_numpy(zero_copy_only=False))
+        if not len(unreadable):
+            return block
+        message = "needs names of headers in UTF-8, found others"
+        failures = [Failure(row, self.name, INVALID_UTF8, message, None) for row in unreadable.tolist()]
+        kept = np.setdiff1d(np.arange(block.rows.num_rows), unreadable)
+        return block.with_rows(block.rows.take(pa.array(kept)), kept, failures=failures)
+
+    def probe(self, block: Block) -> Block:
+        """No records."""
+        return block.part(0, 0)
+
+
 Fit: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -81,18 +103,18 @@ class FitToTable:
 
     Args:
         fits: For each target, by name, what gives its rows; raises as `TableFit.apply` does.
-        kafka_columns: Whether rows say where they came from.
+        kafka: The columns that rows have of Kafka's own.
     """
 
     name: str = "write"
 
-    def __init__(self, fits: Mapping[str, Fit], *, kafka_columns: bool) -> None:
+    def __init__(self, fits: Mapping[str, Fit], *, kafka: KafkaColumns) -> None:
         self._fits: Mapping[str, Fit] = fits
-        self._kafka_columns: bool = kafka_columns
+        self._kafka: KafkaColumns = kafka
 
     def apply(self, block: Block) -> Block:
         """The block with rows that its table holds as they are."""
-        rows = _with_kafka_columns(block) if self._kafka_columns else block.rows
+        rows = _with_kafka_columns(block, self._kafka)
         try:
             return block.with_rows(self._fits[block.destination](rows))
         except UnfitValueError as problem:
@@ -103,11 +125,25 @@ class FitToTable:
         return block.part(0, 0)
 
 
-def _with_kafka_columns(block: Block) -> pa.RecordBatch:
+def _with_kafka_columns(block: Block, kafka: KafkaColumns) -> pa.RecordBatch:
+    if not kafka.columns:
+        return block.rows
     indices = None if block.is_whole else pa.array(block.positions)
     columns, fields = list(block.rows.columns), list(block.rows.schema)
-    for name, _ in KAFKA_COLUMNS:
-        column = block.records.column(name.removeprefix("_kafka_"))
+    for part, name in kafka.columns:
+        column = _part(block.records, part)
         columns.append(column if indices is None else column.take(indices))
         fields.append(pa.field(name, column.type))
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _part(records: pa.RecordBatch, part: str) -> pa.Array:
+    if part == "timestamp_type" and part not in records.schema.names:
+        # Kafka's number, where dead letters have its name.
+        return _TIMESTAMP_TYPES.take(records.column("timestampType"))
+    column = records.column(part)
+    # A letter of a record without headers has none; a record has a list of them in any case.
+    return type(column).from_arrays(column.offsets, column.values) if part == "headers" else column
+
+
+_TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])

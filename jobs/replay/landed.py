@@ -20,20 +20,14 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.selection import any_of
 
-SINK_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp")
 LETTER_COLUMNS = ("topic", "partition", "offset", "timestamp")
-
-
-def has_coordinates(table: Table) -> bool:
-    """Whether the rows of a stream's table say where they come from."""
-    return set(SINK_COLUMNS) <= set(table.schema().column_names)
 
 
 def already_landed(
     table: Table,
     records: pa.RecordBatch,
     *,
-    columns: tuple[str, str, str, str] = SINK_COLUMNS,
+    columns: tuple[str, str, str, str],
     by_time: bool = True,
     only: BooleanExpression | None = None,
 ) -> np.ndarray:

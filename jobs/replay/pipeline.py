@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.deadletter.masking import can_return
-from jobs.formats.decoder import Failure
+from jobs.formats.decoder import DECODE_HEADER, Failure
+from jobs.formats.problems import INVALID_UTF8
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import Stage
-from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of, has_coordinates
+from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.outcome import ReplayOutcome
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
@@ -36,7 +37,8 @@ def dead_letter_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
         spec: The stream, corrected or not.
         table: The stream's table.
     """
-    return record_pipeline(spec, table, first=[WholeLetters(spec.resolved_for(table.schema()).schema)])
+    whole = WholeLetters(spec.resolved_for(table.schema()).schema, spec.kafka_columns.fetched)
+    return record_pipeline(spec, table, first=[whole])
 
 
 def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = ()) -> Pipeline:
@@ -51,7 +53,7 @@ def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = 
         spec.resolved_for(table.schema()).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
-        kafka_columns=spec.table.kafka_columns,
+        kafka=spec.kafka_columns,
         first=first,
         reference=True,
     )
@@ -62,20 +64,24 @@ class WholeLetters:
 
     Args:
         rows: The schema of the rows that values are decoded to.
+        besides: What else rows have columns of: `key`, `headers`.
     """
 
     name: str = REPLAY_STAGE
 
-    def __init__(self, rows: Schema) -> None:
+    def __init__(self, rows: Schema, besides: Collection[str] = ()) -> None:
         self._rows: Schema = rows
+        self._besides: Collection[str] = besides
 
     def apply(self, block: Block) -> Block:
         """The block without the letters that have no value, or not the whole of it."""
         letters = block.rows
         index = letters.schema.get_field_index("masked")
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
-        withheld = [bool(parts) and not can_return(parts, self._rows) for parts in masked]
+        withheld = [bool(parts) and not can_return(parts, self._rows, self._besides) for parts in masked]
         whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False) & ~np.array(withheld, dtype=bool)
+        if "headers" in self._besides:
+            whole &= ~_without_headers(letters)
         failures = [_gone(row, withheld[row]) for row in np.flatnonzero(~whole).tolist()]
         kept = np.flatnonzero(whole)
         return block.with_rows(letters if not failures else letters.take(kept), kept, failures=failures)
@@ -85,11 +91,19 @@ class WholeLetters:
         return block.part(0, 0)
 
 
+def _without_headers(letters: pa.RecordBatch) -> np.ndarray:
+    """Letters of records whose headers could not be read, so that nobody knows them any more."""
+    stages, classes = (letters.column(name).to_pylist() for name in ("stage", "error_class"))
+    lost = (DECODE_HEADER, INVALID_UTF8)
+    unread = np.array([each == lost for each in zip(stages, classes, strict=True)], dtype=bool)
+    return unread & letters.column("headers").is_null().to_numpy(zero_copy_only=False)
+
+
 def _gone(row: int, withheld: bool) -> Failure:
     if withheld:
-        message = "the letter does not keep the whole value: errors.dead_letters.mask left out what a row needs"
+        message = "the letter does not keep the whole record: errors.dead_letters.mask left out what a row needs"
         return Failure(row, REPLAY_STAGE, MASKED, message, None)
-    message = "the letter has no value, which a record that failed has: its row was altered or damaged"
+    message = "the letter has no value, or none of the headers: its row was altered, or they could not be read"
     return Failure(row, REPLAY_STAGE, UNREADABLE, message, None)
 
 
@@ -122,7 +136,7 @@ class ReplayPipeline:
             Rows for the stream's table, and which letters they are of. A letter of a record that another letter lands
             counts as already landed.
         """
-        there = _already_landed(sink, table, letters)
+        there = self._already_landed(sink, table, letters)
         first = first_of(letters)
         alone = first == np.arange(letters.num_rows)
         kept = np.flatnonzero(alone & ~there)
@@ -147,10 +161,10 @@ class ReplayPipeline:
             ),
         )
 
-
-def _already_landed(sink: Table, table: Table, letters: pa.RecordBatch) -> np.ndarray:
-    if has_coordinates(sink):
-        return already_landed(sink, letters)
-    if "state" not in table.schema().column_names:
-        return np.zeros(letters.num_rows, dtype=bool)
-    return already_landed(table, letters, columns=LETTER_COLUMNS, only=EqualTo("state", "replayed"))
+    def _already_landed(self, sink: Table, table: Table, letters: pa.RecordBatch) -> np.ndarray:
+        kafka = self._spec.kafka_columns
+        if kafka.locate_rows_of(sink.schema()):
+            return already_landed(sink, letters, columns=kafka.instant_coordinates)
+        if "state" not in table.schema().column_names:
+            return np.zeros(letters.num_rows, dtype=bool)
+        return already_landed(table, letters, columns=LETTER_COLUMNS, only=EqualTo("state", "replayed"))

@@ -18,7 +18,6 @@ from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.replay.result import Reasons, ReplayResult, ReturnResult
-from jobs.schema.compatibility import disagreements
 from jobs.spec.correction import Correction
 from jobs.spec.models import StreamSpec
 
@@ -103,8 +102,7 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
     check_dead_letter_table(letters)
     request.selection.filter(spec.stream, letters.schema())
     corrected = request.corrected(spec)
-    rows = corrected.resolved_for(sink.schema()).schema
-    differences = disagreements(rows, sink.schema(), kafka_columns=corrected.table.kafka_columns)
+    differences = corrected.disagreements_with(sink.schema())
     if differences:
         what = "the correction declares" if request.correction else "the spec declares"
         raise FrazilError(

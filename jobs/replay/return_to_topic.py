@@ -22,7 +22,7 @@ from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.replay.landed import already_landed, first_of, has_coordinates
+from jobs.replay.landed import already_landed, first_of
 from jobs.replay.opening import refuse_unfinished_queue, replay_session
 from jobs.replay.pending_return import RETURNED_TO, PendingReturn, pending_returns
 from jobs.replay.pipeline import MASKED, UNREADABLE
@@ -148,9 +148,9 @@ def _returnable(
     if spec.source.reads(topic):
         # The stream reads them again: what has landed would land twice.
         leave(ELSEWHERE, np.array([each != topic for each in letters.column("topic").to_pylist()], dtype=bool))
-        sink = catalog.load_table(spec.table.name)
-        if has_coordinates(sink):
-            leave(STANDING, already_landed(sink, letters))
+        sink, kafka = catalog.load_table(spec.table.name), spec.kafka_columns
+        if kafka.locate_rows_of(sink.schema()):
+            leave(STANDING, already_landed(sink, letters, columns=kafka.instant_coordinates))
     return np.flatnonzero(kept)
 
 

@@ -22,7 +22,6 @@ from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import StreamStopped
-from jobs.replay.landed import has_coordinates
 from jobs.replay.outcome import changes_as_parquet, changes_from_parquet, with_snapshot
 from jobs.replay.replay_state import CHANGE_ARROW, update_replay_state
 from jobs.spec.models import StreamSpec
@@ -230,13 +229,13 @@ class ReplaySession(CommitSession):
         known = self.letters.newest.position.get(BATCHES, 0) if self.letters.newest else 0
         if known >= self.next_batch:
             return
-        if has_coordinates(self.sink.table):
+        if self.spec.kafka_columns.locate_rows_of(self.sink.table.schema()):
             self.settle_lost()
             return
         raise LostRecordError(
             f"stream {self.spec.stream}: batch {known} of a replay is in {self.sink.name}, its letters do not know it, "
-            f"its pending record is lost, and the table has no _kafka columns to tell which letters they are. Nothing "
-            "was changed.",
+            f"its pending record is lost, and the table has no columns of Kafka's own to tell which letters they are. "
+            "Nothing was changed.",
             fix=f'find the rows by the snapshot with `"batch":{known}` of {self.sink.stream} in its summary, dismiss '
             f"their letters with `frazil letters {self.spec.stream} --dismiss 'has landed' …`, then "
             f"`frazil letters {self.spec.stream} --settle-lost 'their letters are dismissed'`",

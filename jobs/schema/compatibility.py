@@ -10,7 +10,8 @@ from __future__ import annotations
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, index_by_id
 
-from jobs.schema.iceberg_schema import KAFKA_COLUMNS, schema_text
+from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.kafka_columns import KafkaColumns
 
 _MOST_DIGITS = 38
 
@@ -72,35 +73,41 @@ def _reads(written: ice.NestedField, current: ice.NestedField) -> bool:
     return promotes(old, new) if old.is_primitive and new.is_primitive else type(old) is type(new)
 
 
-def disagreements(rows: Schema, table: Schema, *, kafka_columns: bool) -> list[str]:
+def disagreements(rows: Schema, table: Schema, kafka: KafkaColumns) -> list[str]:
     """Why rows cannot be written to this table as it is.
 
     A table column may be wider (int → long, float → double, a decimal with more digits before and after the point)
     and may accept null where the rows do not; optional columns that the rows lack stay null.
 
     Args:
-        rows: Their schema, without the columns that say where they came from.
+        rows: Their schema, without Kafka's columns.
         table: The table's.
-        kafka_columns: Whether the rows have those columns, too.
+        kafka: Those columns of Kafka's that the rows have, too.
 
     Returns:
         One sentence for each reason; empty if every row fits.
     """
-    found = _struct_disagreements(rows.as_struct(), table.as_struct(), "", kafka_columns=kafka_columns)
-    if kafka_columns:
-        columns = {field.name: field for field in table.fields}
-        for name, kind in KAFKA_COLUMNS:
-            if name not in columns:
-                found.append(f"The table has no column {name}; add it, or set kafka_columns: false.")
-            elif not holds(kind, columns[name].field_type):
-                found.append(
-                    f"Column {name} is {schema_text(columns[name].field_type)} in the table, where {kind} is needed."
-                )
+    found = _struct_disagreements(rows.as_struct(), table.as_struct(), "", kafka.names)
+    columns = {field.name: field for field in table.fields}
+    for each in kafka.columns:
+        column = columns.get(each.name)
+        if column is None:
+            found.append(f"The table has no column {each.name}; add it, or leave it out with table.kafka_columns.")
+        elif not _takes(each.type, column.field_type):
+            needed = schema_text(each.type)
+            found.append(
+                f"Column {each.name} is {schema_text(column.field_type)} in the table, where {needed} is needed."
+            )
     return found
 
 
+def _takes(kind: ice.IcebergType, column: ice.IcebergType) -> bool:
+    """Whether a column keeps what Kafka's column holds; that has no required part."""
+    return holds(kind, column) if kind.is_primitive else schema_text(kind) == schema_text(column)
+
+
 def _struct_disagreements(
-    rows: ice.StructType, table: ice.StructType, prefix: str, *, kafka_columns: bool
+    rows: ice.StructType, table: ice.StructType, prefix: str, filled: frozenset[str] = frozenset()
 ) -> list[str]:
     found: list[str] = []
     columns = {field.name: field for field in table.fields}
@@ -117,9 +124,7 @@ def _struct_disagreements(
                 found.append(f"Column {path} is declared, but the table has no such column.")
             continue
         found += _field_disagreements(field, column, path)
-    given = {field.name for field in rows.fields}
-    if kafka_columns and not prefix:
-        given |= {name for name, _ in KAFKA_COLUMNS}
+    given = filled | {field.name for field in rows.fields}
     for column in table.fields:
         if column.required and column.name not in given:
             found.append(f"Column {prefix}{column.name} is required by the table, but it is not declared.")
@@ -133,7 +138,7 @@ def _field_disagreements(field: ice.NestedField, column_field: ice.NestedField, 
     value, column = field.field_type, column_field.field_type
     match value, column:
         case ice.StructType(), ice.StructType():
-            return found + _struct_disagreements(value, column, path + ".", kafka_columns=False)
+            return found + _struct_disagreements(value, column, path + ".")
         case ice.ListType(), ice.ListType():
             return found + _field_disagreements(value.element_field, column.element_field, path + ".element")
         case ice.MapType(), ice.MapType():

@@ -1,4 +1,4 @@
-"""Iceberg schema of a declared record, with the columns that say where a row came from."""
+"""Iceberg schema of a declared record."""
 
 from __future__ import annotations
 
@@ -8,14 +8,6 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
-
-KAFKA_COLUMNS: tuple[tuple[str, ice.PrimitiveType], ...] = (
-    ("_kafka_topic", ice.StringType()),
-    ("_kafka_partition", ice.IntegerType()),
-    ("_kafka_offset", ice.LongType()),
-    ("_kafka_timestamp", ice.TimestamptzType()),
-)
-"""Where a landed row came from; optional columns, last in the table, in this order."""
 
 _ICEBERG: dict[str, ice.PrimitiveType] = {
     "boolean": ice.BooleanType(),
@@ -38,19 +30,6 @@ def iceberg_schema(declared: StructType) -> Schema:
     # The ids given here only have to differ: assign_fresh_schema_ids numbers them as a catalog would.
     ids = iter(range(1, 1_000_000))
     return assign_fresh_schema_ids(Schema(*(_iceberg_field(field, ids) for field in declared.fields)))
-
-
-def with_kafka_columns(rows: Schema) -> Schema:
-    """The schema of a table whose rows say where they came from (KAFKA_COLUMNS), with fresh field ids."""
-    after = rows.highest_field_id + 1
-    columns = [ice.NestedField(after + n, name, kind, required=False) for n, (name, kind) in enumerate(KAFKA_COLUMNS)]
-    return assign_fresh_schema_ids(Schema(*rows.fields, *columns))
-
-
-def without_kafka_columns(table: Schema) -> Schema:
-    """The columns of a table without those that say where its rows came from; field ids stay."""
-    names = {name for name, _ in KAFKA_COLUMNS}
-    return Schema(*(field for field in table.fields if field.name not in names))
 
 
 def _iceberg_field(field: Field, ids: Iterator[int]) -> ice.NestedField:

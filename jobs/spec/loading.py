@@ -18,6 +18,7 @@ from jobs.spec.models import (
     Decode,
     StreamSpec,
     Table,
+    column_problems_of,
     mask_problems_of,
     partition_problems_of,
     sort_problems_of,
@@ -99,6 +100,7 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     decode, table, errors, source = (parts[name] for name in ("decode", "table", "errors", "source"))
     declared = decode.declared if isinstance(decode, Decode) else None
     if declared and isinstance(table, Table):
+        yield from column_problems_of(declared.schema, table)
         yield from partition_problems_of(declared.schema, table)
     if isinstance(errors, Errors) and isinstance(source, Source):
         yield from topic_problems_of(errors, source)

@@ -10,13 +10,16 @@ from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.schema.iceberg_schema import with_kafka_columns, without_kafka_columns
+from jobs.schema.compatibility import disagreements
+from jobs.schema.kafka_columns import KafkaColumns
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.spark_types import unread_problem
-from jobs.spec.base import Flag, Location, SpecModel, problems_at
+from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableName, TableProperties
+from jobs.spec.kafka_columns import KafkaColumnsField, hashed_kafka_columns, kafka_columns
 from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
 from jobs.spec.mask import case_problem
 from jobs.spec.partitioning import partition_problems, sort_column_problems
@@ -31,13 +34,13 @@ class Table(SpecModel):
 
     Args:
         kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
-            ``_kafka_offset``, ``_kafka_timestamp``.
+            ``_kafka_offset``, ``_kafka_timestamp``; or names for these columns and others of Kafka's own.
         properties: Iceberg's table properties; applied when the table is created.
     """
 
     name: Annotated[TableName, ChangesRows()]
     partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
-    kafka_columns: Annotated[Flag, ChangesRows()] = True
+    kafka_columns: Annotated[KafkaColumnsField, ChangesRows(written=hashed_kafka_columns)] = True
     properties: TableProperties = Field(default_factory=dict)
 
 
@@ -153,6 +156,7 @@ class StreamSpec(SpecModel):
             rows: Their columns, without those that say where they came from.
         """
         return [
+            *column_problems_of(rows, self.table),
             *partition_problems_of(rows, self.table),
             *mask_problems_of(self.errors, rows),
             *sort_problems_of(self.maintenance, rows, self.table),
@@ -182,7 +186,13 @@ class StreamSpec(SpecModel):
 
     def resolved_for(self, table: Schema) -> ResolvedSchema:
         """The rows that values become, and their decoder, given the schema of the stream's table."""
-        return self.decode.resolved_for(without_kafka_columns(table) if self.table.kafka_columns else table)
+        named = self.kafka_columns.names
+        mine = (each for each in table.fields if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX))
+        return self.decode.resolved_for(Schema(*(each for each in mine if each.name not in named)))
+
+    def disagreements_with(self, table: Schema) -> list[str]:
+        """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason."""
+        return disagreements(self.resolved_for(table).schema, table, self.kafka_columns)
 
     @property
     def table_schema(self) -> Schema:
@@ -201,7 +211,12 @@ class StreamSpec(SpecModel):
         """
         if self.maintenance.enabled and (problem := unread_problem(rows)):
             raise FrazilError(f"stream {self.stream}: table {self.table.name} is not made: {problem}.")
-        return with_kafka_columns(rows) if self.table.kafka_columns else rows
+        return self.kafka_columns.added_to(rows)
+
+    @property
+    def kafka_columns(self) -> KafkaColumns:
+        """The columns that rows have of Kafka's own."""
+        return kafka_columns(self.table.kafka_columns)
 
     @property
     def dead_letter_table(self) -> str:
@@ -214,7 +229,7 @@ class StreamSpec(SpecModel):
         """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
         table = self.table
         return (
-            TargetSpec(table.name, "rows", True, table.partition_by, table.properties),
+            TargetSpec(table.name, "rows", True, table.partition_by, table.properties, self.kafka_columns.coordinates),
             TargetSpec(self.dead_letter_table, "dead_letters"),
         )
 
@@ -242,9 +257,19 @@ class StreamSpec(SpecModel):
         return config_hash(self)
 
 
+def column_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns of Kafka's own whose names other columns have as well."""
+    taken = {field.name.casefold(): field.name for field in rows.fields}
+    return [
+        (("table", "kafka_columns", each.part), f"'{taken[each.name.casefold()]}' is a column of decode.schema")
+        for each in kafka_columns(table.kafka_columns).columns
+        if each.name.casefold() in taken
+    ]
+
+
 def partition_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
     """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
-    problems = partition_problems(table.partition_by, rows, kafka_columns=table.kafka_columns)
+    problems = partition_problems(table.partition_by, rows, kafka_columns(table.kafka_columns))
     return [(("table", "partition_by", index), problem) for index, problem in problems]
 
 
@@ -269,7 +294,7 @@ def mask_problems_of(errors: Errors, rows: Schema) -> list[tuple[Location, str]]
 def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[tuple[Location, str]]:
     """Returns the columns that compaction is to sort by and that the table does not have as single values."""
     columns = [each.column for each in maintenance.compact.sort_by]
-    problems = sort_column_problems(columns, rows, kafka_columns=table.kafka_columns)
+    problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]
 
 

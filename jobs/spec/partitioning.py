@@ -13,7 +13,7 @@ from pyiceberg.types import FixedType, IcebergType, StructType, UUIDType
 
 from jobs.errors import FrazilError
 from jobs.schema.declared import quoted
-from jobs.schema.iceberg_schema import KAFKA_COLUMNS
+from jobs.schema.kafka_columns import KafkaColumns
 from jobs.spec.validation import suggestion
 
 TransformName = Literal["identity", "year", "month", "day", "hour", "bucket", "truncate"]
@@ -118,27 +118,25 @@ _TIME_TRANSFORMS = ("year", "month", "day", "hour")
 
 
 def partition_problems(
-    expressions: Sequence[PartitionExpr], rows: Schema, *, kafka_columns: bool
+    expressions: Sequence[PartitionExpr], rows: Schema, kafka: KafkaColumns
 ) -> Iterator[tuple[int, str]]:
     """Yields the index of each expression that cannot partition a table of these rows, with a sentence."""
-    return _problems(expressions, rows, kafka_columns=kafka_columns, partitions=True)
+    return _problems(expressions, rows, kafka, partitions=True)
 
 
-def sort_column_problems(columns: Iterable[str], rows: Schema, *, kafka_columns: bool) -> Iterator[tuple[int, str]]:
+def sort_column_problems(columns: Iterable[str], rows: Schema, kafka: KafkaColumns) -> Iterator[tuple[int, str]]:
     """Yields the index of each column that a table of these rows cannot be sorted by, with a sentence."""
     expressions = [PartitionExpr("identity", column) for column in columns]
-    return _problems(expressions, rows, kafka_columns=kafka_columns, partitions=False)
+    return _problems(expressions, rows, kafka, partitions=False)
 
 
 def _problems(
-    expressions: Sequence[PartitionExpr], rows: Schema, *, kafka_columns: bool, partitions: bool
+    expressions: Sequence[PartitionExpr], rows: Schema, kafka: KafkaColumns, *, partitions: bool
 ) -> Iterator[tuple[int, str]]:
-    columns = dict(_leaves(rows.as_struct()))
-    if kafka_columns:
-        columns |= dict[str, IcebergType](KAFKA_COLUMNS)
+    columns = dict(_leaves(rows.as_struct())) | {each.name: each.type for each in kafka.columns}
     seen: dict[tuple[str, str], PartitionExpr] = {}
     for index, expression in enumerate(expressions):
-        problem = _problem(expression, columns, kafka_columns=kafka_columns)
+        problem = _problem(expression, columns, kafka)
         if problem or (partitions and (problem := _unread(expression, columns))):
             yield index, problem
             continue
@@ -149,12 +147,13 @@ def _problems(
             yield index, f"'{expression}' repeats '{earlier}'; leave one of them out"
 
 
-def _problem(expression: PartitionExpr, columns: dict[str, IcebergType], *, kafka_columns: bool) -> str | None:
+def _problem(expression: PartitionExpr, columns: dict[str, IcebergType], kafka: KafkaColumns) -> str | None:
     kind = columns.get(expression.column)
     if kind is None:
-        if expression.column in dict(KAFKA_COLUMNS) and not kafka_columns:
+        if expression.column in kafka.left_out:
             return (
-                f"'{expression}': the column '{expression.column}' is not written, because table.kafka_columns is false"
+                f"'{expression}': the column '{expression.column}' is not written: table.kafka_columns "
+                f"{'is false' if not kafka.columns else 'leaves it out, or gives it another name'}"
             )
         near = suggestion(expression.column, columns)
         hint = f"did you mean '{near}'?" if near else f"known: {', '.join(columns)}"

@@ -8,6 +8,8 @@ from typing import Literal
 
 from jobs.spec.partitioning import PartitionExpr
 
+DEAD_LETTER_COORDINATES = ("topic", "partition", "offset")
+
 Role = Literal["rows", "dead_letters"]
 
 
@@ -22,6 +24,7 @@ class TargetSpec:
             batch. One table of a stream is.
         partition_by: Of a table of rows; the others are partitioned as frazil decides.
         properties: Iceberg's properties that a table of rows is created with.
+        coordinates: The columns that say which record a row is of: topic, partition and offset.
     """
 
     name: str
@@ -29,3 +32,4 @@ class TargetSpec:
     coordinator: bool = False
     partition_by: tuple[PartitionExpr, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
+    coordinates: tuple[str, str, str] = DEAD_LETTER_COORDINATES

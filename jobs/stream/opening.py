@@ -23,7 +23,6 @@ from jobs.commit.target_positions import of_known_topics, restart_positions, tar
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.schema.compatibility import disagreements
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
@@ -206,8 +205,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Sch
         create_table_properties({}),
     )
     ensure_replay_state_columns(catalog, spec.dead_letter_table)
-    rows = spec.resolved_for(table.schema()).schema
-    differences = disagreements(rows, table.schema(), kafka_columns=spec.table.kafka_columns)
+    differences = spec.disagreements_with(table.schema())
     if differences:
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "

@@ -79,7 +79,9 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
 
     def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
         return [
-            result for slice_ in pieces for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout))
+            result
+            for slice_ in pieces
+            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, plan.kafka.fetched))
         ]
 
     try:
@@ -121,7 +123,7 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         epoch=stream.epoch,
         first_seen=datetime.now(UTC),
         resolved=stream.resolved,
-        kafka_columns=spec.table.kafka_columns,
+        kafka=spec.kafka_columns,
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=consumer_options(stream.settings.kafka, spec.stream),

@@ -10,7 +10,6 @@ from pyiceberg.table import Table
 
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.errors import FrazilError
-from jobs.schema.compatibility import disagreements
 from jobs.spec.base import LineInText, Location
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -78,8 +77,7 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
     except FrazilError as problem:
         yield ("table",), problem.message
         return
-    rows = spec.resolved_for(table.schema()).schema
-    for sentence in disagreements(rows, table.schema(), kafka_columns=spec.table.kafka_columns):
+    for sentence in spec.disagreements_with(table.schema()):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 
 

@@ -26,6 +26,7 @@ from jobs.formats.known_formats import FORMATS
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
+from jobs.pipeline.stages import ReadHeaders
 from jobs.spec.targets import Role, TargetSpec
 from jobs.task.plan import TargetPlan, TaskPlan
 from jobs.task.tally import Tally, count_block
@@ -104,7 +105,8 @@ class _Split:
             plan.resolved.decoder,
             self._rows.target.name,
             lambda rows: self._rows.writer.fit(rows),
-            kafka_columns=plan.kafka_columns,
+            kafka=plan.kafka,
+            first=[ReadHeaders()] if "headers" in plan.kafka.fetched else [],
         )
 
     def process(self, fetched: FetchedBlock) -> None:

@@ -26,7 +26,7 @@ from jobs.verify.ledger_row import WHOLE_TABLE, LedgerRow
 from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import foreign_snapshots_since
 from jobs.verify.row_counter import RowCounter
-from jobs.verify.rows_in_ranges import COORDINATES, missing_column
+from jobs.verify.rows_in_ranges import missing_column
 from jobs.verify.stop_checks import unanswered_rollback
 
 # Dead letters are dated when their batch is planned, and recorded when it is committed.
@@ -60,7 +60,7 @@ class AuditedTable:
     @property
     def columns(self) -> tuple[str, str, str]:
         """Names of the columns of topic, partition and offset."""
-        return COORDINATES[self.target.role]
+        return self.target.coordinates
 
     def rows_of(self, stream: str) -> str | None:
         """The stream whose rows count, where those of others may stand in the table, too; None where all count."""

@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.replay.session import landed_batches
+from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.audit_ranges import OffsetRanges
 from jobs.verify.audit_result import AuditProblem
 from jobs.verify.row_counter import RowCounter
-from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS
 
 
 class ReplayedRows:
@@ -48,10 +48,10 @@ class ReplayedRows:
         if "state" in columns:
             # Between a replay's two commits its rows are there, and its dead letters do not know it yet.
             also = back if landed <= known else None
-            self._back = RowCounter(dead_letters, DEAD_LETTER_COLUMNS, stream=stream, also=also)
+            self._back = RowCounter(dead_letters, DEAD_LETTER_COORDINATES, stream=stream, also=also)
         if {"state", "replay_snapshot_id"} <= columns and landed >= known:
             with_row = And(back, NotNull("replay_snapshot_id"))
-            self._landed = RowCounter(dead_letters, DEAD_LETTER_COLUMNS, stream=stream, also=with_row)
+            self._landed = RowCounter(dead_letters, DEAD_LETTER_COORDINATES, stream=stream, also=with_row)
 
     def count(self, ranges: Sequence[PartitionRange], in_sink: Sequence[np.ndarray]) -> list[np.ndarray]:
         """How many dead letters of each offset replays brought back.

@@ -16,12 +16,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOr
 from pyiceberg.table import Table
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
-from jobs.spec.targets import Role
 
-SINK_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-DEAD_LETTER_COLUMNS = ("topic", "partition", "offset")
-COORDINATES: Mapping[Role, tuple[str, str, str]] = {"rows": SINK_COLUMNS, "dead_letters": DEAD_LETTER_COLUMNS}
-"""By the role of a target, the columns that say which record a row is of: topic, partition and offset."""
 MAX_ROWS = 50_000_000
 MAX_SECONDS = 60.0
 

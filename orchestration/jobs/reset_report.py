@@ -10,7 +10,7 @@ from jobs.commit.offsets import by_topic
 from jobs.commit.reset import ResetMove
 from jobs.operator.reset_plan import PlannedTable, ResetPlan
 from jobs.spec.targets import TargetSpec
-from jobs.verify.rows_in_ranges import SINK_COLUMNS, RowsInRanges
+from jobs.verify.rows_in_ranges import RowsInRanges
 from orchestration.formatting import thousands
 
 
@@ -114,7 +114,7 @@ def delete_statements(plan: ResetPlan, catalog: str) -> Iterator[str]:
     for table in plan.tables:
         counted, of_letters = table.rows, table.target.role == "dead_letters"
         of_stream = f"stream = '{plan.stream}' AND " if of_letters else ""
-        topic, partition, offset = ("topic", "`partition`", "`offset`") if of_letters else SINK_COLUMNS
+        topic, partition, offset = map(_sql_name, table.target.coordinates)
         for move in plan.moves:
             if not move.again or (counted.rows is not None and not counted.rows.get(move.partition)):
                 continue
@@ -125,6 +125,12 @@ def delete_statements(plan: ResetPlan, catalog: str) -> Iterator[str]:
                 f"{partition} = {move.partition.partition} AND {offset} >= {move.range.start} AND "
                 f"{offset} < {move.range.end};"
             )
+
+
+def _sql_name(column: str) -> str:
+    """A column in Spark's SQL, where some names of ours are words of its own."""
+    plain = column.isidentifier() and column.isascii() and column not in ("partition", "offset")
+    return column if plain else f"`{column.replace('`', '``')}`"
 
 
 def rollback_steps(plan: ResetPlan, catalog: str) -> list[str]:

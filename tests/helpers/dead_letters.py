@@ -54,10 +54,10 @@ def value_of(kind: str, number: int) -> bytes:
 
 @dataclass
 class DeadLetterWorld:
-    """One stream, its tables and its state."""
+    """One stream, its tables and its state; its `kafka_columns` on, off, or as YAML."""
 
     home: Path
-    kafka_columns: bool = True
+    kafka_columns: bool | str = True
     offsets: int = 0
     catalogs: list[Catalog] = field(default_factory=list)
 

@@ -62,9 +62,10 @@ def records(
     return pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
 
 
-def as_block(whole: pa.RecordBatch) -> FetchedBlock:
-    """Records as a task takes them."""
-    needed = whole.select(["value", "topic", "partition", "offset", "timestamp"])
+def as_block(whole: pa.RecordBatch, parts: frozenset[str] = frozenset()) -> FetchedBlock:
+    """Records as a task takes them, with what it asks for besides."""
+    asked = ["timestampType" if part == "timestamp_type" else part for part in parts]
+    needed = whole.select(["value", "topic", "partition", "offset", "timestamp", *asked])
     return FetchedBlock(TopicPartition("payments", 0), needed, lambda rows: whole.take(pa.array(rows, pa.int64())))
 
 
@@ -126,7 +127,7 @@ class TaskWorld:
             epoch=2,
             first_seen=FIRST_SEEN,
             resolved=self.spec.resolved,
-            kafka_columns=self.spec.table.kafka_columns,
+            kafka=self.spec.kafka_columns,
             targets=tuple(TargetPlan(target, task_metadata(metadata)) for target, metadata in tables.items()),
             file_prefix="payments-2-3-test",
             mask=self.spec.errors.mask,
@@ -135,7 +136,8 @@ class TaskWorld:
     def run(self, *blocks: pa.RecordBatch) -> TaskOutput:
         """One task; its files are read, not committed."""
         made = TaskOutput()
-        results = run_split(self.plan(), [as_block(each) for each in blocks], self._make_pipeline)
+        plan = self.plan()
+        results = run_split(plan, [as_block(each, plan.kafka.fetched) for each in blocks], self._make_pipeline)
         tables = {name: self.catalog.load_table(name) for name in self.spec.target_names}
         for kind, target, payload in results:
             if kind == "tally":

@@ -25,7 +25,6 @@ from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.checkpoint import ImportCheckpoint
 from jobs.replay.connect.opening import as_stream, open_queue
 from jobs.replay.connect.task import MAX_RECORDS, BatchSize, QueueCounts, QueueTask
-from jobs.replay.landed import has_coordinates
 from jobs.replay.opening import replay_session
 from jobs.replay.request import Pace, ReplayRequest
 from jobs.replay.result import Reason, ReplayProgress
@@ -138,11 +137,12 @@ def refuse_unknown_rows(spec: StreamSpec, sink: Table) -> None:
     Raises:
         FrazilError: It does not.
     """
-    if not has_coordinates(sink):
+    if not spec.kafka_columns.locate_rows_of(sink.schema()):
         raise FrazilError(
-            f"stream {spec.stream}: table {spec.table.name} has no _kafka columns, so nobody can tell which of the "
-            "queue's records stand in it already.",
-            fix="add the four _kafka columns to the table, or take the queue into a stream with a table of its own",
+            f"stream {spec.stream}: table {spec.table.name} has no columns of Kafka's own, so nobody can tell "
+            "which of the queue's records stand in it already.",
+            fix="add topic, partition, offset and timestamp, as table.kafka_columns names them, or take the queue into "
+            "a stream with a table of its own",
         )
 
 

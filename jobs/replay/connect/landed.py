@@ -36,7 +36,7 @@ def left_out(
     is_left = _is_left(spec, sink, letters)
     left = np.array([is_left(*place) for place in zip(*places, strict=True)], dtype=bool)
     out = left | (first_of(together, by_time=False) != np.arange(together.num_rows))
-    out |= already_landed(sink, together, by_time=False)
+    out |= already_landed(sink, together, columns=spec.kafka_columns.instant_coordinates, by_time=False)
     out |= already_landed(letters, together, columns=LETTER_COLUMNS, by_time=False)
     at = 0
     for each in fetched:

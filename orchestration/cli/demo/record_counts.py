@@ -80,10 +80,9 @@ def table_sums(catalog: Catalog, spec: StreamSpec, kafka: KafkaLog) -> TableSums
     """Count what the tables hold of the stream's topics."""
     log = kafka.state(spec.source)
     produced = sum(end - log.earliest[at] for at, end in log.latest.items())
-    with_offsets = spec.table.kafka_columns
-    landed = _scan(
-        catalog, spec.table.name, ("_kafka_topic", "_kafka_partition", "_kafka_offset") if with_offsets else ()
-    )
+    columns = spec.kafka_columns
+    with_offsets = set(columns.coordinates) <= columns.names
+    landed = _scan(catalog, spec.table.name, columns.coordinates if with_offsets else ())
     failed = _scan(catalog, spec.dead_letter_table, ("topic", "partition", "offset", "error_class"))
     distinct = None
     if with_offsets:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.supervise.heartbeat import Heartbeat
 from orchestration.cli.demo.record_counts import TableSums
 
@@ -114,10 +115,12 @@ def _print_rows(console: Console, demo: Demo) -> None:
     if not demo.rows:
         return
     # What fits a terminal of 80 columns.
-    names = [name for name in demo.rows[0] if name not in ("_kafka_topic", "_kafka_timestamp", "document", "type")]
+    left_out = {KAFKA_COLUMNS.topic, KAFKA_COLUMNS.timestamp, "document", "type"}
+    names = [name for name in demo.rows[0] if name not in left_out]
+    kafka = {column.name: column.part for column in KAFKA_COLUMNS.columns}
     table = Table(title=f"{demo.table}, a few rows", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in names:
-        table.add_column(name.removeprefix("_kafka_"), justify="right" if name.startswith("_kafka_") else "left")
+        table.add_column(kafka.get(name, name), justify="right" if name in kafka else "left")
     for row in demo.rows:
         table.add_row(*(_cell(row[name]) for name in names))
     console.print(table)

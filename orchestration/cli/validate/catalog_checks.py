@@ -15,7 +15,6 @@ from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
-from jobs.schema.compatibility import disagreements
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.dry_run import check_new_table_writable, check_writable
@@ -133,8 +132,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
-    rows = spec.resolved_for(table.schema()).schema
-    wrong = disagreements(rows, table.schema(), kafka_columns=spec.table.kafka_columns)
+    wrong = spec.disagreements_with(table.schema())
     fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:

@@ -191,7 +191,7 @@ def test_dead_letters_are_told_by_reason_the_most_frequent_first() -> None:
 def test_types_are_told_without_the_ids_of_their_fields() -> None:
     text = "id string not null, items array<struct<sku: string, n: int not null>>, tags map<string, array<double>>"
     nested = spec(decode={"value": "json", "schema": text}, table={"name": "a.b"})
-    told = {each.name: each for each in column_schema(nested.table_schema).columns}
+    told = {each.name: each for each in column_schema(nested.table_schema, nested.kafka_columns).columns}
     assert told["items"].type == "list<struct<sku: string, n: int not null>>"
     assert told["tags"].type == "map<string, list<double>>"
     assert not any(char.isdigit() for each in told.values() for char in each.type)

@@ -8,6 +8,7 @@ from jobs.contract.declared import declared_contract, own_columns
 from jobs.contract.finding import worst
 from jobs.schema.compatibility import disagreements
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 
@@ -48,7 +49,7 @@ def test_each_difference_leads_to_what_a_start_would_say(
     assert [(each.difference.column, each.outcome) for each in found.findings] == outcomes
     assert (found.fits, found.can_be_applied) == (fits, can_be_applied)
     assert worst(list(found.findings)) == ("ok" if fits else "error")
-    assert fits == (disagreements(spec.declared_rows, schema, kafka_columns=True) == [])
+    assert fits == (disagreements(spec.declared_rows, schema, KAFKA_COLUMNS) == [])
 
 
 def test_columns_that_no_record_has_are_the_tables_own() -> None:

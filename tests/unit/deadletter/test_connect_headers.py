@@ -92,7 +92,7 @@ def test_a_letter_to_the_letter() -> None:
 
 CONVERTED = {
     *(problems.MALFORMED_JSON, problems.EMPTY_VALUE, problems.INVALID_UTF8, problems.TOO_DEEP),
-    problems.WRONG_LENGTH,
+    *(problems.WRONG_LENGTH, problems.NO_SCHEMA_ID, problems.UNKNOWN_SCHEMA, problems.BAD_SCHEMA),
 }
 
 
@@ -119,7 +119,7 @@ def test_what_is_not_there_is_null_or_left_out_as_connect_has_it() -> None:
     found = last(made)
     assert EXCEPTION_MESSAGE in found
     assert found[EXCEPTION_MESSAGE] is None
-    assert found[STACK_TRACE] == b"frazil.errors.wrong_type\n\tat frazil.write.TableWriter(record)\n"
+    assert found[STACK_TRACE] == b"frazil.errors.wrong_type\n\tat frazil.decode.ValueDecoder(record)\n"
     assert {"__frazil.field", "__frazil.config", "__frazil.timestamp_type"}.isdisjoint(found)
 
 
@@ -145,10 +145,17 @@ def test_empty_key_and_value_stay_empty() -> None:
     ],
 )
 def test_stages(stage: str, connect: str, class_name: str) -> None:
-    assert connect_stage(stage, "malformed_json") == (connect, class_name)
+    assert connect_stage(stage, "malformed_json", None) == (connect, class_name)
     found = last(record(stage=stage, error_class="malformed_json"))
     assert found["__connect.errors.stage"] == connect.encode()
     assert found["__connect.errors.class.name"] == class_name.encode()
+
+
+def test_a_value_of_one_column_is_its_converter_s() -> None:
+    assert connect_stage("decode_value", "wrong_type", None)[0] == "VALUE_CONVERTER"
+    assert connect_stage("decode_value", "wrong_type", "$.n")[0] == "TASK_PUT"
+    assert connect_stage("decode_key", "wrong_type", None)[0] == "KEY_CONVERTER"
+    assert connect_stage("decode_header", "out_of_range", "$.attempts")[0] == "HEADER_CONVERTER"
 
 
 def test_a_second_trip_appends() -> None:

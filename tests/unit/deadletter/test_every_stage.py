@@ -5,7 +5,7 @@ A stage that is added adds its case to `CASES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
@@ -20,7 +20,8 @@ from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.json.format import JSON
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
-from jobs.pipeline.stages import DecodeValue, Fit, FitToTable
+from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
+from jobs.schema.kafka_columns import KafkaColumns
 from jobs.task.run import MakePipeline
 from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
 
@@ -110,7 +111,9 @@ class BreakingDecoder:
 def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> MakePipeline:
     """A stream's pipeline of which one stage raises for records with the text BREAK, or always."""
 
-    def make(decoder: DecoderSpec, destination: str, fit: Fit, *, kafka_columns: bool) -> Pipeline:
+    def make(
+        decoder: DecoderSpec, destination: str, fit: Fit, *, kafka: KafkaColumns, first: Sequence[Stage]
+    ) -> Pipeline:
         def breaking_fit(batch: pa.RecordBatch) -> pa.RecordBatch:
             if problem is not None:
                 raise problem
@@ -120,7 +123,7 @@ def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> M
 
         decode = BreakingDecoder(decoder, problem) if breaks == "decode" else JSON.block(decoder)
         fits = {destination: breaking_fit if breaks == "write" else fit}
-        stages = [DecodeValue(decode, JSON.probe), FitToTable(fits, kafka_columns=kafka_columns)]
+        stages = [*first, DecodeValue(decode, JSON.probe), FitToTable(fits, kafka=kafka)]
         return Pipeline(stages, destination)
 
     return make

@@ -15,6 +15,7 @@ from jobs.pipeline.bisection import UNEXPECTED, apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import DecodeValue, FitToTable
+from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.write.projection import ProjectionError, UnfitValueError
 from tests.unit.pipeline.blocks import AT, TABLE, TellingDecoder, records_of
 
@@ -68,7 +69,7 @@ def test_a_decoder_that_decodes_nothing_is_no_records_fault() -> None:
 
 @pytest.mark.parametrize("kafka_columns", [False, True])
 def test_rows_say_where_they_come_from(kafka_columns: bool) -> None:
-    stage = FitToTable({TABLE: Fitting()}, kafka_columns=kafka_columns)
+    stage = FitToTable({TABLE: Fitting()}, kafka=KAFKA_COLUMNS if kafka_columns else NO_KAFKA_COLUMNS)
     block = stage.apply(decode().apply(Block.of(records_of([None, b"5", b"6"]), TABLE)))
     places = {"_kafka_topic": "payments", "_kafka_partition": 3, "_kafka_timestamp": AT}
     assert block.rows.to_pylist() == [
@@ -77,7 +78,7 @@ def test_rows_say_where_they_come_from(kafka_columns: bool) -> None:
 
 
 def test_rows_are_fitted_to_the_table_that_they_are_for() -> None:
-    stage = FitToTable({TABLE: Fitting(), "other": Fitting(unfit={1})}, kafka_columns=False)
+    stage = FitToTable({TABLE: Fitting(), "other": Fitting(unfit={1})}, kafka=NO_KAFKA_COLUMNS)
     rows = pa.record_batch({"n": [1]})
     assert stage.apply(Block.of(rows, TABLE)).rows.num_rows == 1
     with pytest.raises(ValueProblem):
@@ -87,7 +88,7 @@ def test_rows_are_fitted_to_the_table_that_they_are_for() -> None:
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
 def test_of_rows_that_do_not_fit_only_those_fail(found: list[int], unfit: set[int], breaking: set[int]) -> None:
     fits = {TABLE: Fitting(unfit, breaking)}
-    pipeline = Pipeline([decode(), FitToTable(fits, kafka_columns=True)], TABLE)
+    pipeline = Pipeline([decode(), FitToTable(fits, kafka=KAFKA_COLUMNS)], TABLE)
     block = pipeline.run(records_of([str(n).encode() for n in found]))
     kept = [row for row, n in enumerate(found) if n not in unfit | breaking]
     assert block.positions.tolist() == kept
@@ -109,7 +110,7 @@ def test_a_table_that_holds_no_row_is_no_records_fault() -> None:
 
     for fit, problem in ((never, ImportError), (refusing, ProjectionError)):
         with pytest.raises(problem):
-            Pipeline([decode(), FitToTable({TABLE: fit}, kafka_columns=False)], TABLE).run(records_of([b"1", b"2"]))
+            Pipeline([decode(), FitToTable({TABLE: fit}, kafka=NO_KAFKA_COLUMNS)], TABLE).run(records_of([b"1", b"2"]))
 
 
 @pytest.mark.parametrize("reference", [False, True])
@@ -118,7 +119,7 @@ def test_the_pipeline_of_a_stream(reference: bool) -> None:
         DecoderSpec("json", DeclaredSchema("n int not null"), {"unknown_fields": "ignore"}),
         TABLE,
         Fitting(unfit={7}),
-        kafka_columns=True,
+        kafka=KAFKA_COLUMNS,
         reference=reference,
     )
     values: list[bytes | None] = [b'{"n": %d}' % (row % 10) for row in range(600)]

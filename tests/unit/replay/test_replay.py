@@ -196,7 +196,7 @@ def test_a_letter_without_its_value_says_so_and_the_others_go_on(dead_letters: D
     dead_letters.add([GOOD, GOOD], value=pa.array([None, value_of(GOOD, 1)], pa.binary()))
     result = dead_letters.replay()
     assert (result.replayed, result.reasons[0].error_class) == (1, "letter_unreadable")
-    assert "altered or damaged" in dead_letters.lives()[0]["replay_message"]
+    assert "the letter has no value" in dead_letters.lives()[0]["replay_message"]
 
 
 def test_a_file_that_cannot_be_read_is_told_and_the_others_go_on(dead_letters: DeadLetterWorld) -> None:

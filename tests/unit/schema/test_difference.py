@@ -10,11 +10,12 @@ from pyiceberg.types import IcebergType, NestedField
 
 from jobs.schema.compatibility import disagreements, widened_type
 from jobs.schema.difference import differences
-from jobs.schema.iceberg_schema import KAFKA_COLUMNS, iceberg_schema, with_kafka_columns
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.schema.parser import parse_schema
 from jobs.schema.rename import rename_suggestions, similar
 
-KAFKA = tuple(name for name, _ in KAFKA_COLUMNS)
+KAFKA = tuple(KAFKA_COLUMNS.names)
 
 
 def schema(text: str) -> Schema:
@@ -71,7 +72,7 @@ def test_each_kind_with_the_change_that_ends_it(
 
 
 def test_columns_that_frazil_fills_are_no_difference() -> None:
-    assert differences(schema("a int"), with_kafka_columns(schema("a int")), own=KAFKA) == []
+    assert differences(schema("a int"), KAFKA_COLUMNS.added_to(schema("a int")), own=KAFKA) == []
 
 
 def test_a_difference_is_told_in_a_sentence() -> None:
@@ -106,7 +107,7 @@ _schemas = st.dictionaries(
 @settings(max_examples=300, deadline=None)
 def test_rows_fit_where_a_driver_would_write_them(rows: Schema, table: Schema) -> None:
     fits = all(each.fits for each in differences(rows, table))
-    assert fits == (disagreements(rows, table, kafka_columns=False) == [])
+    assert fits == (disagreements(rows, table, NO_KAFKA_COLUMNS) == [])
 
 
 @given(_schemas)
@@ -160,7 +161,7 @@ def differences_fit(value: IcebergType, column: IcebergType) -> bool:
     ],
 )
 def test_a_rename_is_suggested_only_where_nothing_else_can_be_meant(rows: str, table: str, expected: list[str]) -> None:
-    one, other = schema(rows), with_kafka_columns(schema(table))
+    one, other = schema(rows), KAFKA_COLUMNS.added_to(schema(table))
     told = rename_suggestions(differences(one, other, own=KAFKA), one, other, own=KAFKA)
     assert [each.option for each in told] == expected
 

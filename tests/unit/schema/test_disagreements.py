@@ -7,7 +7,8 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.schema.compatibility import disagreements
-from jobs.schema.iceberg_schema import KAFKA_COLUMNS, iceberg_schema, with_kafka_columns
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS, KafkaColumns
 from jobs.schema.parser import parse_schema
 
 EVERYTHING = (
@@ -16,13 +17,17 @@ EVERYTHING = (
 )
 
 
+def kafka(on: bool) -> KafkaColumns:
+    return KAFKA_COLUMNS if on else NO_KAFKA_COLUMNS
+
+
 def table(text: str, *, kafka_columns: bool = False) -> Schema:
     rows = iceberg_schema(parse_schema(text))
-    return with_kafka_columns(rows) if kafka_columns else rows
+    return kafka(kafka_columns).added_to(rows)
 
 
 def found(declared: str, schema: Schema, *, kafka_columns: bool = False) -> list[str]:
-    return disagreements(table(declared), schema, kafka_columns=kafka_columns)
+    return disagreements(table(declared), schema, kafka(kafka_columns))
 
 
 @pytest.mark.parametrize("kafka_columns", [True, False])
@@ -78,14 +83,14 @@ def test_kafka_columns_must_be_there_and_hold_their_values() -> None:
     missing = found("v int", table("v int"), kafka_columns=True)
     assert len(missing) == 4 and "no column _kafka_topic" in missing[0]
     columns = [ice.NestedField(1, "v", ice.IntegerType())]
-    columns += [ice.NestedField(2 + n, name, ice.StringType()) for n, (name, _) in enumerate(KAFKA_COLUMNS)]
+    columns += [ice.NestedField(2 + n, name, ice.StringType()) for n, (_, name) in enumerate(KAFKA_COLUMNS.columns)]
     wrong = found("v int", Schema(*columns), kafka_columns=True)
     assert wrong[0] == "Column _kafka_partition is string in the table, where int is needed." and len(wrong) == 3
 
 
 def test_required_kafka_columns_are_filled_only_if_they_are_on() -> None:
     columns = [ice.NestedField(1, "v", ice.IntegerType())]
-    columns += [ice.NestedField(2 + n, name, kind, required=True) for n, (name, kind) in enumerate(KAFKA_COLUMNS)]
+    columns += [ice.NestedField(2 + n, e.name, e.type, required=True) for n, e in enumerate(KAFKA_COLUMNS.columns)]
     assert found("v int", Schema(*columns), kafka_columns=True) == []
     assert len(found("v int", Schema(*columns))) == 4
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from jobs.schema.iceberg_schema import iceberg_schema, schema_text, with_kafka_columns
+from jobs.schema.iceberg_schema import iceberg_schema, schema_text
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.schema.parser import parse_schema
 
 EVERYTHING = (
@@ -10,7 +11,7 @@ EVERYTHING = (
 
 
 def test_a_new_table_has_fresh_ids_and_the_kafka_columns_last() -> None:
-    schema = with_kafka_columns(
+    schema = KAFKA_COLUMNS.added_to(
         iceberg_schema(parse_schema("id string not null, o struct<a int not null>, m decimal(12,2)"))
     )
     assert [(one.field_id, one.name, str(one.field_type), one.required) for one in schema.fields] == [

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import KAFKA_COLUMNS, NO_KAFKA_COLUMNS
 from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import PartitionError, PartitionExpr, parse_partition_expr, partition_problems
 
@@ -98,7 +99,7 @@ SCHEMA = "id string not null, amount decimal(12,2), at timestamptz, d date, f do
 def test_checks_against_the_columns(expressions: list[str], told: list[str]) -> None:
     parsed = [parse_partition_expr(text) for text in expressions]
     problems = [
-        problem for _, problem in partition_problems(parsed, iceberg_schema(parse_schema(SCHEMA)), kafka_columns=True)
+        problem for _, problem in partition_problems(parsed, iceberg_schema(parse_schema(SCHEMA)), KAFKA_COLUMNS)
     ]
     assert len(problems) == len(told)
     for problem, part in zip(problems, told, strict=True):
@@ -107,8 +108,6 @@ def test_checks_against_the_columns(expressions: list[str], told: list[str]) -> 
 
 def test_kafka_columns_that_are_off_are_told() -> None:
     expressions = [parse_partition_expr("_kafka_topic")]
-    ((index, problem),) = partition_problems(
-        expressions, iceberg_schema(parse_schema("id string")), kafka_columns=False
-    )
+    ((index, problem),) = partition_problems(expressions, iceberg_schema(parse_schema("id string")), NO_KAFKA_COLUMNS)
     assert index == 0
-    assert "is not written, because table.kafka_columns is false" in problem
+    assert "is not written: table.kafka_columns is false" in problem

@@ -14,12 +14,12 @@ from pyiceberg.table import Table
 
 from jobs.commit.offsets import TopicPartition
 from jobs.errors import FrazilError
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.verify.audit import audit
 from jobs.verify.audit_result import StreamAudit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.verify.ledger_table import read_ledger
 from jobs.verify.other_writers import with_foreign_changes
-from jobs.verify.rows_in_ranges import SINK_COLUMNS
 from tests.helpers.real_stream import DEAD, SINK, TOPIC, RealStream, dead_rows
 from tests.helpers.stream_history import FAILED, HOLE, ROW, TOMBSTONE
 
@@ -362,7 +362,7 @@ def test_scattered_rows_that_are_gone_are_looked_for_together(tmp_path):
     assert (problem.records, len(problem.where), problem.explained) == (100, 100, True)
     table = stream.table()
     watched = Watched(table.name(), table.metadata, table.metadata_location, table.io, table.catalog)
-    assert with_foreign_changes([replace(problem, changes=())], watched, SINK_COLUMNS, None) == [problem]
+    assert with_foreign_changes([replace(problem, changes=())], watched, KAFKA_COLUMNS.coordinates, None) == [problem]
     assert scanned == [each.snapshot_id for each in table.snapshots()[:-3:-1]], (
         "once after the snapshot, once before it"
     )

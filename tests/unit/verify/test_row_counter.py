@@ -13,14 +13,18 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.errors import FrazilError
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.verify.row_counter import MANY, RowCounter
-from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, missing_column
+from jobs.verify.rows_in_ranges import missing_column
 
 SCHEMA = Schema(
     NestedField(1, "_kafka_topic", StringType()),
     NestedField(2, "_kafka_partition", IntegerType()),
     NestedField(3, "_kafka_offset", LongType()),
 )
+
+PLACES = KAFKA_COLUMNS.coordinates
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def piece(topic: str, partition: int, start: int, end: int) -> PartitionRange:
 
 
 def counted(table: Table, *pieces: PartitionRange) -> list[list[int]]:
-    return [each.tolist() for each in RowCounter(table, SINK_COLUMNS).count(pieces)]
+    return [each.tolist() for each in RowCounter(table, PLACES).count(pieces)]
 
 
 def test_rows_of_several_partitions_in_one_file(table):
@@ -76,7 +80,7 @@ def test_files_without_the_offsets_are_not_read(table):
     append(table, *(("a", 0, offset) for offset in range(10)))
     append(table, *(("a", 0, offset) for offset in range(10, 15)))
     read: list[int] = []
-    counter = RowCounter(table, SINK_COLUMNS, on_rows=read.append)
+    counter = RowCounter(table, PLACES, on_rows=read.append)
     assert counter.count([piece("a", 0, 11, 13)])[0].tolist() == [1, 1]
     assert sum(read) <= 5
 
@@ -87,15 +91,15 @@ def test_an_earlier_snapshot_and_an_empty_table(table):
     first = table.current_snapshot()
     append(table, ("a", 0, 1))
     assert first is not None
-    assert RowCounter(table, SINK_COLUMNS, snapshot_id=first.snapshot_id).count([piece("a", 0, 0, 2)])[0].tolist() == [
+    assert RowCounter(table, PLACES, snapshot_id=first.snapshot_id).count([piece("a", 0, 0, 2)])[0].tolist() == [
         1,
         0,
     ]
 
 
 def test_a_table_without_the_columns_says_so(table):
-    assert missing_column(table, SINK_COLUMNS) is None
-    assert missing_column(table, DEAD_LETTER_COLUMNS) == "topic"
+    assert missing_column(table, PLACES) is None
+    assert missing_column(table, DEAD_LETTER_COORDINATES) == "topic"
 
 
 def test_a_file_that_is_gone_is_said_in_words(table):

@@ -36,6 +36,7 @@ from pyiceberg.types import (
 )
 
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import PartitionExpr, partition_problems
 from jobs.write.column_statistics import ColumnStatistics
@@ -91,7 +92,7 @@ CASES = [
     (name, expression)
     for name in KINDS
     for expression in EXPRESSIONS
-    if not list(partition_problems([expression], iceberg_schema(parse_schema(f"c {name}")), kafka_columns=False))
+    if not list(partition_problems([expression], iceberg_schema(parse_schema(f"c {name}")), NO_KAFKA_COLUMNS))
 ]
 
 

@@ -14,7 +14,8 @@ from pyiceberg.types import StringType
 
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
-from jobs.schema.iceberg_schema import iceberg_schema, with_kafka_columns
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.schema.parser import parse_schema
 from jobs.spec.partitioning import parse_partition_expr
 from jobs.write.partitioning import partition_spec
@@ -27,7 +28,7 @@ FIRST = ("id string, amount string, at timestamptz, who struct<a int>", ["day(at
 
 
 def declared(text: str, partition_by: list[str]) -> tuple[Schema, PartitionSpec]:
-    schema = with_kafka_columns(iceberg_schema(parse_schema(text)))
+    schema = KAFKA_COLUMNS.added_to(iceberg_schema(parse_schema(text)))
     return schema, partition_spec([parse_partition_expr(each) for each in partition_by], schema)
 
 

@@ -33,6 +33,7 @@ from pyiceberg.types import (
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.compatibility import disagreements
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.schema.parser import parse_schema
 from jobs.write.projection import ProjectionError
 from jobs.write.table_fit import TableFit
@@ -79,7 +80,7 @@ def test_what_the_check_allows_is_written_and_nothing_else(declared: str) -> Non
     values = DECLARED[declared]
     for column in COLUMNS:
         schema = Schema(NestedField(1, "c", column))
-        allowed = not disagreements(iceberg_schema(parse_schema(f"c {declared}")), schema, kafka_columns=False)
+        allowed = not disagreements(iceberg_schema(parse_schema(f"c {declared}")), schema, NO_KAFKA_COLUMNS)
         batch = rows(f"c {declared}", values)
         if allowed:
             assert TableFit(schema).apply(batch).column("c").to_pylist() == values, column
@@ -97,4 +98,4 @@ def test_of_decimals_those_that_keep_every_digit_are_allowed() -> None:
         greatest = Decimal(10**precision - 1).scaleb(places - scale)
         least = Decimal(1).scaleb(places - scale)
         keeps = least == int(least) and greatest < 10**wide
-        assert (not disagreements(declared, schema, kafka_columns=False)) == keeps, (precision, scale, wide, places)
+        assert (not disagreements(declared, schema, NO_KAFKA_COLUMNS)) == keeps, (precision, scale, wide, places)

@@ -24,14 +24,16 @@ from jobs.errors import FrazilError
 from jobs.operator.reset_guard import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request
+from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.targets import DEAD_LETTER_COORDINATES
 from jobs.state.lease import Lease
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.supervise.control_request import ControlRequest, write_control
 from jobs.supervise.heartbeat import State
-from jobs.verify.rows_in_ranges import DEAD_LETTER_COLUMNS, SINK_COLUMNS, rows_in_ranges
+from jobs.verify.rows_in_ranges import rows_in_ranges
 from jobs.write.table_creation import create_table_properties, ensure_table
 from orchestration.cli.main import main
 from orchestration.cli.recorded_runs import RunRecorder
@@ -195,14 +197,20 @@ def test_rows_of_ranges_are_counted_within_bounds(settings: Settings, spec: Stre
     with connect_catalog(settings) as catalog:
         sink, dead = (target.table for target in tables(catalog, spec).values())
         told: list[tuple[int, int]] = []
-        counted = rows_in_ranges(sink, SINK_COLUMNS, ranges, on_progress=lambda name, *far: told.append(far))
+        counted = rows_in_ranges(
+            sink, KAFKA_COLUMNS.coordinates, ranges, on_progress=lambda name, *far: told.append(far)
+        )
         assert counted.rows == {P0: 18, P1: 0}
         assert told[-1] == (45, 45) or told[-1][0] <= told[-1][1]
-        letters = rows_in_ranges(dead, DEAD_LETTER_COLUMNS, ranges, stream="payments")
+        letters = rows_in_ranges(dead, DEAD_LETTER_COORDINATES, ranges, stream="payments")
         assert letters.rows == {P0: 2, P1: 0}, "another stream's dead letters are not this one's"
-        assert rows_in_ranges(sink, SINK_COLUMNS, ranges, max_rows=44).why_not.startswith("it would read 45 rows")
-        assert "was not read within 0 s" in rows_in_ranges(sink, SINK_COLUMNS, ranges, max_seconds=0).why_not
-        assert "has no column topic" in rows_in_ranges(sink, DEAD_LETTER_COLUMNS, ranges).why_not
+        assert rows_in_ranges(sink, KAFKA_COLUMNS.coordinates, ranges, max_rows=44).why_not.startswith(
+            "it would read 45 rows"
+        )
+        assert (
+            "was not read within 0 s" in rows_in_ranges(sink, KAFKA_COLUMNS.coordinates, ranges, max_seconds=0).why_not
+        )
+        assert "has no column topic" in rows_in_ranges(sink, DEAD_LETTER_COORDINATES, ranges).why_not
 
 
 def test_a_plan_says_what_lands_twice_and_how_it_does_not(settings: Settings, spec: StreamSpec) -> None:

@@ -1,0 +1,51 @@
+"""Blocks of records: what is fetched of each, and only where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Message
+
+from jobs.commit.offsets import TopicPartition
+from jobs.kafka.records import FetchedBlock, fetched_block, headers_array
+
+SOURCE = TopicPartition("t", 0)
+USUAL = ["value", "topic", "partition", "offset", "timestamp"]
+
+
+def fetched(*messages: dict[str, Any], parts: Collection[str] = ()) -> FetchedBlock:
+    made = [Message(topic="t", partition=0, offset=n, timestamp=(1, 5), **each) for n, each in enumerate(messages)]
+    return fetched_block(SOURCE, made, np.arange(len(made)), frozenset(parts))
+
+
+def test_keys_and_headers_are_fetched_only_where_they_are_asked_for() -> None:
+    message: dict[str, Any] = {"key": b"k", "value": b"v", "headers": [("a", b"1")]}
+    assert fetched(message).records.schema.names == USUAL
+    assert fetched(message, parts={"key"}).records.schema.names == [*USUAL, "key"]
+    whole = fetched(message, parts={"key", "headers", "timestamp_type"})
+    assert whole.records.select(["key", "headers", "timestampType"]).to_pylist() == [
+        {"key": b"k", "headers": [{"key": "a", "value": b"1"}], "timestampType": 0}
+    ]
+    assert whole.whole([0]).column("key").to_pylist() == [b"k"]
+
+
+def test_a_record_without_key_or_headers_has_null_and_an_empty_list() -> None:
+    rows = fetched(
+        {"value": b"v"},
+        {"value": b"v", "key": b"", "headers": [("a", None), ("a", b""), ("ü", b"\xff")]},
+        {"value": b"v", "headers": [("b", b"2")]},
+        parts={"key", "headers"},
+    ).records
+    assert rows.column("key").to_pylist() == [None, b"", None]
+    assert rows.column("headers").to_pylist() == [
+        [],
+        [{"key": "a", "value": None}, {"key": "a", "value": b""}, {"key": "ü", "value": b"\xff"}],
+        [{"key": "b", "value": b"2"}],
+    ]
+
+
+def test_headers_that_could_not_be_read_are_null() -> None:
+    assert headers_array([(), None, [("a", b"1")]]).to_pylist() == [[], None, [{"key": "a", "value": b"1"}]]
+    assert headers_array([]).to_pylist() == []
