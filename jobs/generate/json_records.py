@@ -45,9 +45,16 @@ class JsonGenerator:
         self._declared: StructType = declared
         self._required: tuple[Field, ...] = tuple(field for field in declared.fields if field.required)
         self._bounded: tuple[Field, ...] = tuple(
-            field for field in declared.fields if isinstance(field.type, Primitive) and field.type.name in _LARGEST
+            field
+            for field in declared.fields
+            if isinstance(field.type, Primitive) and field.type.name in _LARGEST and field.type.encoding != "text"
         )
-        kinds = ["truncated_json", "not_an_object", "empty_value", "invalid_utf8", "wrong_type"]
+        # Nothing is of a wrong type where any value is taken.
+        self._typed: tuple[Field, ...] = tuple(
+            field for field in declared.fields if not (isinstance(field.type, Primitive) and field.type.name == "json")
+        )
+        kinds = ["truncated_json", "not_an_object", "empty_value", "invalid_utf8"]
+        kinds += ["wrong_type"] if self._typed else []
         kinds += ["missing_field", "null_in_required"] if self._required else []
         kinds += ["out_of_range"] if self._bounded else []
         self.bad_kinds: tuple[str, ...] = tuple(kinds)
@@ -71,7 +78,7 @@ class JsonGenerator:
             case "invalid_utf8":
                 return b'{"\xff":' + _text(made) + b"}"
             case "wrong_type":
-                field = rng.choice(self._declared.fields)
+                field = rng.choice(self._typed)
                 made[field.name] = [[]] if isinstance(field.type, (Primitive, StructType, MapType)) else {"a": 1}
             case "missing_field":
                 made.pop(rng.choice(self._required).name)
@@ -112,14 +119,11 @@ def _primitive(kind: Primitive, rng: random.Random, at: datetime, name: str) -> 
     match kind.name:
         case "boolean":
             return rng.random() < 0.5
-        case "int":
-            return rng.randrange(10_000)
-        case "long":
-            return rng.randrange(10**9)
-        case "float":
-            return rng.randrange(-4_000_000, 4_000_000) / 256
-        case "double":
-            return round(rng.lognormvariate(3.5, 1.1), 6)
+        case "int" | "long" | "float" | "double":
+            number = _number(kind.name, rng)
+            return str(number) if kind.encoding == "text" else number
+        case "json":
+            return {"kind": rng.choice(_WORDS), "values": [rng.randrange(100) for _ in range(rng.randrange(3))]}
         case "decimal":
             return _decimal(kind, rng)
         case "string":
@@ -138,6 +142,18 @@ def _primitive(kind: Primitive, rng: random.Random, at: datetime, name: str) -> 
             return _instant(kind, at)
         case other:
             raise KeyError(other)
+
+
+def _number(name: str, rng: random.Random) -> float:
+    match name:
+        case "int":
+            return rng.randrange(10_000)
+        case "long":
+            return rng.randrange(10**9)
+        case "float":
+            return rng.randrange(-4_000_000, 4_000_000) / 256
+        case _:
+            return round(rng.lognormvariate(3.5, 1.1), 6)
 
 
 def _decimal(kind: Primitive, rng: random.Random) -> Any:

@@ -19,6 +19,7 @@ _ARROW: dict[str, pa.DataType] = {
     "timestamptz": pa.timestamp("us", tz="UTC"),
     "time": pa.time64("us"),
     "string": pa.string(),
+    "json": pa.string(),
     "uuid": pa.binary(16),
     "binary": pa.binary(),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.schema.tokens import ENCODINGS
+from jobs.schema.tokens import default_encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Primitive:
     """A column type without parts.
 
     Attributes:
-        name: Iceberg's.
+        name: Iceberg's, or json: any JSON value as text.
         precision, scale: Of a decimal.
         encoding: How JSON carries it; None: one way only.
         length: Of a fixed, in bytes.
@@ -34,9 +34,12 @@ class Primitive:
                 sized = f"fixed({self.length})"
             case name:
                 sized = name
-        if self.encoding is None or self.encoding == ENCODINGS.get(self.name, (None,))[0]:
+        if self.encoding is None or self.encoding == default_encoding(self.name):
             return sized
         return f"{sized} as {self.encoding}"
+
+
+JSON_AS_SENT = Primitive("json", encoding="sent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ _ICEBERG: dict[str, ice.PrimitiveType] = {
     "timestamptz": ice.TimestamptzType(),
     "time": ice.TimeType(),
     "string": ice.StringType(),
+    "json": ice.StringType(),
     "uuid": ice.UUIDType(),
     "binary": ice.BinaryType(),
 }

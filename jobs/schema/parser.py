@@ -8,11 +8,13 @@ from functools import lru_cache
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, column_paths
 from jobs.schema.tokens import (
     ENCODINGS,
+    FURTHER_ENCODINGS,
     KNOWN_TYPES,
     PRIMITIVE_NAMES,
     TYPE_ALIASES,
     SchemaTextError,
     Token,
+    default_encoding,
     end_of_field,
     tokenize,
     unknown_type,
@@ -178,8 +180,8 @@ class _Parser:
 
     def encoding(self, name: str) -> str | None:
         """How JSON carries a type, if the next words say so; otherwise its default."""
-        known = ENCODINGS.get(name, ())
-        encoding = known[0] if known else None
+        known = ENCODINGS.get(name, FURTHER_ENCODINGS.get(name, ()))
+        encoding = default_encoding(name)
         if self.next.text.lower() == "as":
             self.take()
             word = self.take()

@@ -107,6 +107,7 @@ PRIMITIVE_NAMES = (
     "uuid",
     "binary",
     "fixed",
+    "json",
 )
 
 TYPE_ALIASES = {"bigint": "long", "array": "list"}
@@ -150,8 +151,17 @@ ENCODINGS: dict[str, tuple[str, ...]] = {
     "decimal": ("number", "text"),
     "binary": ("base64", "hex"),
     "fixed": ("base64", "hex"),
+    "json": ("canonical", "sent"),
 }
-"""How JSON may carry a type; the first is the default, other types have one way only."""
+"""How JSON may carry a type; the first is the default."""
+
+FURTHER_ENCODINGS: dict[str, tuple[str, ...]] = {
+    "int": ("number", "text"),
+    "long": ("number", "text"),
+    "float": ("text",),
+    "double": ("text",),
+}
+"""How JSON may also carry a type whose default has no name: numbers, and whole ones without point and exponent."""
 
 WRITERS_ENCODINGS: dict[str, tuple[str, ...]] = {
     "int": ("int8", "int16"),
@@ -166,6 +176,11 @@ KNOWN_TYPES = (
     ", ".join(PRIMITIVE_NAMES).replace("decimal", "decimal(P,S)").replace("fixed", "fixed(L)")
     + ", struct<…>, list<…> and map<string, …>"
 )
+
+
+def default_encoding(name: str) -> str | None:
+    """How JSON carries a type where a schema text does not say; None where the default has no name."""
+    return ENCODINGS[name][0] if name in ENCODINGS else None
 
 
 def unknown_type(word: str) -> str:

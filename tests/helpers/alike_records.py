@@ -19,7 +19,10 @@ _PRIMITIVES = [
     *("timestamp", "timestamptz", "uuid", "time", "fixed"),
 ]
 _ENCODINGS: dict[str, list[str | None]] = {
-    "int": [None, None, "int8", "int16"],
+    "int": [None, None, "int8", "int16", "number", "text"],
+    "long": [None, None, "number", "text"],
+    "float": [None, None, "text"],
+    "double": [None, None, "text"],
     "time": ["iso", "millis_of_day", "micros_of_day", "nanos_of_day"],
     "date": ["iso", "epoch_days"],
     "binary": ["base64", "hex"],
@@ -230,6 +233,11 @@ def _leaf(kind: Primitive, look: _Look, path: str) -> str:
     match kind.name, kind.encoding:
         case "boolean", _:
             return chance.choice(["true", "false"])
+        case ("int" | "long" | "float" | "double") as name, "text":
+            return json.dumps(_leaf(Primitive(name), look, path))
+        case ("int" | "long") as name, "number":
+            number = _leaf(Primitive(name), look, path)
+            return chance.choice([number, f"{number}.0", f"{number}.00", f"{number}.5", f"{number}e0"])
         case "int", "int8" | "int16" as encoding:
             return str(chance.randint(-129, 128) if encoding == "int8" else chance.randint(-(2**15), 2**15))
         case "time", "iso":

@@ -29,6 +29,11 @@ primitives = st.one_of(
         lambda way: Primitive("time", encoding=way)
     ),
     st.just(Primitive("uuid")),
+    st.just(Primitive("json", encoding="canonical")),
+    st.tuples(st.sampled_from(["int", "long"]), st.sampled_from(["number", "text"])).map(
+        lambda pair: Primitive(pair[0], encoding=pair[1])
+    ),
+    st.sampled_from(["float", "double"]).map(lambda name: Primitive(name, encoding="text")),
 )
 
 
@@ -69,6 +74,7 @@ writers_kinds: st.SearchStrategy[DeclaredType] = st.recursive(
 )
 """Of a stream's file, and of writers' schemas."""
 
+_WHOLE = ["{}.0", "{}.00e2", "{}e3", "{}0E-1", "{}.5", "{}e-1", "{}.25e2", "{}e9", "{}e18", "{}e19"]
 digits = st.text("0123456789", min_size=1, max_size=40).map(lambda text: text.lstrip("0") or "0")
 numbers = st.one_of(
     st.integers(-(2**64), 2**64).map(str),
@@ -150,6 +156,14 @@ def tokens(draw: st.DrawFn, kind: DeclaredType) -> str:
             return draw(st.one_of(st.binary(max_size=6).map(write).map(json.dumps), strings))
         case Primitive("decimal", encoding="unscaled"):
             return draw(st.one_of(unscaled.map(json.dumps), numbers, strings))
+        case Primitive("json"):
+            return draw(anything)
+        case Primitive("int" | "long" | "float" | "double", encoding="text"):
+            words = st.sampled_from(["NaN", "Infinity", "-Infinity", "nan", "+1", "007", " 1", "1_000"])
+            return draw(st.one_of(numbers, st.integers(-1000, 1000).map(str), words).map(json.dumps))
+        case Primitive("int" | "long", encoding="number"):
+            written = st.builds(lambda n, form: form.format(n), st.integers(-9, 9), st.sampled_from(_WHOLE))
+            return draw(st.one_of(numbers, written))
         case Primitive("decimal", encoding="text"):
             return draw(numbers.map(json.dumps))
         case Primitive("string"):

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.formats.columns import floats, text_values
+from jobs.formats.columns import text_values
+from jobs.formats.columns.json_values import json_values
+from jobs.formats.columns.number_columns import nearest, text_floats, whole_numbers
+from jobs.formats.columns.number_tokens import number_texts
 from jobs.formats.columns.text_columns import Leaf, decimals, iso_dates, iso_timestamps, one_by_one, true_at, without
 from jobs.formats.columns.unscaled import unscaled_decimals, unscaled_tokens
-from jobs.formats.problems import NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS, WRONG_TYPE, BadValue
+from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, BadValue
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import Primitive
 
@@ -29,9 +31,9 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
 
     Args:
         declared: The type; what the values are follows from it (jobs.formats.json.record_types).
-        values: One Python value per row, None for null; raw number tokens for a float, and for a decimal carried as
-            number. Or an Arrow array: whole numbers as int64, others as float64 (for a float only those whose rounding
-            is right), texts and the tokens of decimals as strings.
+        values: One Python value per row, None for null; raw tokens for a json, a float, a whole number with a point and
+            a decimal carried as number. Or an Arrow array: whole numbers as int64, others as float64 (for a float only
+            those whose rounding is right), texts and the tokens of decimals as strings.
         required: Whether null is refused. Only raw tokens can still hide a null here.
 
     Returns:
@@ -39,7 +41,9 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
     """
     match declared.name, declared.encoding:
         case "decimal", "number" if not isinstance(values, pa.Array):
-            return _decimal_tokens(declared, values, required=required)
+            text, bad = number_texts(declared, values, required=required)
+            array, refused = decimals(declared, text)
+            return array, _both(bad, refused)
         case "decimal", "unscaled" if not isinstance(values, pa.Array):
             return unscaled_tokens(declared, values, required=required)
         case "decimal", "unscaled":
@@ -78,8 +82,20 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
             bytes_of, length = _BYTES_OF[encoding or ""], declared.length or 0
             kind = arrow_type(declared)
             return one_by_one(_texts(values), kind, lambda text: text_values.exact_length(bytes_of(text), length), kind)
+        case "json", _:
+            return json_values(declared, values, required=required)
+        case (("int" | "long"), "number") if not isinstance(values, pa.Array):
+            text, bad = number_texts(declared, values, required=required)
+            array, refused = whole_numbers(declared, text)
+            return array, _both(bad, refused)
+        case (("int" | "long"), "number" | "text"):
+            return whole_numbers(declared, _array(values, pa.string()))
+        case (("float" | "double"), "text"):
+            return text_floats(declared, _array(values, pa.string()))
         case "float", _ if not isinstance(values, pa.Array):
-            return _float_tokens(declared, values, required=required)
+            text, bad = number_texts(declared, values, required=required)
+            array, refused = nearest(declared, text)
+            return array, _both(bad, refused)
         case "float", _:
             return _floats(values)
         case _:
@@ -94,75 +110,8 @@ def _texts(values: Sequence[Any] | pa.Array) -> Sequence[str | None]:
     return values.to_pylist() if isinstance(values, pa.Array) else values
 
 
-def _decimal_tokens(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:
-    text, bad = _number_texts(declared, tokens, required=required)
-    array, refused = decimals(declared, text)
-    return array, _both(bad, refused)
-
-
-def _float_tokens(declared: Primitive, tokens: Sequence[Any], *, required: bool) -> Leaf:
-    text, bad = _number_texts(declared, tokens, required=required)
-    doubles = pc.cast(text, pa.float64())
-    numbers = pc.fill_null(doubles, 0.0).to_numpy()
-    with np.errstate(over="ignore"):
-        narrow = numbers.astype(np.float32)
-    for index in np.flatnonzero(floats.halfway(numbers)):
-        narrow[index] = floats.nearest_float(text[index].as_py(), float(numbers[index]))
-    infinite = np.flatnonzero(np.isinf(narrow)).tolist()
-    refused = [BadValue(i, OUT_OF_RANGE, f"needs {declared}, found a number beyond its range") for i in infinite]
-    array = pa.array(narrow, mask=doubles.is_null().to_numpy(zero_copy_only=False))
-    return (without(array, infinite) if infinite else array), _both(bad, refused)
-
-
 def _both(first: list[BadValue], second: list[BadValue]) -> list[BadValue]:
     return sorted(first + second, key=lambda one: one.index) if first else second
-
-
-def _number_texts(
-    declared: Primitive, tokens: Sequence[Any], *, required: bool
-) -> tuple[pa.StringArray, list[BadValue]]:
-    """The texts of those tokens that are numbers, null for the others; and which of these are refused.
-
-    Tokens are JSON values as they were written; the parser has already proved that they are valid JSON.
-    """
-    if not tokens:
-        return pa.array([], pa.string()), []
-    text = _joined(tokens)
-    bad: list[BadValue] = []
-    initial = _initials(text)
-    number = ((initial >= ord("0")) & (initial <= ord("9"))) | (initial == ord("-"))
-    if not number.all():
-        for index in np.flatnonzero(~number):
-            kind = chr(initial[index])
-            if kind == "n" and not required:
-                continue
-            error_class = NULL_IN_REQUIRED if kind == "n" else WRONG_TYPE
-            bad.append(BadValue(int(index), error_class, f"needs {declared}, found {_TOKEN_KINDS[kind]}"))
-        text = pc.if_else(pa.array(number), text, pa.scalar(None, pa.string()))
-    return text, bad
-
-
-_TOKEN_KINDS = {
-    "n": "null",
-    '"': "a string",
-    "t": "a boolean",
-    "f": "a boolean",
-    "{": "an object",
-    "[": "an array",
-}
-
-
-def _joined(tokens: Sequence[Any]) -> pa.StringArray:
-    """A string column of buffers; joining them costs half of what a bytes object for each would."""
-    offsets = np.zeros(len(tokens) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, tokens), np.int32, len(tokens)), out=offsets[1:])
-    return pa.StringArray.from_buffers(len(tokens), pa.py_buffer(offsets), pa.py_buffer(b"".join(tokens)))
-
-
-def _initials(text: pa.StringArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    _, offsets, data = text.buffers()
-    starts = np.frombuffer(offsets, np.int32)[: len(text)]
-    return np.frombuffer(data, np.uint8)[starts]
 
 
 def _bounded(

@@ -54,7 +54,7 @@ def decimals(declared: Primitive, text: pa.StringArray) -> Leaf:
         sign, digits, exponent = Decimal(text_values.exact_decimal(value, precision, scale)).as_tuple()
         return Decimal((sign, digits, int(exponent) - scale))
 
-    return _certain_or_one_by_one(text, f"^-?{whole}{fraction}$", target, one, target)
+    return certain_or_one_by_one(text, f"^-?{whole}{fraction}$", target, one, target)
 
 
 def iso_dates(declared: Primitive, text: pa.StringArray) -> Leaf:
@@ -76,7 +76,7 @@ def _certain_or_exact(
         else (text_values.FIRST_MICROSECOND, text_values.LAST_MICROSECOND)
     )
     target = arrow_type(declared)
-    array, bad = _by_layout(declared, text, one, storage) or _certain_or_one_by_one(
+    array, bad = _by_layout(declared, text, one, storage) or certain_or_one_by_one(
         text, _CERTAIN[declared.name], target, one, storage
     )
     # The year 0000, and a zone that moves the ends of the calendar beyond it.
@@ -90,7 +90,7 @@ def _certain_or_exact(
     return without(array, outside), sorted(bad, key=lambda value: value.index)
 
 
-def _certain_or_one_by_one(
+def certain_or_one_by_one(
     text: pa.StringArray,
     certain: str,
     target: pa.DataType,
@@ -152,7 +152,7 @@ def _by_layout(
     if len(same) == len(text):
         return array, []
     others = np.flatnonzero(~fit)
-    rest, bad = _certain_or_one_by_one(
+    rest, bad = certain_or_one_by_one(
         text.take(pa.array(others)), _CERTAIN[declared.name], arrow_type(declared), one, storage
     )
     take = np.empty(len(text), np.int64)

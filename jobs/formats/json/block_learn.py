@@ -173,6 +173,8 @@ class RecordPlan:
                 return ListPlan(declared, self._declared(element, path + "[]", sample), required)
             case Primitive("boolean"):
                 return BooleanPlan(declared)
+            case Primitive("int" | "long" | "float" | "double", encoding="text"):
+                return TextPlan(declared)
             case Primitive("int" | "long" | "float" | "double"):
                 return NumberPlan(declared)
             case Primitive("decimal", encoding="number"):

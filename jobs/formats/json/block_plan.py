@@ -94,7 +94,7 @@ ValuePlan = TextPlan | NumberPlan | BooleanPlan | NullPlan | ListPlan | ObjectPl
 
 
 def plannable(declared: DeclaredType) -> bool:
-    """Whether each key of such a value is known by name: the keys of a map are not."""
+    """Whether each key of such a value is known by name: those of a map, and of any value, are not."""
     match declared:
         case StructType(fields):
             return all(plannable(one.type) for one in fields)
@@ -102,5 +102,5 @@ def plannable(declared: DeclaredType) -> bool:
             return plannable(element)
         case MapType():
             return False
-        case Primitive():
-            return True
+        case Primitive(name):
+            return name != "json"

@@ -25,6 +25,7 @@ from jobs.formats.json.block_plan import (
     ValuePlan,
 )
 from jobs.formats.json.block_text import LONGEST_STEP, BlockText, Constant, Indices, Mask
+from jobs.schema.declared import Primitive
 
 Read = tuple[Indices, Node | None]
 
@@ -228,16 +229,22 @@ class Walk:
         return out + 1, node
 
     def _number(self, plan: NumberPlan, at: Indices, owners: Indices) -> Read:
-        numbers = Numbers.read(self._text, at, pointed=plan.declared is None or plan.declared.name in WITH_POINT)
+        declared = plan.declared
+        as_text = declared is not None and ((declared.precision or 0) > MOST_IN_A_WORD or _whole_with_point(declared))
+        numbers = Numbers.read(self._text, at, pointed=declared is None or as_text or declared.name in WITH_POINT)
         node: Node | None = None
         bad = numbers.bad
-        if plan.declared is not None and (plan.declared.precision or 0) > MOST_IN_A_WORD:
-            node = TextNode(None, plan.declared, self._text.segments(at, numbers.ends), owners)
-        elif plan.declared is not None:
-            values, unfit = numbers.values(plan.declared)
+        if as_text:
+            node = TextNode(None, declared, self._text.segments(at, numbers.ends), owners)
+        elif declared is not None:
+            values, unfit = numbers.values(declared)
             bad |= unfit
             values[bad] = 0
-            node = NumberNode(plan.declared, values, owners)
+            node = NumberNode(declared, values, owners)
         if bad.any():
             self._strike(bad, numbers.ends, owners)
         return numbers.ends, node
+
+
+def _whole_with_point(declared: Primitive) -> bool:
+    return declared.encoding == "number" and declared.name in ("int", "long")

@@ -41,13 +41,13 @@ class Columns:
         rows: A record with a refused value still has its row here.
         refused: The first refused value of each such record, by the record's index.
         extra: For each key that is not declared (JSON path), the records that carry it, ascending.
-        long_extra: Records that carry such a key with more than LONG_TOKEN bytes.
+        long_tokens: Records that carry such a key, or a value of the type json, with more than LONG_TOKEN bytes.
     """
 
     rows: pa.RecordBatch
     refused: dict[int, ValueProblem]
     extra: dict[str, Indices]
-    long_extra: set[int]
+    long_tokens: set[int]
 
 
 def build_columns(declared: StructType, records: Sequence[Any], extras: ExtraKeys) -> Columns:
@@ -65,7 +65,7 @@ def build_columns(declared: StructType, records: Sequence[Any], extras: ExtraKey
     # A refused value of a required column is null until its row is dropped.
     relaxed = pa.schema([one.with_nullable(True) for one in schema]) if builder.refused else schema
     rows = pa.RecordBatch.from_arrays(arrays, schema=relaxed)
-    return Columns(rows, builder.refused, builder.extra, builder.long_extra)
+    return Columns(rows, builder.refused, builder.extra, builder.long_tokens)
 
 
 class _Builder:
@@ -73,11 +73,14 @@ class _Builder:
         self.extras = extras
         self.refused: dict[int, ValueProblem] = {}
         self.extra: dict[str, Indices] = {}
-        self.long_extra: set[int] = set()
+        self.long_tokens: set[int] = set()
 
     def column(self, declared: DeclaredType, required: bool, values: Sequence[Any], place: _Place) -> pa.Array:
         match declared:
             case Primitive():
+                if declared.name == "json":
+                    lengths = np.fromiter(map(len, values), np.int64, len(values))
+                    self.long_tokens.update(place.records[lengths > LONG_TOKEN].tolist())
                 array, bad = convert_leaf(declared, values, required=required)
                 for one in bad:
                     problem = ValueProblem(one.error_class, one.message, place.path(one.index))
@@ -139,7 +142,7 @@ class _Builder:
         for index, key in enumerate(self.extras.get(place.paths, ())):
             lengths = np.fromiter(map(len, map(extra_getter(index), values)), np.int64, len(values))
             self.extra[f"{place.paths}.{shown_key(key)}"] = np.unique(place.records[lengths > 0])
-            self.long_extra.update(place.records[lengths > LONG_TOKEN].tolist())
+            self.long_tokens.update(place.records[lengths > LONG_TOKEN].tolist())
         return [self.child(index, one, values, place) for index, one in enumerate(declared.fields)]
 
     def child(self, index: int, one: Field, values: Sequence[Any], place: _Place) -> pa.Array:

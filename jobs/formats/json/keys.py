@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from jobs.formats.json.record_types import entries_of
 from jobs.formats.problems import KEY_CASE, TOO_DEEP, ValueProblem, shown_key
-from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
+from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, StructType
 
 MAX_DEPTH = 200
 """How deep a record may be nested in what it carries beside the declared fields."""
@@ -129,22 +129,25 @@ class _Repeated(Exception):
     pass
 
 
-def last_wins(record: bytes) -> bytes | None:
+def last_wins(record: bytes, declared: DeclaredType) -> bytes | None:
     """The record without the earlier ones of keys that come twice, at every level.
 
-    The typed decoder checks every occurrence; only the last one counts.
+    The typed decoder checks every occurrence; only the last one counts. A value that is wanted as it was sent stays so.
 
     Returns:
         None if no key comes twice, or the JSON is not valid.
     """
     try:
-        return without_repeated(record)
+        return without_repeated(record, declared)
     except (ValueError, msgspec.DecodeError, RecursionError):
         return None
 
 
-def without_repeated(record: bytes) -> bytes | None:
+def without_repeated(record: bytes, declared: DeclaredType | None = None) -> bytes | None:
     """As `last_wins`, for who has to know whether any key comes twice.
+
+    Args:
+        declared: What the record is, if any value of it is wanted as it was sent.
 
     Returns:
         None if no key comes twice.
@@ -156,7 +159,7 @@ def without_repeated(record: bytes) -> bytes | None:
     try:
         json.loads(record.decode(), object_pairs_hook=_refuse_repeated, parse_float=str, parse_int=str)
     except _Repeated:
-        return _rewritten(record)
+        return _rewritten(record, declared)
     return None
 
 
@@ -165,13 +168,29 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
         raise _Repeated
 
 
-def _rewritten(token: Any) -> bytes:
+def _rewritten(token: Any, declared: DeclaredType | None) -> bytes:
+    if declared == JSON_AS_SENT:
+        return bytes(token)
     raw = bytes(token).strip()
     match raw[:1]:
         case b"{":
-            members = (msgspec.json.encode(key) + b":" + _rewritten(value) for key, value in _object(raw).items())
+            inner = _declared_members(declared)
+            members = (
+                msgspec.json.encode(key) + b":" + _rewritten(value, inner(key)) for key, value in _object(raw).items()
+            )
             return b"{" + b",".join(members) + b"}"
         case b"[":
-            return b"[" + b",".join(map(_rewritten, _array(raw))) + b"]"
+            element = declared.element if isinstance(declared, ListType) else None
+            return b"[" + b",".join(_rewritten(each, element) for each in _array(raw)) + b"]"
         case _:
             return raw
+
+
+def _declared_members(declared: DeclaredType | None) -> Callable[[str], DeclaredType | None]:
+    match declared:
+        case StructType(fields):
+            return {field.name: field.type for field in fields}.get
+        case MapType(_, value, carried="object"):
+            return lambda _: value
+        case _:
+            return lambda _: None

@@ -93,7 +93,11 @@ def _required_type(declared: DeclaredType, forbid: bool, extras: ExtraKeys, path
             return _required_type(entries_of(declared), forbid, extras, path)
         case MapType(_, value, required):
             return dict[str, _python_type(value, required, forbid, extras, path + "{}")]
-        case Primitive("decimal", encoding="number" | "unscaled") | Primitive("float"):
+        case Primitive("int" | "long" | "float" | "double", encoding="text"):
+            return str
+        case Primitive("decimal", encoding="number" | "unscaled") | Primitive("int" | "long", encoding="number"):
+            return msgspec.Raw
+        case Primitive("float" | "json"):
             return msgspec.Raw
         case Primitive("date" | "time" | "timestamp" | "timestamptz", encoding=str() as encoding) if encoding != "iso":
             return _Long

@@ -76,7 +76,7 @@ class JsonReferenceDecoder:
         for index, problem in columns.refused.items():
             row = places[index]
             problems[row] = _failure(row, problem)
-        for index in columns.long_extra:
+        for index in columns.long_tokens:
             row = places[index]
             try:
                 check_depth(block[row] or b"")
@@ -113,7 +113,7 @@ class JsonReferenceDecoder:
             try:
                 return self._without_unknown(value)
             except msgspec.ValidationError:
-                if (rewritten := last_wins(value)) is None:
+                if (rewritten := last_wins(value, self._declared)) is None:
                     raise
                 return self._without_unknown(rewritten)
         except RecursionError:

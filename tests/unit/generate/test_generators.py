@@ -16,6 +16,7 @@ from jobs.generate.formats import generator_for
 from jobs.generate.record import FIRST_TIME, generated
 
 COLUMNS = (
+    "j json, n1 int as number, n2 long as text, n3 double as text, "
     "u uuid, c time, c2 time as nanos_of_day, x fixed(3), "
     "id string not null, at timestamptz not null, local timestamp, ms timestamptz as epoch_ms, day date, d2 date as "
     "epoch_days, amount decimal(12,2) not null, rate decimal(9,4) as text, n int, big long, f float, d double, ok "

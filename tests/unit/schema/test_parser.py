@@ -53,6 +53,11 @@ def test_nested_types_and_their_aliases() -> None:
         ("binary as hex", "hex"),
         ("string", None),
         ("uuid", None),
+        ("int as number", "number"),
+        ("long as TEXT", "text"),
+        ("double as text", "text"),
+        ("json", "canonical"),
+        ("json as sent", "sent"),
         ("time", "iso"),
         ("time as millis_of_day", "millis_of_day"),
         ("time AS MICROS_OF_DAY", "micros_of_day"),
@@ -103,7 +108,9 @@ WRONG = [
     ("a uuid as text", 10, "text", "in one way only"),
     ("a time as epoch_ms", 10, "epoch_ms", "the ways are iso, millis_of_day, micros_of_day, nanos_of_day"),
     ("_kafka_offset long", 0, "_kafka_offset", "starts with _kafka"),
-    ("a int as iso", 9, "iso", "in one way only"),
+    ("a string as iso", 12, "iso", "in one way only"),
+    ("a int as iso", 9, "iso", "the ways are number, text"),
+    ("a map<json, int>", 6, "json", "a map's key cannot be 'json'"),
     ("a date as epoch_s", 10, "epoch_s", "the ways are iso, epoch_days"),
     ("a int not nul", 10, "nul", "'not' is followed by 'null'"),
     ("a date not null as iso", 16, "as", "'as' comes before 'not null'"),
@@ -157,6 +164,6 @@ def test_any_text_ends_with_a_schema_or_with_problems_in_order(found: list[str])
 def test_a_schema_is_written_as_it_is_read() -> None:
     text = (
         "id string not null, `a b` list<struct<x decimal(3,1) as text, y map<string, timestamp as epoch_ns not null>>>,"
-        " u uuid, t time as millis_of_day, f fixed(3) not null, g fixed(20) as hex"
+        " u uuid, t time as millis_of_day, f fixed(3) not null, g fixed(20) as hex, n int as number, j json as sent"
     )
     assert parse_schema(text).text == text

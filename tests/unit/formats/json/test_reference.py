@@ -111,6 +111,20 @@ def leaf(kind: Primitive, value: Any) -> Any:
     match kind.name, kind.encoding:
         case "boolean", _:
             return value if isinstance(value, bool) else refuse("not a boolean")
+        case "json", _:
+            return canonical_text(value)
+        case (("int" | "long"), "number"):
+            with localcontext(prec=2000):
+                found = Decimal(number if number is not None else refuse("not a number"))
+                return whole(f"{found:f}".partition(".")[0] if found == found.to_integral_value() else None, bits(kind))
+        case (("int" | "long"), "text"):
+            return whole(text, bits(kind))
+        case (("float" | "double"), "text"):
+            if text in ("NaN", "Infinity", "-Infinity"):
+                return Same(float(text))
+            if not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", required_text(text)):
+                raise Bad("not a number")
+            return leaf(Primitive(kind.name), Number(text))
         case (("int" | "long"), _):
             return whole(number, 63 if kind.name == "long" else {"int8": 7, "int16": 15}.get(kind.encoding or "", 31))
         case (("float" | "double"), _):
@@ -165,6 +179,30 @@ def leaf(kind: Primitive, value: Any) -> Any:
                 raise Bad("below a microsecond")
             epoch = datetime(1970, 1, 1, tzinfo=UTC if kind.name == "timestamptz" else None)
             return strictly(lambda: epoch + timedelta(microseconds=micros))
+
+
+class Same(float):
+    """A double that equals NaN if it is NaN."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and (self is other or float(self) == other or (other != other and self != self))
+
+    __hash__ = float.__hash__
+
+
+def bits(kind: Primitive) -> int:
+    return 63 if kind.name == "long" else 31
+
+
+def canonical_text(value: Any) -> str:
+    if isinstance(value, Pairs):
+        members = (
+            f"{json.dumps(key, ensure_ascii=False)}:{canonical_text(one)}" for key, one in sorted(dict(value).items())
+        )
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical_text, value)) + "]"
+    return str(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
 
 
 def whole(number: str | None, bits: int) -> int:

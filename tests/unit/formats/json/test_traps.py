@@ -96,6 +96,24 @@ GOOD = [
     ("binary", '"AP8="', b"\x00\xff"),
     ("binary", '""', b""),
     ("binary as hex", '"00fF"', b"\x00\xff"),
+    ("int as number", "517.0", 517),
+    ("int as number", "5.17e2", 517),
+    ("int as number", "-0.0", 0),
+    ("int as number", "1." + "0" * 5000, 1),
+    ("long as number", "9.223372036854775807e18", 2**63 - 1),
+    ("int as text", '"-007"', -7),
+    ("long as text", '"-9223372036854775808"', -(2**63)),
+    ("double as text", '"1.5e3"', 1500.0),
+    ("double as text", '"-Infinity"', float("-inf")),
+    ("double as text", '"00.1"', 0.1),
+    ("float as text", '"16777217.000000000000000000001"', 16777218.0),
+    ("double as text", "null", None),
+    ("json", ' {"b" : 1.0, "a":[ null ]} ', '{"a":[null],"b":1.0}'),
+    ("json", '"x"', '"x"'),
+    ("json", "null", None),
+    ("json as sent", ' {"b" : 1.0, "b":2} ', '{"b" : 1.0, "b":2}'),
+    ("list<json>", "[1, null , [ ]]", ["1", None, "[]"]),
+    ("map<string, json as sent>", '{"a": {"x" : 1 }, "b":null}', [("a", '{"x" : 1 }'), ("b", None)]),
     ("time", '"23:59:59.999999"', time(23, 59, 59, 999_999)),
     ("time", '"00:00"', time(0)),
     ("time", '"12:00:00.5000000000"', time(12, 0, 0, 500_000)),
@@ -113,8 +131,44 @@ GOOD = [
     ("struct<a struct<b int not null>>", '{"a":null}', {"a": None}),
 ]
 
+
+def test_any_value_counts_into_the_depth_of_its_record() -> None:
+    for kind in ("json", "json as sent"):
+        assert value_of(kind, "[" * 199 + "]" * 199) == "[" * 199 + "]" * 199
+        for depth in (200, 5000):
+            failure = failure_of(f"v {kind}", b'{"v":' + b"[" * depth + b"]" * depth + b"}")
+            assert (failure.error_class, failure.field) == ("too_deep", None)
+
+
+def test_any_value_stays_as_sent_although_another_key_of_the_record_comes_twice() -> None:
+    record = b'{"n":"x","n":1,"v":{"a" : 1, "a":2},"l":[ {"a" :1} ],"m":{"k":[1 ,2]}}'
+    decoded = decode("n int, v json as sent, l list<json as sent>, m map<string, json as sent>", record)
+    (row,) = decoded.rows.to_pylist()
+    assert row == {"n": 1, "v": '{"a" : 1, "a":2}', "l": ['{"a" :1}'], "m": [("k", "[1 ,2]")]}
+
+
 BAD = [
     ("int", "1.0", "wrong_type"),
+    ("int as number", "517.5", "precision_loss"),
+    ("int as number", "1e-1", "precision_loss"),
+    ("int as number", '"517"', "wrong_type"),
+    ("int as number", "2147483648.0", "out_of_range"),
+    ("int as number", "1e400", "out_of_range"),
+    ("long as number", "1e99999999999999", "out_of_range"),
+    ("int as text", "517", "wrong_type"),
+    ("int as text", '"517.0"', "wrong_type"),
+    ("int as text", '"+1"', "wrong_type"),
+    ("int as text", '""', "wrong_type"),
+    ("int as text", '" 1"', "wrong_type"),
+    ("int as text", '"\u0661"', "wrong_type"),
+    ("int as text", '"2147483648"', "out_of_range"),
+    ("long as text", '"' + "1" * 5000 + '"', "out_of_range"),
+    ("double as text", '"nan"', "wrong_type"),
+    ("double as text", '"1,5"', "wrong_type"),
+    ("double as text", '"1e400"', "out_of_range"),
+    ("float as text", '"1e39"', "out_of_range"),
+    ("double as text", "1.5", "wrong_type"),
+    ("json", '"\\ud800"', "malformed_json"),
     ("int", "1e2", "wrong_type"),
     ("int", "1.5", "wrong_type"),
     ("int", '"1"', "wrong_type"),
