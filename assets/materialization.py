@@ -20,6 +20,7 @@ from assets.metadata import (
     landed_metadata,
     table_metadata,
 )
+from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
@@ -86,7 +87,7 @@ def materialize(
 
 def _drained_metadata(spec: StreamSpec, target: TargetSpec, drained: Drained, table: Table) -> dict[str, Any]:
     if target.role == "rows":
-        return landed_metadata(spec, drained, table)
+        return landed_metadata(spec, drained, table) | history_metadata(table, spec.stream)
     return dead_letter_metadata(spec, drained, table) | tally_metadata(
         tally_dead_letters(table, spec.stream, KNOWN_FILES)
     )
@@ -187,6 +188,7 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
     metadata: dict[str, Any] = {"done": sentence, **_as_of(beat)}
     if table is not None:
         metadata |= table_metadata(table, spec.table.name, spec.kafka_columns)
+        metadata |= history_metadata(table, spec.stream)
     if beat is None:
         return metadata
     work = beat.work

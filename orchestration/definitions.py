@@ -15,6 +15,7 @@ from assets import dagster_names
 from assets.audit_check import audit_check
 from assets.dead_letters import dead_letter_checks
 from assets.deployment_assets import problem_assets, supervisor_asset
+from assets.schema_contract import schema_contract_check
 from assets.stream_checks import stream_checks
 from assets.streams import stream_assets, topic_specs
 from assets.table_health import health_checks
@@ -36,6 +37,7 @@ from orchestration.reconcile.stream_files import as_launched
 from orchestration.sensors.reconcile import reconcile_sensor
 from orchestration.sensors.replay_proposal import evaluate_dead_letters
 from orchestration.sensors.replays import replay_sensor
+from orchestration.sensors.schemas import schema_sensor
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
@@ -80,7 +82,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *([audit] if audit else []),
         ],
         schedules=[*audit_schedules(audit), expire_schedule(), maintenance_schedule()],
-        sensors=[reconcile_sensor(), replay_sensor()],
+        sensors=[reconcile_sensor(), replay_sensor(), schema_sensor()],
         resources={
             "deployment": paths,
             "kafka": KafkaResource(deployment=paths),
@@ -95,6 +97,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
 
 def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
     yield stream_checks(spec, keys[0], evaluate_checks)
+    yield schema_contract_check(spec, keys)
     yield audit_check(spec, keys[0])
     yield dead_letter_checks(
         spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], evaluate_dead_letters

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.table.snapshots import Operation
 
+from assets.schema_history import history_metadata
 from assets.stream_checks import totals_of
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
@@ -37,17 +38,19 @@ class QueriedTable:
         rows: The table's.
         added: Records added since the snapshot reported before; None if that is not among its ancestors any more.
         totals: What became of all records of the stream, by the table's newest stamp, which may be a newer snapshot's.
+        history: Of its schema, as metadata; empty while it has had one only.
     """
 
     rows: int
     added: int | None
     totals: Counts
+    history: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def metadata(self) -> dict[str, Any]:
         """As a report of the table carries it."""
         added = {} if self.added is None else {"records_added": self.added}
-        return {"dagster/row_count": self.rows, **added}
+        return {"dagster/row_count": self.rows, **added, **self.history}
 
 
 class RemoteQueries:
@@ -168,7 +171,9 @@ def queried_table(table: Table, stream: str, snapshot_id: int | None, since: int
         added += _added(snapshot)
         snapshot = by_id.get(snapshot.parent_snapshot_id or -1)
     rows = _count(newest, "total-records") if newest else 0
-    return QueriedTable(rows, None if snapshot is None else added, totals_of(table, stream))
+    return QueriedTable(
+        rows, None if snapshot is None else added, totals_of(table, stream), history_metadata(table, stream)
+    )
 
 
 def _added(snapshot) -> int:

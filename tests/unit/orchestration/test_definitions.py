@@ -143,7 +143,11 @@ def test_who_asks_what_is_said_by_the_resources_that_are_required(tmp_path: Path
         return {key for op in ops for key in op.required_resource_keys} - {"deployment"}
 
     asks = {sensor.name: set(sensor.required_resource_keys) - {"deployment"} for sensor in repository.sensor_defs}
-    assert asks == {"frazil_reconcile": {"catalog", "kafka"}, "frazil_replays": {"catalog"}}
+    assert asks == {
+        "frazil_reconcile": {"catalog", "kafka"},
+        "frazil_replays": {"catalog"},
+        "frazil_schemas": {"catalog"},
+    }
     assert asked_by("__ASSET_JOB") == {"catalog", "kafka", "spark"}
     assert asked_by("frazil_audit") == {"catalog", "kafka"}
     assert asked_by("frazil_maintain") == {"catalog", "spark"}

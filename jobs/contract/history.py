@@ -1,0 +1,85 @@
+"""History of a table's schema: what each version changed, and the first snapshot and offsets that came with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from jobs.commit.offsets import Positions
+from jobs.commit.stamp_history import stamped_snapshots
+from jobs.commit.stamps import Stamp
+from jobs.schema.iceberg_schema import schema_text
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One version of a table's schema.
+
+    Attributes:
+        schema_id: Iceberg's.
+        changes: Against the version before, as sentences; of the first its number of columns.
+        snapshot_id: The first of the stream's snapshots with it that is still kept; None if none is.
+        committed_ms: When that was committed, milliseconds since 1970.
+        start: Where that snapshot's records begin, per partition.
+    """
+
+    schema_id: int
+    changes: tuple[str, ...]
+    snapshot_id: int | None = None
+    committed_ms: int | None = None
+    start: Positions | None = None
+
+
+def schema_versions(metadata: TableMetadata, stream: str) -> list[SchemaVersion]:
+    """The versions of a table's schema that its metadata keeps, oldest first.
+
+    Args:
+        stream: Whose snapshots say which offsets came first.
+    """
+    first: dict[int, tuple[Snapshot, Stamp]] = {}
+    for snapshot, stamp in stamped_snapshots(metadata, stream):
+        if stamp.kind == "batch" and snapshot.schema_id is not None:
+            first.setdefault(snapshot.schema_id, (snapshot, stamp))
+    versions: list[SchemaVersion] = []
+    before: Schema | None = None
+    for schema in sorted(metadata.schemas, key=lambda each: each.schema_id):
+        changes = tuple(schema_steps(before, schema)) if before else (f"{len(schema.fields)} columns",)
+        before = schema
+        found = first.get(schema.schema_id)
+        if found is None:
+            versions.append(SchemaVersion(schema.schema_id, changes))
+        else:
+            snapshot, stamp = found
+            versions.append(
+                SchemaVersion(schema.schema_id, changes, snapshot.snapshot_id, snapshot.timestamp_ms, stamp.start)
+            )
+    return versions
+
+
+def schema_steps(before: Schema, after: Schema) -> Iterator[str]:
+    """What differs between two versions of one table's schema, by the ids of its columns, as sentences."""
+    old, new = index_by_id(before), index_by_id(after)
+    yield from (
+        f"added {name} {schema_text(new[field_id].field_type)}"
+        for field_id, name in _outermost(after, new.keys() - old)
+    )
+    for field_id in sorted(old.keys() & new.keys()):
+        was, field, name = old[field_id], new[field_id], after.find_column_name(field_id)
+        if was.name != field.name:
+            yield f"renamed {before.find_column_name(field_id)} to {name}"
+        if was.field_type != field.field_type and field.field_type.is_primitive:
+            yield f"{name} from {schema_text(was.field_type)} to {schema_text(field.field_type)}"
+        if was.required != field.required:
+            yield f"{name} {'is required' if field.required else 'may be null'}"
+    yield from (f"dropped {name}" for _, name in _outermost(before, old.keys() - new))
+
+
+def _outermost(schema: Schema, field_ids: Collection[int]) -> list[tuple[int, str]]:
+    """Columns with their names, without those that lie in another of them."""
+    names = {field_id: schema.find_column_name(field_id) or "" for field_id in sorted(field_ids)}
+    within = tuple(f"{name}." for name in names.values())
+    return [(field_id, name) for field_id, name in names.items() if not name.startswith(within)]

@@ -1,0 +1,134 @@
+"""One tick of the sensor `frazil_schemas`: streams and tables that have changed, held against each other."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import msgspec
+
+from assets import dagster_names
+from assets.schema_contract import contract_outcome
+from assets.stream_checks import evaluation
+from jobs.catalog import NoCatalogYet, find_table
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from orchestration.reconcile.cursor import checksum, due
+from orchestration.reconcile.stream_files import read_files
+from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+# A tick looks at as many tables as it can in so long, those that it looked at longest ago first.
+BUDGET_SECONDS = 1.5
+# What has not changed is told again after so long, so that the page does not call it stale.
+AGAIN_SECONDS = 1800
+
+
+class ComparedStream(msgspec.Struct, omit_defaults=True):
+    """What the sensor remembers of one stream.
+
+    Attributes:
+        config: A checksum of its configuration hash when it was last looked at.
+        at: When it was; seconds since 1970.
+        told: A checksum of what the check said last; `told_at`: when.
+    """
+
+    config: int = msgspec.field(default=0, name="c")
+    at: int = msgspec.field(default=0, name="a")
+    told: int = msgspec.field(default=0, name="t")
+    told_at: int = msgspec.field(default=0, name="ta")
+
+
+class SchemasCursor(msgspec.Struct, omit_defaults=True):
+    """The cursor of the sensor. Where it is lost, everything is told once more."""
+
+    streams: dict[str, ComparedStream] = msgspec.field(default_factory=dict)
+
+    @staticmethod
+    def from_cursor(cursor: str | None) -> SchemasCursor:
+        """What a cursor holds; nothing of one that cannot be read."""
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(cursor or "{}", type=SchemasCursor)
+        return SchemasCursor()
+
+    def to_cursor(self) -> str:
+        """As Dagster keeps it."""
+        return msgspec.json.encode(self).decode()
+
+
+@dataclass(slots=True)
+class SchemasTick:
+    """What a tick comes to.
+
+    Attributes:
+        looked_at: Streams that it has looked at.
+        sentence: What is said of it.
+    """
+
+    events: list[dg.AssetCheckEvaluation] = field(default_factory=list)
+    looked_at: list[str] = field(default_factory=list)
+    sentence: str = ""
+
+
+def run_schemas_tick(
+    deployment: Deployment,
+    catalog: Callable[[], Catalog],
+    memory: SchemasCursor,
+    downstream: Callable[[Sequence[dg.AssetKey]], Sequence[str]],
+    now: float,
+    budget: float = BUDGET_SECONDS,
+) -> SchemasTick:
+    """Hold streams against their tables: those whose files have changed first, then those not looked at for longest.
+
+    A catalog that does not answer makes no check fail: it is said, and asked again by the next tick.
+
+    Args:
+        catalog: Connects to the catalog.
+        downstream: The assets that are made from a stream's table, by the keys of its targets.
+        now: Seconds since 1970.
+        budget: Seconds after which no other table is asked for.
+    """
+    tick, began = SchemasTick(), time.monotonic()
+    files, settings = read_files(deployment), deployment.settings()
+    connected: Catalog | None = None
+    with contextlib.suppress(NoCatalogYet):
+        connected = catalog()
+    for spec in _in_turn(list(files.specs.values()), memory):
+        if tick.looked_at and time.monotonic() - began > budget:
+            break
+        table = find_table(connected, spec.table.name) if connected is not None else None
+        keys = dagster_names.target_keys(settings, spec)
+        said = contract_outcome(spec, table, downstream(keys))
+        known = memory.streams.setdefault(spec.stream, ComparedStream())
+        known.config, known.at = checksum(spec.config_hash), math.floor(now)
+        tick.looked_at.append(spec.stream)
+        told = checksum(f"{said.code}{said.sentence}{said.figures.get('downstream_assets')}")
+        if told != known.told or due(now, known.told_at, AGAIN_SECONDS):
+            known.told, known.told_at = told, math.floor(now)
+            tick.events.append(evaluation(said, keys[0]))
+    if not files.absence:
+        for stream in set(memory.streams) - set(files.specs) - set(files.claimed):
+            del memory.streams[stream]
+    changed = f"{len(tick.events)} told" if tick.events else "nothing new"
+    tick.sentence = f"{len(tick.looked_at)} of {len(files.specs)} streams held against their tables; {changed}."
+    return tick
+
+
+def _in_turn(specs: Sequence[StreamSpec], memory: SchemasCursor) -> list[StreamSpec]:
+    def place(spec: StreamSpec) -> tuple[bool, int, str]:
+        known = memory.streams.get(spec.stream, ComparedStream())
+        return known.config == checksum(spec.config_hash), known.at, spec.stream
+
+    return sorted(specs, key=place)
+
+
+def refusal_sentence(problem: FrazilError) -> str:
+    """What a tick says that could ask nobody."""
+    return f"Nothing was compared: {problem}"

@@ -1,0 +1,138 @@
+"""The sensor of schemas: a changed file and an altered table are told before a record shows them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.types import StringType
+
+from assets import dagster_names
+from assets.schema_contract import SCHEMA_CONTRACT, downstream_of
+from jobs.catalog import CatalogUnavailableError, connect_catalog
+from orchestration.definitions import build_definitions
+from orchestration.sensors.schemas_tick import SchemasCursor, SchemasTick, run_schemas_tick
+from resources.deployment import Deployment
+from tests.unit.orchestration.deployments import create_table, deployment_in
+
+NOW = 1_800_000_000.0
+
+
+class Place:
+    """A deployment with a catalog, and the sensor's memory."""
+
+    def __init__(self, home: Path, *streams: str) -> None:
+        self.deployment: Deployment = Deployment.at(deployment_in(home, *streams))
+        self.catalog: Catalog = connect_catalog(self.deployment.prepared_settings())
+        self.memory: SchemasCursor = SchemasCursor()
+        self.now: float = NOW
+        for spec in self.deployment.streams()[0]:
+            create_table(self.catalog, spec)
+
+    def tick(self, **options: Any) -> SchemasTick:
+        self.memory = SchemasCursor.from_cursor(self.memory.to_cursor())
+        given: dict[str, Any] = {"downstream": lambda _: ["lake/report"]} | options
+        return run_schemas_tick(
+            self.deployment,
+            lambda: self.catalog,
+            self.memory,
+            now=self.now,
+            downstream=given.pop("downstream"),
+            **given,
+        )
+
+    def declare(self, stream: str, column: str) -> None:
+        file = self.deployment.streams_folder / f"{stream}.yaml"
+        file.write_text(file.read_text().replace("id string not null,", f"id string not null, {column},"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, "payments", "refunds")
+
+
+def told(tick: SchemasTick) -> dict[str, dg.AssetCheckEvaluation]:
+    return {event.asset_key.path[-1]: event for event in tick.events}
+
+
+def test_what_fits_is_told_once(place: Place) -> None:
+    first = told(place.tick())
+    assert {name: event.passed for name, event in first.items()} == {"payments": True, "refunds": True}
+    assert first["payments"].check_name == SCHEMA_CONTRACT
+    assert place.tick().events == []
+    place.now += 3600
+    assert len(place.tick().events) == 2
+
+
+def test_a_changed_file_is_told_before_a_record_comes(place: Place) -> None:
+    place.tick()
+    place.declare("payments", "note string")
+    (event,) = place.tick().events
+    assert not event.passed
+    assert event.severity is dg.AssetCheckSeverity.ERROR
+    assert "note: string is not in the table. Next: frazil schema apply payments" in (event.description or "")
+    assert "lake/report" in str(event.metadata["downstream"].value)
+
+
+def test_a_table_altered_by_hand_is_told(place: Place) -> None:
+    place.tick()
+    with place.catalog.load_table("orders.refunds").update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("amount")
+        update.add_column("note", StringType())
+    (event,) = place.tick().events
+    assert event.asset_key.path[-1] == "refunds"
+    assert not event.passed
+    assert "amount" in (event.description or "")
+
+
+def test_a_catalog_that_is_away_makes_no_check_fail(place: Place) -> None:
+    def away() -> Catalog:
+        raise CatalogUnavailableError("the catalog is away")
+
+    with pytest.raises(CatalogUnavailableError):
+        run_schemas_tick(place.deployment, away, place.memory, lambda _: [], NOW)
+    assert place.memory.streams == {}
+
+
+def test_tables_are_looked_at_in_turn_and_changed_files_first(place: Place) -> None:
+    assert place.tick(budget=0.0).looked_at == ["payments"]
+    place.now += 1
+    assert place.tick(budget=0.0).looked_at == ["refunds"]
+    place.now += 1
+    place.declare("refunds", "note string")
+    assert place.tick(budget=0.0).looked_at == ["refunds"]
+
+
+def test_streams_that_are_gone_are_forgotten(place: Place) -> None:
+    place.tick()
+    (place.deployment.streams_folder / "refunds.yaml").unlink()
+    place.tick()
+    assert list(place.memory.streams) == ["payments"]
+
+
+def test_a_tick_over_hundreds_of_streams_stays_short(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, *(f"s{number:03d}" for number in range(300)))
+    deployment = Deployment.at(home)
+    catalog, memory = connect_catalog(deployment.prepared_settings()), SchemasCursor()
+    run_schemas_tick(deployment, lambda: catalog, memory, lambda _: [], NOW)
+    began = time.process_time()
+    tick = run_schemas_tick(deployment, lambda: catalog, memory, lambda _: [], NOW + 30)
+    assert time.process_time() - began < 2.0
+    assert tick.looked_at
+    assert len(memory.to_cursor()) < 300 * 70
+
+
+def test_who_is_downstream_is_found_through_others(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments"))
+    table = dg.AssetKey(["frazil", "orders", "payments"])
+    report, mail = dg.AssetKey("report"), dg.AssetKey("mail")
+    more = dg.Definitions(assets=[dg.AssetSpec(report, deps=[table]), dg.AssetSpec(mail, deps=[report])])
+    graph = dg.Definitions.merge(build_definitions(deployment), more).get_repository_def().asset_graph
+    keys = dagster_names.target_keys(deployment.settings(), deployment.stream("payments"))
+    assert keys[0] == table
+    assert downstream_of(graph, keys) == ["mail", "report"]
+    assert downstream_of(graph, [dg.AssetKey("unknown")]) == []
