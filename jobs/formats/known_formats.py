@@ -7,5 +7,6 @@ from collections.abc import Mapping
 from jobs.formats.decoder import Format
 from jobs.formats.json.format import JSON
 from jobs.formats.primitive.format import PRIMITIVES
+from jobs.formats.protobuf.format import PROTOBUF
 
-FORMATS: Mapping[str, Format] = {each.name: each for each in (JSON, *PRIMITIVES)}
+FORMATS: Mapping[str, Format] = {each.name: each for each in (JSON, PROTOBUF, *PRIMITIVES)}

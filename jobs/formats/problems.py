@@ -26,6 +26,7 @@ WRONG_LENGTH = "wrong_length"
 NO_SCHEMA_ID = "no_schema_id"
 UNKNOWN_SCHEMA = "unknown_schema"
 BAD_SCHEMA = "bad_schema"
+MALFORMED_PROTOBUF = "malformed_protobuf"
 
 _LONGEST_SHOWN = 60
 _FOUND = ", found "

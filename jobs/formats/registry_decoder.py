@@ -32,10 +32,13 @@ class RegistryKind:
     Attributes:
         name: What registries call its schemas: `AVRO`, `PROTOBUF` or `JSON`.
         messages: Whether the indexes of a message follow a schema's id.
+        more_fields: Whether a record may have fields that its own schema does not name. The decoder of a writer schema
+            then counts or refuses them, and has the option `unknown_fields`.
     """
 
     name: str
     messages: bool = False
+    more_fields: bool = False
 
 
 def registry_format(
@@ -58,7 +61,7 @@ def registry_format(
 
     def writer_rows(schema: WriterSchema, options: Mapping[str, Any]) -> Schema:
         message = schema.message or ((0,) if kind.messages else ())
-        return block(WriterSchema(schema.text, schema.references, message), _of_format(options)).schema
+        return block(WriterSchema(schema.text, schema.references, message), _of_format(kind, options)).schema
 
     return Format(
         name,
@@ -158,7 +161,7 @@ class RegistryDecoder:
             message = f"needs a schema of the kind {self._kind.name}, found {written.schema}, which is {found.kind}"
             raise ValueProblem(BAD_SCHEMA, message)
         schema = WriterSchema(found.schema.text, found.schema.references, written.message)
-        writer = _writer(self._make, schema, self._options, self._rows)
+        writer = _writer(self._kind, self._make, schema, self._options, self._rows)
         if isinstance(writer, str):
             raise ValueProblem(BAD_SCHEMA, f"needs a schema that can be read, found {written.schema}: {writer}")
         return writer
@@ -196,18 +199,18 @@ class _Writer:
     conform: Conform
 
 
-def _of_format(options: Mapping[str, Any]) -> dict[str, Any]:
+def _of_format(kind: RegistryKind, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a decoder of one writer schema takes."""
-    return {name: value for name, value in options.items() if name not in _OWN_OPTIONS}
+    return {name: value for name, value in options.items() if kind.more_fields or name not in _OWN_OPTIONS}
 
 
 @lru_cache(maxsize=MOST_WRITERS)
 def _writer(
-    make: MakeWriterDecoder, schema: WriterSchema, options: tuple[tuple[str, Any], ...], rows: str
+    kind: RegistryKind, make: MakeWriterDecoder, schema: WriterSchema, options: tuple[tuple[str, Any], ...], rows: str
 ) -> _Writer | str:
     """The decoder of a writer schema, or why there is none."""
     try:
-        decoder = make(schema, _of_format(dict(options)))
+        decoder = make(schema, _of_format(kind, dict(options)))
     except BadWriterSchema as problem:
         return problem.message
     extra = dict(options).get("unknown_fields", "ignore")

@@ -11,14 +11,17 @@ from pyiceberg.schema import Schema
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.schema.parser import parse_schema
-from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import schema_text
 
-FormatName = Literal["json", "string", "bytes", "boolean", "short", "int", "long", "float", "double"]
+FormatName = Literal["json", "protobuf", "string", "bytes", "boolean", "short", "int", "long", "float", "double"]
 SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
-_SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {"json": ("declared",)}
+_SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
+    "json": ("declared",),
+    "protobuf": ("declared", "registry", "table"),
+}
 """Where the schema of a format's rows may be from; of the others, from the stream's file."""
 _REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 """Formats whose records name their writer schema by an id of a registry."""
@@ -30,7 +33,20 @@ class JsonOptions(SpecModel):
     format: Literal["json"]
 
 
-FormatOptions: TypeAlias = JsonOptions
+class ProtobufOptions(SpecModel):
+    """Values are Protobuf messages behind the id of their schema; see `jobs.formats.protobuf.options`."""
+
+    format: Literal["protobuf"]
+    int_for_enums: Annotated[Flag, Field(alias="int.for.enums")] = False
+    optional_for_nullables: Annotated[Flag, Field(alias="optional.for.nullables")] = False
+    optional_for_proto2: Annotated[Flag, Field(alias="optional.for.proto2")] = True
+    wrapper_for_nullables: Annotated[Flag, Field(alias="wrapper.for.nullables")] = True
+    generate_struct_for_nulls: Annotated[Flag, Field(alias="generate.struct.for.nulls")] = False
+    flatten_unions: Annotated[Flag, Field(alias="flatten.unions")] = True
+    generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
+
+
+FormatOptions: TypeAlias = JsonOptions | ProtobufOptions
 """Of the formats that have options: a model each, whose `format` is its name."""
 
 
@@ -45,7 +61,9 @@ def _form(value: object) -> str | None:
 
 
 ValueFormat = Annotated[
-    Annotated[FormatName, Tag("@name")] | Annotated[JsonOptions, Tag("@json")],
+    Annotated[FormatName, Tag("@name")]
+    | Annotated[JsonOptions, Tag("@json")]
+    | Annotated[ProtobufOptions, Tag("@protobuf")],
     Discriminator(
         _form,
         custom_error_type="frazil_format",

@@ -1,0 +1,160 @@
+"""Message tree: what the fields of a Protobuf message become, read once from its descriptor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Absent: TypeAlias = Literal["null", "default", "refused"]
+"""What a field is in a record that does not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number, a text, bytes or a boolean.
+
+    Attributes:
+        kind: The type's name in a .proto file, such as `sint32`.
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """A value of an enum.
+
+    Attributes:
+        name: Full name of the enum.
+        names: The name of each number; the first one that is declared, if there are several.
+        as_number: Whether it becomes its number.
+    """
+
+    name: str
+    names: Mapping[int, str]
+    as_number: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Logical:
+    """A message that means one value: `google.protobuf.Timestamp`, `google.type.Date` and `TimeOfDay`, and
+    `confluent.type.Decimal`.
+
+    Attributes:
+        kind: Which of them.
+        parts: The fields of the message.
+        precision: Of a decimal; so is `scale`.
+    """
+
+    kind: Literal["timestamp", "date", "time", "decimal"]
+    parts: tuple[Field, ...]
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """A message of `google.protobuf` that wraps a scalar so that it may be null."""
+
+    parts: tuple[Field, ...]
+
+    @property
+    def value(self) -> Field:
+        """The field with the value."""
+        return self.parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A `google.protobuf.Struct`, `Value` or `ListValue`: it becomes its JSON text.
+
+    Attributes:
+        name: Full name of the message.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A message without fields: it is there, or it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that becomes a struct.
+
+    Attributes:
+        name: Full name of the message.
+        members: What becomes a field of the struct, in the order of the declaration.
+    """
+
+    name: str
+    members: tuple[Field | Union, ...]
+
+    @property
+    def parts(self) -> tuple[Field, ...]:
+        """The fields of the message."""
+        return tuple(self._fields())
+
+    def _fields(self) -> Iterator[Field]:
+        for each in self.members:
+            if isinstance(each, Union):
+                yield from each.fields
+            else:
+                yield each
+
+
+Type: TypeAlias = Scalar | Enum | Logical | Wrapper | Json | Marker | Message
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a message.
+
+    Attributes:
+        type: Of its value, of its elements, or of the values of its map.
+        shape: Whether it has one value, many, or is a map.
+        key: The type of a map's keys.
+        absent: What it is where it is not there; a list or a map is then empty.
+        default: Its value if `absent` says so: of a scalar or an enum, as the message has it.
+        required: Whether its column is.
+        oneof: The oneof of the message that it belongs to.
+    """
+
+    number: int
+    name: str
+    type: Type
+    shape: Literal["one", "list", "map"] = "one"
+    key: Scalar | None = None
+    absent: Absent = "null"
+    default: Any = field(default=None, compare=False)
+    required: bool = False
+    oneof: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """A oneof that becomes a struct; null where none of its fields is there."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+
+INTEGERS: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), (-(2**31), 2**31 - 1)),
+    **dict.fromkeys(("int64", "sint64", "sfixed64"), (-(2**63), 2**63 - 1)),
+    **dict.fromkeys(("uint32", "fixed32"), (0, 2**32 - 1)),
+    **dict.fromkeys(("uint64", "fixed64"), (0, 2**64 - 1)),
+}
+"""The least and the greatest value of each kind of integer."""
+
+DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(INTEGERS, 0),
+    **dict.fromkeys(("float", "double"), 0.0),
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+}
+"""What a scalar is by default."""

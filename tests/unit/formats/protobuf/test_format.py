@@ -1,0 +1,92 @@
+"""Protobuf records as they stand in a topic: behind the id of their schema and the indexes of their message."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from jobs.formats.decoder import Decoded
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.protobuf.compile import message_of
+from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+
+OLD = WriterSchema('syntax = "proto3"; message Payment { string id = 1; int32 cents = 2; }')
+NEW = WriterSchema(
+    'syntax = "proto3"; message Other { bool b = 1; message Payment { int64 cents = 2; string id = 7; Kind kind = 3; } '
+    "enum Kind { CARD = 0; CASH = 1; } }"
+)
+SCHEMAS = {
+    1: RegistrySchema("PROTOBUF", OLD),
+    2: RegistrySchema("PROTOBUF", NEW),
+    3: RegistrySchema("PROTOBUF", WriterSchema("message A {")),
+    4: RegistrySchema("AVRO", WriterSchema('"string"')),
+}
+
+
+@dataclass(frozen=True)
+class Known:
+    """Knows the schemas of this file."""
+
+    def find(self, schema_id: SchemaId) -> RegistrySchema:
+        return SCHEMAS[schema_id.number or 0]
+
+
+def record(number: int, indexes: bytes, schema: WriterSchema, message: tuple[int, ...] = (), **fields: Any) -> bytes:
+    kind: Any = GetMessageClass(message_of(WriterSchema(schema.text, (), message)))
+    return b"\x00" + struct.pack(">I", number) + indexes + kind(**fields).SerializeToString()
+
+
+VALUES = [
+    record(1, b"\x00", OLD, id="a", cents=5),
+    record(2, b"\x04\x00\x00", NEW, (0, 0), id="b", cents=2**40, kind=1),
+    None,
+    b"\x00\x00\x00\x00\x01\x00\x08",
+    record(1, b"\x02\x00", OLD, id="c", cents=-1) + b"\x48\x01",
+    b"\x00\x00\x00\x00\x03\x00",
+    b"\x00\x00\x00\x00\x04\x00",
+    b"\x00\x00\x00\x00\x01\x02\x0a",
+    b"\x00\x00\x00\x00\x01",
+]
+
+
+@pytest.mark.parametrize("make", ["reference", "block"])
+@pytest.mark.parametrize("times", [1, 100])
+def test_records_of_several_schemas_and_messages(make: str, times: int) -> None:
+    decoded = decode(make, times)
+    assert decoded.rows.slice(0, 3).to_pylist() == [
+        {"id": "a", "cents": 5, "kind": None},
+        {"id": "b", "cents": 2**40, "kind": "CASH"},
+        {"id": "c", "cents": -1, "kind": None},
+    ]
+    assert decoded.rows.num_rows == 3 * times
+    assert decoded.unknown_fields == {"$.9": times}
+    assert [(each.row, each.error_class) for each in decoded.failures][:5] == [
+        *((3, "malformed_protobuf"), (5, "bad_schema"), (6, "bad_schema"), (7, "bad_schema"), (8, "no_schema_id")),
+    ]
+    assert "protoc refuses the schema at line 1" in decoded.failures[1].message
+    assert "has no message number 5" in decoded.failures[3].message
+
+
+@pytest.mark.parametrize("make", ["reference", "block"])
+def test_fields_that_no_schema_names_are_refused_if_asked(make: str) -> None:
+    decoded = decode(make, 1, unknown_fields="fail")
+    assert [each.field for each in decoded.failures if each.error_class == "unknown_field"] == ["$.9"]
+
+
+def decode(make: str, times: int, **options: Any) -> Decoded:
+    declared = DeclaredSchema("id string, cents long, kind string")
+    spec = DecoderSpec("protobuf", declared, {"unknown_fields": "ignore", **options}, Known())
+    return getattr(FORMATS["protobuf"], make)(spec).decode(pa.array(VALUES * times, pa.binary()))
+
+
+def test_other_streams_do_not_import_what_protobuf_needs() -> None:
+    asked = "import sys, jobs.formats.known_formats; print({'google.protobuf', 'ptars', 'grpc_tools'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True).stdout.split() == [b"set()"]
