@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -56,6 +56,12 @@ class ResolvedSchema:
 
     schema: Schema
     decoder: DecoderSpec
+
+    def with_options(self, more: Mapping[str, Any]) -> ResolvedSchema:
+        """The same rows by a decoder with further options."""
+        if not more:
+            return self
+        return replace(self, decoder=replace(self.decoder, options={**self.decoder.options, **more}))
 
 
 def resolved(decoder: DecoderSpec) -> ResolvedSchema:

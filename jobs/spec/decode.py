@@ -14,12 +14,13 @@ from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import schema_text
+from jobs.spec.infer import Infer
 
 FormatName = Literal["json", "protobuf", "string", "bytes", "boolean", "short", "int", "long", "float", "double"]
 SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
 _SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
-    "json": ("declared",),
+    "json": ("declared", "table", "infer"),
     "protobuf": ("declared", "registry", "table"),
 }
 """Where the schema of a format's rows may be from; of the others, from the stream's file."""
@@ -28,9 +29,14 @@ _REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 
 
 class JsonOptions(SpecModel):
-    """Values are JSON objects."""
+    """Values are JSON objects.
+
+    Args:
+        infer: What new columns become, of a schema that is not declared.
+    """
 
     format: Literal["json"]
+    infer: Infer = Infer()
 
 
 class ProtobufOptions(SpecModel):

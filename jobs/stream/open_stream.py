@@ -31,6 +31,7 @@ class OpenStream(CommitSession):
         recovered: How many batches of earlier drivers were committed from their pending records.
         positions: Where each target stands; follows every commit.
         begin: Where reading begins.
+        refused: Fields that the table does not take, by their JSON path, with the reason.
     """
 
     spec: StreamSpec
@@ -41,11 +42,13 @@ class OpenStream(CommitSession):
     recovered: int = 0
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def resolved(self) -> ResolvedSchema:
         """The rows that values become now, and their decoder."""
-        return self.spec.resolved_for(self.targets[self.spec.table.name].table.schema())
+        found = self.spec.resolved_for(self.targets[self.spec.table.name].table.schema(), evolving=True)
+        return found.with_options({"refused": tuple(self.refused.items())} if self.refused else {})
 
     @property
     def anchor(self) -> Target:

@@ -28,6 +28,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import ReadHeaders
 from jobs.spec.targets import Role, TargetSpec
+from jobs.task.needs import TaskNeeds
 from jobs.task.plan import TargetPlan, TaskPlan
 from jobs.task.tally import Tally, count_block
 from jobs.write.datafile_json import to_json
@@ -38,14 +39,14 @@ MakePipeline: TypeAlias = Callable[..., Pipeline]
 
 
 class TaskResult(NamedTuple):
-    """What the run of a task reports of one file or one Kafka partition.
+    """What the run of a task reports of one file, one Kafka partition, or one change that the table needs.
 
     Attributes:
-        target: Of a file, the target it is for; nothing of a tally.
+        target: Of a file or a need, the target it is for; nothing of a tally.
         payload: JSON.
     """
 
-    kind: Literal["file", "tally"]
+    kind: Literal["file", "tally", "need"]
     target: str
     payload: str
 
@@ -97,6 +98,7 @@ class _Split:
     def __init__(self, plan: TaskPlan, make_pipeline: MakePipeline) -> None:
         self._plan: TaskPlan = plan
         self._tallies: dict[TopicPartition, Tally] = {}
+        self._needs: TaskNeeds = TaskNeeds()
         self._sinks: dict[str, _Sink] = {each.target.name: _Sink(each, plan.file_prefix) for each in plan.targets}
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._rows: _Sink = self._sink_of("rows")
@@ -121,6 +123,8 @@ class _Split:
         block = self._pipeline.run(records)
         count_block(tally, block, wanted[self._coordinator], self._plan.resolved.decoder)
         self._land(tally, block, wanted[block.destination])
+        if block.needs:
+            self._needs.add(source, block)
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
@@ -152,7 +156,7 @@ class _Split:
     def finish(self) -> list[TaskResult]:
         files = [TaskResult("file", name, payload) for name, sink in self._sinks.items() for payload in sink.close()]
         tallies = [TaskResult("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
-        return files + tallies
+        return [*files, *tallies, *(TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded())]
 
     def abort(self) -> None:
         for sink in self._sinks.values():
