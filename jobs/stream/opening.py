@@ -210,7 +210,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Sch
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
             + "; ".join(differences),
-            fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table",
+            fix=f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml",
         )
 
 

@@ -133,7 +133,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
     wrong = spec.disagreements_with(table.schema())
-    fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"
+    fix = f"frazil schema apply {spec.stream}, or correct decode.schema of stream {spec.stream}"
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:
         return
