@@ -88,6 +88,8 @@ class RegistryDecoder:
     def __init__(self, spec: DecoderSpec, kind: RegistryKind, make: MakeWriterDecoder) -> None:
         self._kind: RegistryKind = kind
         self._make: MakeWriterDecoder = make
+        if spec.schemas is None:
+            raise ValueError(f"a decoder of the format {spec.kind} needs a lookup of schemas")
         self._lookup: SchemaLookup = spec.schemas
         self._rows: str = rows_of(spec).model_dump_json()
         self._schema: pa.Schema = rows_arrow_schema(rows_of(spec))

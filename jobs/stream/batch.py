@@ -185,6 +185,10 @@ class BatchRunner:
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:
+            if stream.schemas:
+                stream.schemas.learn(results.schemas)
+                reasons = results.summed(lambda tally: tally.reasons)
+                stream.schemas.refuse_all_unknown(results.counts(), reasons)
             self._judge(results)
             self._check_topics(end)
             # The clock before the log's end: what arrives between the two is not counted as in.

@@ -34,6 +34,7 @@ from jobs.stream.new_rows import new_rows, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.takeover import claim, forget_retired, recover
+from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
@@ -87,6 +88,7 @@ def _held(
     )
     with stream.held():
         try:
+            stream.schemas = writer_schemas(spec, settings)
             claim(stream, kafka)
             lease.remember({name: target.uuid for name, target in targets.items()})
             resume(stream, catalog, kafka)

@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFile
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
 from jobs.commit.target import Target
+from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
@@ -25,11 +26,13 @@ class TaskResults:
 
     Attributes:
         needs: Changes of the stream's table that records need.
+        schemas: Writer schemas that the registry was asked for.
     """
 
     files: dict[str, list[DataFile]]
     tallies: list[Tally]
     needs: tuple[RecordNeed, ...] = ()
+    schemas: dict[SchemaId, RegistrySchema] = field(default_factory=dict)
 
     def counts(self) -> Counts:
         """The sum over all slices."""

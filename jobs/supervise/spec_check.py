@@ -77,6 +77,8 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
     except FrazilError as problem:
         yield ("table",), problem.message
         return
+    if spec.decode.declared is None:
+        yield from spec.problems_of(spec.resolved_for(table.schema()).schema)
     for sentence in spec.disagreements_with(table.schema()):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 

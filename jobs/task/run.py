@@ -23,6 +23,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
@@ -38,15 +39,18 @@ MakePipeline: TypeAlias = Callable[..., Pipeline]
 """As `stream_pipeline`, of a decoder, a destination and a fit."""
 
 
+LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
+
+
 class TaskResult(NamedTuple):
-    """What the run of a task reports of one file, one Kafka partition, or one change that the table needs.
+    """What the run of a task reports of one file, one Kafka partition, a need or a writer schema.
 
     Attributes:
-        target: Of a file or a need, the target it is for; nothing of a tally.
+        target: Of a file or a need, the target it is for; else nothing.
         payload: JSON.
     """
 
-    kind: Literal["file", "tally", "need"]
+    kind: Literal["file", "tally", "need", "schema"]
     target: str
     payload: str
 
@@ -156,7 +160,14 @@ class _Split:
     def finish(self) -> list[TaskResult]:
         files = [TaskResult("file", name, payload) for name, sink in self._sinks.items() for payload in sink.close()]
         tallies = [TaskResult("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
-        return [*files, *tallies, *(TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded())]
+        needs = [TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded()]
+        return [*files, *tallies, *needs, *self._schemas()]
+
+    def _schemas(self) -> list[TaskResult]:
+        """The writer schemas that the registry was asked for, so that nobody has to ask again."""
+        lookup = self._plan.resolved.decoder.schemas
+        learned = lookup.learned() if lookup else {}
+        return [TaskResult("schema", "", msgspec.json.encode(each).decode()) for each in learned.items()]
 
     def abort(self) -> None:
         for sink in self._sinks.values():

@@ -56,6 +56,9 @@ class Known:
             raise ValueProblem(UNKNOWN_SCHEMA, f"needs a schema that the registry knows, found {schema_id}")
         return self.schemas[schema_id.number]
 
+    def learned(self) -> Mapping[SchemaId, RegistrySchema]:
+        return {}
+
 
 SCHEMAS = {
     1: RegistrySchema("AVRO", WriterSchema("id string not null, n int")),
