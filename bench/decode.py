@@ -5,6 +5,9 @@ what else the machine does meets both alike. Records per CPU-second of the decod
 over the rounds, and the ratio of the two of each round. The payments are those of the comparison with Kafka Connect;
 bad ones are cut off, have a wrong type, lack a field, have too many digits, or no time, in turn.
 
+`--protobuf` measures the same payments as Protobuf messages behind the id of a schema, in turn with JSON, both in
+blocks and to the same columns.
+
 `--others` measures the same for what could have taken the block decoder's place, each without any proof or conversion:
 pyarrow's JSON reader with the columns as its schema, msgspec for each record, msgspec for a block as one JSON array.
 """
@@ -16,7 +19,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -24,11 +27,14 @@ import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from bench.dead_letters import bad
+from bench.protobuf_payments import ProtobufPayments
 from bench.versus.records import Size, payments, schema_text
 from jobs.formats.decoder import ValueDecoder
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.record_types import struct_class
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.known_formats import FORMATS
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType
 from jobs.schema.parser import parse_schema
@@ -57,7 +63,11 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--others", action="store_true")
+    parser.add_argument("--protobuf", action="store_true")
     arguments = parser.parse_args()
+    if arguments.protobuf:
+        compare_protobuf(arguments.records, arguments.blocks, arguments.rounds)
+        return
     if arguments.others:
         compare_others(arguments.records, arguments.rounds)
         return
@@ -86,16 +96,46 @@ def cases(records: int, blocks: int) -> list[Case]:
 def measured(case: Case, rounds: int) -> tuple[list[float], list[float]]:
     """Records per CPU-second of the reference and of the block decoder, one figure for each round."""
     decoders: list[ValueDecoder] = [JsonReferenceDecoder(case.declared), JsonBlockDecoder(case.declared)]
-    found: tuple[list[float], list[float]] = ([], [])
-    records = sum(map(len, case.values))
+    reference, block = in_turn([(decoder, case.values) for decoder in decoders], rounds)
+    return reference, block
+
+
+def in_turn(sides: Sequence[tuple[ValueDecoder, list[pa.BinaryArray]]], rounds: int) -> list[list[float]]:
+    """Records per CPU-second of decoders, each with its blocks, one figure for each round."""
+    found: list[list[float]] = [[] for _ in sides]
     for number in range(rounds + 1):
-        for decoder, rates in zip(decoders, found, strict=True):
+        for (decoder, blocks), rates in zip(sides, found, strict=True):
             begin = time.process_time()
-            for values in case.values:
+            for values in blocks:
                 decoder.decode(values)
             if number:
-                rates.append(records / (time.process_time() - begin))
+                rates.append(sum(map(len, blocks)) / (time.process_time() - begin))
     return found
+
+
+def compare_protobuf(records: int, blocks: int, rounds: int) -> None:
+    """Print records per CPU-second of JSON, of Protobuf, and their ratio."""
+    print(f"{'records per CPU-second':24}{'JSON':>26}{'Protobuf':>30}{'ratio':>20}")
+    for size in _SIZES:
+        payments_of = [one for part in payments(size, records * blocks) for one in part.values]
+        declared = parse_schema(schema_text(size))
+        protobuf = ProtobufPayments(declared)
+        messages = [protobuf.record(one) for one in payments_of]
+        options = {"unknown_fields": "ignore"}
+        decoder = FORMATS["protobuf"].block(
+            DecoderSpec("protobuf", DeclaredSchema(schema_text(size)), options, protobuf)
+        )
+        for share in SHARES:
+            every = round(1 / share) if share else len(messages) + 1
+            cut = [one[:-1] if number % every == every - 1 else one for number, one in enumerate(messages)]
+            sides = [
+                (JsonBlockDecoder(declared), _blocks(_spoilt(payments_of, share), records)),
+                (decoder, _blocks(cut, records)),
+            ]
+            json_rates, rates = in_turn(sides, rounds)
+            ratios = [ours / theirs for ours, theirs in zip(rates, json_rates, strict=True)]
+            name = f"{size}, {share:.1%} bad"
+            print(f"{name:24}{_spread(json_rates)}{_spread(rates)}{_spread(ratios, '.2f', 6)}", flush=True)
 
 
 def compare_others(records: int, rounds: int) -> None:

@@ -24,6 +24,7 @@ VALUE_HEADER = "__value_schema_id"
 KEY_HEADER = "__key_schema_id"
 
 _NUMBER, _GUID = 5, 17
+_WORD = 8
 _MOST_INDEXES = 32
 _LONGEST_INDEXES = 5 * (1 + _MOST_INDEXES)
 _TO_THE_END = 2**31 - 1
@@ -72,6 +73,10 @@ def group_by_schema(values: pa.BinaryArray, in_headers: pa.BinaryArray | None = 
         in_headers: What the header of each record says, null of one without; it counts before the value's first bytes.
         messages: Whether the indexes of a message follow the id, as with Protobuf.
     """
+    if in_headers is None or in_headers.null_count == len(in_headers):
+        group = _all_alike(values, messages=messages)
+        if group is not None:
+            return Grouped([group], [])
     named = _Named(len(values))
     there = np.asarray(values.is_valid())
     if in_headers is not None and in_headers.null_count < len(in_headers):
@@ -82,6 +87,24 @@ def group_by_schema(values: pa.BinaryArray, in_headers: pa.BinaryArray | None = 
     if messages:
         _read_messages(values, named)
     return Grouped(list(named.groups(values)), sorted(named.failures, key=lambda failure: failure.row))
+
+
+def _all_alike(values: pa.BinaryArray, *, messages: bool) -> Group | None:
+    """The one group of a block in which each record begins with the same number, and means the first message."""
+    length = _NUMBER + messages
+    if not len(values) or values.null_count:
+        return None
+    data, starts, lengths = _bytes_of(values)
+    begin = data[starts[0] : starts[0] + length].tobytes()
+    if lengths.min() < _WORD or begin[0] or (messages and begin[-1]):
+        return None
+    # The first eight bytes of each record as one number, of which as many count as there are in front of the value.
+    words = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))[starts]
+    if ((words ^ words[0]) & np.uint64((1 << 8 * length) - 1)).any():
+        return None
+    written = WrittenAs(SchemaId(number=int.from_bytes(begin[1:_NUMBER], "big")), (0,) if messages else ())
+    behind = pc.binary_slice(values, length, _TO_THE_END)  # pyright: ignore[reportAttributeAccessIssue]
+    return Group(written, np.arange(len(values), dtype=np.int64), behind)
 
 
 class _Named:

@@ -35,6 +35,12 @@ _CAST = {
 }
 _CHECKED = ("int32", "sint32", "uint32")
 _SECOND = 1_000_000_000
+_LONG = 8
+"""Bytes."""
+
+_IN_LONG = 18
+"""Digits of which any number is a long."""
+
 _LONGEST_UNSCALED = 15
 _ALWAYS_FIT = 37
 """Digits: enough for any number of the longest unscaled value, in bytes."""
@@ -147,27 +153,41 @@ def _decimals(kind: Logical, unscaled: pa.BinaryArray, scale: Any, there: Mask, 
     good = (scale == kind.scale) & (lengths > 0) & (lengths <= _LONGEST_UNSCALED)
     if not good.any():
         return pa.nulls(len(unscaled), target), there
-    _, offsets, data = unscaled.buffers()
-    ends = np.frombuffer(offsets, np.int32)[unscaled.offset + 1 : unscaled.offset + len(unscaled) + 1]
-    whole = np.frombuffer(data, np.uint8)
-    # 16 bytes each, the least significant first: byte i is the one i before the end, or else the sign.
-    negative = whole[np.where(good, ends - lengths, 0)] >= 0x80
-    place = np.arange(16)
-    inside = good[:, None] & (place < lengths[:, None])
-    found = whole[np.where(inside, ends[:, None] - 1 - place, 0)]
-    words = np.where(inside, found, np.where(negative & good, 0xFF, 0).astype(np.uint8)[:, None])
-    buffer = pa.py_buffer(np.ascontiguousarray(words, np.uint8))
-    wide = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(unscaled), [None, buffer])
-    if kind.precision < _ALWAYS_FIT:
+    numbers = _unscaled(unscaled, np.where(good, lengths, 1))
+    if kind.precision <= _IN_LONG and (lengths <= _LONG).all():
+        good &= np.abs(numbers[:, 0]) < 10**kind.precision
+    elif kind.precision < _ALWAYS_FIT:
+        wide = pa.Array.from_buffers(pa.decimal128(38, kind.scale), len(unscaled), [None, pa.py_buffer(numbers)])
         limit = Decimal(10**kind.precision).scaleb(-kind.scale)
         beyond = pc.or_(pc.greater_equal(wide, _wide(limit, kind)), pc.less_equal(wide, _wide(-limit, kind)))
         good &= ~beyond.to_numpy(zero_copy_only=False)
-    fit = pc.if_else(pa.array(good & there), wide, pa.scalar(None, wide.type))
-    return pc.cast(fit, target), there & ~good
+    valid = good & there
+    known = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    column = pa.Array.from_buffers(target, len(unscaled), [known, pa.py_buffer(numbers)])
+    return column, None if known is None else there & ~good
 
 
 def _wide(number: Decimal, kind: Logical) -> pa.Scalar:
     return pa.scalar(number, pa.decimal128(38, kind.scale))
+
+
+def _unscaled(values: pa.BinaryArray, lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Numbers in two's complement of up to 15 bytes, the most significant first: of each its low and its high word."""
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int32)[values.offset + 1 : values.offset + len(values) + 1].astype(np.int64)
+    # Eight bytes from any byte on; there are sixteen before the first one. What is none of a number is shifted out.
+    before = np.concatenate([np.zeros(2 * _LONG, np.uint8), np.frombuffer(data, np.uint8)])
+    words = np.ndarray(len(before) - _LONG + 1, ">i8", before, strides=(1,))
+    found = np.empty((len(values), 2), np.int64)
+    found[:, 0] = words[ends + _LONG]
+    beyond = 8 * np.maximum(_LONG - lengths, 0).astype(np.int64)
+    found[:, 0] = found[:, 0] << beyond >> beyond
+    found[:, 1] = found[:, 0] >> 63
+    longer = np.flatnonzero(lengths > _LONG)
+    if len(longer):
+        beyond = 8 * (2 * _LONG - lengths[longer]).astype(np.int64)
+        found[longer, 1] = words[ends[longer]].astype(np.int64) << beyond >> beyond
+    return found
 
 
 def _both(one: pa.BooleanArray, other: pa.BooleanArray) -> Mask:

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.formats.protobuf.block import ProtobufBlockDecoder
+from jobs.formats.protobuf.compile import message_of
 from jobs.formats.protobuf.message_tree import Message
 from jobs.formats.protobuf.options import ProtobufRules
 from jobs.formats.protobuf.reference import ProtobufReferenceDecoder
 from jobs.formats.protobuf.schema import message_tree
+from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 from tests.helpers.protobuf_records import filled, messages, spoilt
 
@@ -64,3 +67,25 @@ def same(tree: Message, values: Sequence[bytes], *, refuse_unknown: bool = False
 def test_blocks_of_any_schema_good_and_bad(block: tuple[Message, list[bytes], bool]) -> None:
     tree, values, refuse = block
     same(tree, values, refuse_unknown=refuse)
+
+
+@given(st.lists(st.tuples(st.integers(-(2**120), 2**120), st.integers(0, 2), st.sampled_from([0, 2])), min_size=1))
+def test_decimals_of_any_length(numbers: list[tuple[int, int, int]]) -> None:
+    """In 18 digits, in 30, and in as many as there are."""
+    schema = WriterSchema(
+        'syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto"; message A { '
+        + "".join(
+            f"confluent.type.Decimal d{precision} = {precision} [(confluent.field_meta).params = {{key: 'precision' "
+            f"value: '{precision}'}}, (confluent.field_meta).params = {{key: 'scale' value: '2'}}]; "
+            for precision in (18, 30, 38)
+        )
+        + "}"
+    )
+    message = message_of(schema)
+    kind: Any = GetMessageClass(message)
+    values = [
+        {"value": number.to_bytes(number.bit_length() // 8 + 1 + more, "big", signed=True), "scale": 2 - scale}
+        for number, more, scale in numbers
+    ]
+    tree = message_tree(message, ProtobufRules())
+    same(tree, [kind(**{f"d{digits}": value}).SerializeToString() for value in values for digits in (18, 30, 38)])
