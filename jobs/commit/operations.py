@@ -1,12 +1,11 @@
-"""Operations of a commit as data: what becomes of a table's files, or of its schema."""
+"""Operations of a commit as data: what becomes of a table's files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +32,4 @@ class ReplaceFiles:
     added: Sequence[DataFile] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeSchema:
-    """The commit operation by which a table gets another schema; its files and its head stay as they are.
-
-    Attributes:
-        schema: The new one, with the field ids of the table's own where a column stays.
-        properties: Of the table, set in the same commit.
-        token: Stands in one of them, and nowhere else: it tells whether the commit landed.
-    """
-
-    schema: Schema
-    properties: Mapping[str, str]
-    token: str
-
-
-Operation = Append | ReplaceFiles | ChangeSchema
+Operation = Append | ReplaceFiles

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.schema import Schema
 
 from jobs.schema.declared import StructType, quoted
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.schema.parser import parse_schema
-
-if TYPE_CHECKING:
-    from jobs.formats.writer_schema import SchemaLookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class DecoderSpec:
     kind: str
     schema: DeclaredSchema | TableSchema
     options: Mapping[str, Any] = field(default_factory=dict)
-    schemas: SchemaLookup | None = field(default=None, repr=False, compare=False)
+    schemas: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +56,6 @@ class ResolvedSchema:
 
     schema: Schema
     decoder: DecoderSpec
-
-    def with_options(self, more: Mapping[str, Any]) -> ResolvedSchema:
-        """The same rows by a decoder with further options."""
-        if not more:
-            return self
-        return replace(self, decoder=replace(self.decoder, options={**self.decoder.options, **more}))
-
-    def with_schemas(self, schemas: SchemaLookup | None) -> ResolvedSchema:
-        """The same with what finds writer schemas by their ids."""
-        return replace(self, decoder=replace(self.decoder, schemas=schemas))
 
 
 def resolved(decoder: DecoderSpec) -> ResolvedSchema:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 from pyiceberg.schema import Schema
 
+from jobs.formats.avro.options import WITHOUT_MEANING, variable_scale_problem
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import schema_text
-from jobs.spec.infer import Infer
 
-FormatName = Literal["json", "protobuf", "string", "bytes", "boolean", "short", "int", "long", "float", "double"]
+FormatName = Literal[
+    "json", "avro", "protobuf", "string", "bytes", "boolean", "short", "int", "long", "float", "double"
+]
 SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
 _SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
-    "json": ("declared", "table", "infer"),
+    "json": ("declared",),
+    "avro": ("declared", "registry", "table"),
     "protobuf": ("declared", "registry", "table"),
 }
 """Where the schema of a format's rows may be from; of the others, from the stream's file."""
@@ -29,14 +32,34 @@ _REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 
 
 class JsonOptions(SpecModel):
-    """Values are JSON objects.
-
-    Args:
-        infer: What new columns become, of a schema that is not declared.
-    """
+    """Values are JSON objects."""
 
     format: Literal["json"]
-    infer: Infer = Infer()
+
+
+class AvroOptions(SpecModel):
+    """Values are Avro's binary encoding behind the id of their schema; see `jobs.formats.avro.options`."""
+
+    format: Literal["avro"]
+    enhanced_avro_schema_support: Annotated[Flag, Field(alias="enhanced.avro.schema.support")] = False
+    flatten_singleton_unions: Annotated[Flag, Field(alias="flatten.singleton.unions")] = True
+    scrub_invalid_names: Annotated[Flag, Field(alias="scrub.invalid.names")] = False
+    variable_scale_decimal: Annotated[str, Field(alias="variable.scale.decimal")] = "struct"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_mean_something(cls, options: Any) -> Any:
+        named = [name for name in WITHOUT_MEANING if isinstance(options, dict) and name in options]
+        if named:
+            raise problems_at([((name,), WITHOUT_MEANING[name]) for name in named])
+        return options
+
+    @field_validator("variable_scale_decimal")
+    @classmethod
+    def _is_a_type(cls, text: str) -> str:
+        if problem := variable_scale_problem(text):
+            raise ValueError(problem)
+        return text
 
 
 class ProtobufOptions(SpecModel):
@@ -52,7 +75,7 @@ class ProtobufOptions(SpecModel):
     generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
 
 
-FormatOptions: TypeAlias = JsonOptions | ProtobufOptions
+FormatOptions: TypeAlias = JsonOptions | AvroOptions | ProtobufOptions
 """Of the formats that have options: a model each, whose `format` is its name."""
 
 
@@ -69,6 +92,7 @@ def _form(value: object) -> str | None:
 ValueFormat = Annotated[
     Annotated[FormatName, Tag("@name")]
     | Annotated[JsonOptions, Tag("@json")]
+    | Annotated[AvroOptions, Tag("@avro")]
     | Annotated[ProtobufOptions, Tag("@protobuf")],
     Discriminator(
         _form,

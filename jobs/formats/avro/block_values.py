@@ -1,0 +1,158 @@
+"""Values of logical types, a column at a time: what a column of numbers, bytes or texts means, exactly.
+
+What would not be exact, and what means nothing, is told by its index: the reference looks at it (`values`).
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.formats.avro.nodes import Logical
+from jobs.formats.avro.values import DAY, MICROS, exact_scaled
+from jobs.formats.columns.text_columns import iso_timestamps
+from jobs.formats.columns.text_values import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
+from jobs.formats.problems import ValueProblem
+from jobs.schema.declared import Primitive
+
+Indices = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+_WIDTH = 16
+"""Bytes of a decimal in Arrow, and of a UUID."""
+_NONE: Indices = np.zeros(0, np.int64)
+_HYPHENS = np.array([8, 13, 18, 23])
+_DIGITS = np.setdiff1d(np.arange(36), _HYPHENS)
+_NO_DIGIT = 255
+_DIGIT = np.full(256, _NO_DIGIT, np.uint8)
+for _value, _pair in enumerate(zip(b"0123456789abcdef", b"0123456789ABCDEF", strict=True)):
+    _DIGIT[list(_pair)] = _value
+
+
+def convert_logical(logical: Logical, array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Indices]:
+    """The values of a column, and the indices of those that the reference has to look at.
+
+    Args:
+        logical: What carries them.
+        array: Numbers, bytes or texts.
+        kind: The Arrow type of what they mean.
+    """
+    match logical.type:
+        case ice.DecimalType():
+            return _decimals(array, kind)
+        case ice.DateType():
+            return array.cast(kind), _outside(array, FIRST_DAY, LAST_DAY)
+        case ice.UUIDType():
+            return _uuids(array) if logical.unit == "uuid" else (array, _NONE)
+        case ice.TimeType():
+            return _instants(array, logical.unit, 0, DAY - 1, kind)
+        case ice.TimestamptzType() if logical.unit == "iso":
+            found, bad = iso_timestamps(Primitive("timestamptz"), array, zoned=True)
+            return found, np.array([each.index for each in bad], np.int64)
+        case _:
+            return _instants(array, logical.unit, FIRST_MICROSECOND, LAST_MICROSECOND, kind)
+
+
+def convert_scaled(array: pa.StructArray, scaled: ice.PrimitiveType, kind: pa.DataType) -> tuple[pa.Array, Indices]:
+    """The values of Debezium's VariableScaleDecimal, one by one."""
+    found, refused = [], []
+    scale, value = (array.type.field(n).name for n in range(2))
+    for index, each in enumerate(array.to_pylist()):
+        try:
+            found.append(None if each is None else exact_scaled(each[scale], each[value], scaled))
+        except ValueProblem:
+            found.append(None)
+            refused.append(index)
+    return pa.array(found, kind), np.array(refused, np.int64)
+
+
+def _instants(array: pa.Array, unit: str, first: int, last: int, kind: pa.DataType) -> tuple[pa.Array, Indices]:
+    numbers = array.cast(pa.int64())
+    if unit == "ns":
+        micros = pc.divide(numbers, 1_000)
+        inexact = _where(pc.not_equal(pc.multiply(micros, 1_000), numbers))
+        refused = np.union1d(inexact, _outside(micros, first, last))
+        return micros.cast(kind), refused
+    times = MICROS[unit]
+    low, high = -(-first // times), last // times
+    refused = _outside(numbers, low, high)
+    # Of what is refused the product may wrap around; it is not looked at.
+    return pc.multiply(numbers, times).cast(kind), refused
+
+
+def _outside(numbers: pa.Array, first: int, last: int) -> Indices:
+    extremes = pc.min_max(numbers)
+    least = extremes["min"].as_py()
+    if least is None or (least >= first and extremes["max"].as_py() <= last):
+        return _NONE
+    return _where(pc.or_(pc.less(numbers, first), pc.greater(numbers, last)))
+
+
+def _where(found: pa.BooleanArray) -> Indices:
+    return np.flatnonzero(pc.fill_null(found, False).to_numpy(zero_copy_only=False))
+
+
+def _decimals(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Indices]:
+    starts, ends, data = _extents(array)
+    lengths = ends - starts
+    valid = np.asarray(array.is_valid())
+    bad = (lengths == 0) | (lengths > _WIDTH)
+    found = np.zeros((len(array), _WIDTH), np.uint8)
+    if len(data) and not bad.all():
+        first = data[np.minimum(starts, len(data) - 1)]
+        negative = np.where((first >= 0x80) & ~bad, np.uint8(0xFF), np.uint8(0))
+        longest = int(lengths[~bad].max())
+        found[:, longest:] = negative[:, None]
+        for place in range(longest):
+            there = (place < lengths) & ~bad
+            at = np.where(there, ends - 1 - place, 0)
+            found[:, place] = np.where(there, data[at], negative)
+    halves = found.view(np.int64).reshape(-1, 2)
+    low, high = halves[:, 0].view(np.uint64), halves[:, 1]
+    beyond = _at_least(low, high, 10**kind.precision) | ~_at_least(low, high, 1 - 10**kind.precision)
+    validity = array.buffers()[0] if array.offset == 0 else None
+    if array.null_count and validity is None:
+        validity = pa.array(valid).buffers()[1]
+    made = pa.Array.from_buffers(kind, len(array), [validity, pa.py_buffer(found)], array.null_count)
+    return made, np.flatnonzero((bad | beyond) & valid)
+
+
+def _at_least(low: npt.NDArray[np.uint64], high: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.bool_]:
+    """Which of the numbers of 128 bits are not less than a bound."""
+    bound_high, bound_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
+    return (high > bound_high) | ((high == bound_high) & (low >= bound_low))
+
+
+def _uuids(array: pa.StringArray) -> tuple[pa.Array, Indices]:
+    starts, ends, data = _extents(array)
+    valid = np.asarray(array.is_valid())
+    fit = valid & (ends - starts == 36)
+    found = np.zeros((len(array), _WIDTH), np.uint8)
+    rows = np.flatnonzero(fit)
+    if len(rows):
+        texts = data[starts[rows][:, None] + np.arange(36)]
+        digits = _DIGIT[texts[:, _DIGITS]]
+        good = (digits < _NO_DIGIT).all(axis=1) & (texts[:, _HYPHENS] == ord("-")).all(axis=1)
+        fit[rows] = good
+        found[rows] = digits[:, 0::2] << 4 | digits[:, 1::2] & 0x0F
+    validity = pa.array(valid).buffers()[1] if array.null_count else None
+    made = pa.Array.from_buffers(pa.binary(_WIDTH), len(array), [validity, pa.py_buffer(found)], array.null_count)
+    return made, np.flatnonzero(valid & ~fit)
+
+
+def _extents(array: pa.Array) -> tuple[Indices, Indices, Bytes]:
+    """Where each value of a column of bytes begins and ends, and the bytes."""
+    buffers = array.buffers()
+    data = np.frombuffer(buffers[-1] or b"", np.uint8)
+    if pa.types.is_fixed_size_binary(array.type):
+        width = array.type.byte_width
+        starts = (np.arange(len(array), dtype=np.int64) + array.offset) * width
+        return starts, starts + width, data
+    offsets = np.frombuffer(buffers[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return offsets[:-1], offsets[1:], data

@@ -1,0 +1,214 @@
+"""Parsed Avro schemas: the text of a writer schema, with what it refers to, as nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from jobs.formats.avro.logical_types import logical_type
+from jobs.formats.avro.nodes import (
+    Array,
+    Branch,
+    Enum,
+    FieldNode,
+    Fixed,
+    Map,
+    Node,
+    Null,
+    Plain,
+    PlainName,
+    Record,
+    Union,
+)
+from jobs.formats.avro.options import AvroOptions
+from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
+
+LARGEST_FIXED = 65_536
+"""Bytes; each null of such a type takes as many in memory."""
+
+_VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+_PLAIN = frozenset(get_args(PlainName))
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NEVER = re.compile(r'["\\\x00-\x1f\x7f]')
+
+
+def parsed_schema(schema: WriterSchema, options: AvroOptions) -> Node:
+    """The nodes of a writer schema.
+
+    Raises:
+        BadWriterSchema: It is none, or has names that no column can have.
+    """
+    parser = _Parser(options)
+    try:
+        for name, text in schema.references:
+            parser.node(_json(text, f"the reference {name!r}"), None)
+        return parser.node(_json(schema.text, "the schema"), None)
+    except RecursionError:
+        raise BadWriterSchema("a schema that is nested too deep") from None
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        # A schema that is one name may be stored without quotation marks.
+        if _NAME.fullmatch(text.strip()):
+            return text.strip()
+        raise BadWriterSchema(f"{what} is no JSON: {error.msg} at character {error.pos}") from None
+
+
+class _Parser:
+    """Makes nodes, and knows the named types that it has met.
+
+    Args:
+        options: Of the stream.
+    """
+
+    def __init__(self, options: AvroOptions) -> None:
+        self._options: AvroOptions = options
+        # None of a type that is being read: it would contain itself.
+        self._named: dict[str, Node | None] = {}
+
+    def node(self, schema: Any, namespace: str | None) -> Node:
+        """The node of a schema.
+
+        Args:
+            schema: As JSON says it.
+            namespace: Of what it stands in.
+        """
+        match schema:
+            case str():
+                return self._by_name(schema, {}, namespace)
+            case list():
+                return self._union(schema, namespace)
+            case {"type": "record" | "error"}:
+                return self._record(schema, namespace)
+            case {"type": "enum"}:
+                return self._enum(schema, namespace)
+            case {"type": "fixed"}:
+                return self._fixed(schema, namespace)
+            case {"type": "array", "items": items}:
+                return Array(self.node(items, namespace))
+            case {"type": "map", "values": values}:
+                return Map(self.node(values, namespace))
+            case {"type": str() as name}:
+                return self._by_name(name, schema, namespace)
+            case {"type": dict() | list() as inner}:
+                return self.node(inner, namespace)
+            case _:
+                raise BadWriterSchema("a type that is none: neither a name, nor a union, nor an object with a type")
+
+    def _by_name(self, name: str, attributes: Mapping[str, Any], namespace: str | None) -> Node:
+        if name == "null":
+            return Null()
+        if name in _PLAIN:
+            return Plain(name, logical_type(name, attributes))  # pyright: ignore[reportArgumentType]
+        for full in (_full_name(name, namespace), name):
+            if full in self._named:
+                if (found := self._named[full]) is None:
+                    raise BadWriterSchema(f"the type {full!r} contains itself: no column holds that")
+                return found
+        raise BadWriterSchema(f"the type {name!r} is not defined, and no reference defines it")
+
+    def _union(self, schemas: list[Any], namespace: str | None) -> Union:
+        if not schemas:
+            raise BadWriterSchema("a union without types")
+        branches = tuple(self._branch(each, namespace) for each in schemas)
+        if len({type(each.node) if isinstance(each.node, Null) else each.name for each in branches}) < len(branches):
+            self._refuse_double(branches)
+        filled = [each.node for each in branches if not isinstance(each.node, Null)]
+        flat = len(filled) == 1 and (len(branches) > 1 or self._options.flatten_singleton_unions)
+        return Union(branches, filled[0] if flat else None)
+
+    def _branch(self, schema: Any, namespace: str | None) -> Branch:
+        node = self.node(schema, namespace)
+        match node:
+            case Null():
+                return Branch("null", node)
+            case Plain(name):
+                return Branch(name, node)
+            case Array() | Map():
+                return Branch(type(node).__name__.lower(), node)
+            case Record(name) | Enum(name) | Fixed(name):
+                short = name if self._options.enhanced_avro_schema_support else name.rpartition(".")[2]
+                return Branch(self._usable(short, f"the type {name!r}"), node)
+            case Union():
+                raise BadWriterSchema("a union within a union")
+
+    def _refuse_double(self, branches: tuple[Branch, ...]) -> None:
+        names = [each.name for each in branches]
+        double = next(name for name in names if names.count(name) > 1)
+        message = f"a union with two types {double!r}"
+        if any(isinstance(each.node, Record | Enum | Fixed) for each in branches if each.name == double):
+            message += ": `enhanced.avro.schema.support: true` tells them apart by their full names"
+        raise BadWriterSchema(message)
+
+    def _record(self, schema: Mapping[str, Any], namespace: str | None) -> Record:
+        name, fields = self._begun(schema, namespace), schema.get("fields")
+        if not isinstance(fields, list):
+            raise BadWriterSchema(f"the record {name!r} has no list of fields")
+        read = tuple(self._field(each, name) for each in fields)
+        lower = [each.name.lower() for each in read]
+        if double := next((each.name for each in read if lower.count(each.name.lower()) > 1), None):
+            raise BadWriterSchema(f"the record {name!r} has two fields {double!r}, but for case")
+        scaled = None
+        if _VARIABLE_SCALE in (name, schema.get("connect.name")) and _is_scaled(read):
+            scaled = self._options.scaled
+        self._named[name] = found = Record(name, read, scaled)
+        return found
+
+    def _field(self, field: Any, record: str) -> FieldNode:
+        match field:
+            case {"name": str() as name, "type": kind}:
+                usable = self._usable(name, f"the field {name!r} of the record {record!r}")
+                return FieldNode(usable, self.node(kind, record.rpartition(".")[0] or None))
+            case _:
+                raise BadWriterSchema(f"the record {record!r} has a field without a name or a type")
+
+    def _enum(self, schema: Mapping[str, Any], namespace: str | None) -> Enum:
+        name, symbols = self._begun(schema, namespace), schema.get("symbols")
+        if not isinstance(symbols, list) or not symbols or not all(isinstance(each, str) for each in symbols):
+            raise BadWriterSchema(f"the enum {name!r} has no symbols")
+        self._named[name] = found = Enum(name, tuple(symbols))
+        return found
+
+    def _fixed(self, schema: Mapping[str, Any], namespace: str | None) -> Fixed:
+        name, size = self._begun(schema, namespace), schema.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= LARGEST_FIXED:
+            raise BadWriterSchema(f"the fixed {name!r} has a size that is not from 1 to {LARGEST_FIXED} bytes")
+        self._named[name] = found = Fixed(name, size, logical_type("fixed", schema, size))
+        return found
+
+    def _begun(self, schema: Mapping[str, Any], namespace: str | None) -> str:
+        """The full name of a type that is defined here."""
+        name = schema.get("name")
+        if not isinstance(name, str) or not name.strip("."):
+            raise BadWriterSchema(f"a type {schema['type']} without a name")
+        own = schema.get("namespace")
+        full = _full_name(name, own or None if isinstance(own, str) else namespace)
+        if full in self._named or full in _PLAIN:
+            raise BadWriterSchema(f"the type {full!r} is defined twice")
+        self._named[full] = None
+        return full
+
+    def _usable(self, name: str, what: str) -> str:
+        if _NAME.fullmatch(name):
+            return name
+        if self._options.scrub_invalid_names and name:
+            scrubbed = re.sub(r"[^A-Za-z0-9_]", "_", name)
+            return f"_{scrubbed}" if scrubbed[0].isdigit() else scrubbed
+        if not name.strip() or _NEVER.search(name):
+            message = f"{what} has a name that no column can have; `scrub.invalid.names: true` changes it"
+            raise BadWriterSchema(message)
+        return name
+
+
+def _full_name(name: str, namespace: str | None) -> str:
+    return name if "." in name or namespace is None else f"{namespace}.{name}"
+
+
+def _is_scaled(fields: tuple[FieldNode, ...]) -> bool:
+    kinds = {each.name: each.node for each in fields}
+    return kinds == {"scale": Plain("int"), "value": Plain("bytes")}

@@ -1,0 +1,64 @@
+"""Block decoder of Avro: it gives what the reference gives, over generated schemas and hostile bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.formats.avro.block import AvroBlockDecoder
+from jobs.formats.avro.block_schema import reading_schema
+from jobs.formats.avro.container import read_block
+from jobs.formats.avro.options import AvroOptions
+from jobs.formats.avro.reference import AvroReferenceDecoder
+from jobs.formats.avro.schema import top_node
+from jobs.formats.decoder import Decoded
+from jobs.formats.writer_schema import WriterSchema
+from tests.unit.formats.avro.generated import Kind, hostile, schemas, text
+
+
+def same(found: Decoded, expected: Decoded) -> None:
+    assert found.rows.schema.equals(expected.rows.schema, check_metadata=True)
+    found.rows.validate(full=True)
+    assert found.positions.tolist() == expected.positions.tolist()
+    assert found.failures == expected.failures
+    assert found.tombstones.tolist() == expected.tombstones.tolist() == []
+    assert found.rows.equals(expected.rows), (found.rows.to_pylist(), expected.rows.to_pylist())
+
+
+def both(schema: str, values: list[bytes], smallest: int = 1, **options: Any) -> tuple[Decoded, Decoded]:
+    node = top_node(WriterSchema(schema), AvroOptions(**options))
+    array = pa.array([b"before", *values], pa.binary()).slice(1)
+    return AvroBlockDecoder(node, smallest=smallest).decode(array), AvroReferenceDecoder(node).decode(array)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[Kind, list[bytes]]:
+    kind = draw(schemas())
+    return kind, draw(st.lists(kind.values, min_size=1, max_size=12))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(blocks())
+def test_a_block_gives_what_the_reference_gives(block: tuple[Kind, list[bytes]]) -> None:
+    kind, values = block
+    node = top_node(WriterSchema(text(kind)), AvroOptions())
+    # Each good record is read by the block's way, not left to the reference, whatever its values mean.
+    assert read_block(*reading_schema(node), pa.array(values, pa.binary())).num_rows == len(values)
+    same(*both(text(kind), values))
+
+
+@st.composite
+def hostile_blocks(draw: st.DrawFn) -> tuple[Kind, list[bytes]]:
+    kind, values = draw(blocks())
+    changed = draw(st.lists(hostile(values[0]), min_size=1, max_size=3))
+    return kind, draw(st.permutations([*values, *changed]))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(hostile_blocks())
+def test_hostile_records_fail_as_the_reference_says_and_no_other(block: tuple[Kind, list[bytes]]) -> None:
+    kind, values = block
+    same(*both(text(kind), values))

@@ -1,0 +1,100 @@
+"""The Avro format in a stream: records of several writer schemas of a registry, and options of the stream's file."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
+from jobs.spec.decode import Decode
+from tests.unit.formats.avro.generated import number, sized
+
+
+def _record(*fields: tuple[str, Any]) -> WriterSchema:
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+    return WriterSchema(json.dumps(schema))
+
+
+@dataclass
+class Known:
+    """Schemas by their number."""
+
+    schemas: dict[int, WriterSchema]
+
+    def find(self, schema_id: SchemaId) -> RegistrySchema:
+        return RegistrySchema("AVRO", self.schemas[schema_id.number or 0])
+
+
+KNOWN = Known(
+    {
+        1: _record(
+            ("id", "string"), ("amount", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2})
+        ),
+        2: _record(("id", "string"), ("amount", "long"), ("note", ["null", "string"])),
+        3: _record(("id", ["null", "R"])),
+    }
+)
+
+
+def value(schema: int, body: bytes) -> bytes:
+    return b"\x00" + struct.pack(">I", schema) + body
+
+
+@pytest.mark.parametrize("way", ["reference", "block"])
+def test_records_of_several_writer_schemas_land_in_the_columns(way: str) -> None:
+    values = [
+        *(value(1, sized(b"a%d" % n) + sized((n * 100 + 25).to_bytes(4, signed=True))) for n in range(30)),
+        None,
+        value(2, sized(b"b") + number(7) + b"\x02" + sized(b"x")),
+        value(3, b"\x00"),
+        value(1, sized(b"c")),
+    ]
+    spec = DecoderSpec("avro", DeclaredSchema("id string not null, amount decimal(12,2)"), {}, KNOWN)
+    made = getattr(FORMATS["avro"], way)(spec).decode(pa.array(values, pa.binary()))
+    assert made.rows.column("id").to_pylist() == [*(f"a{n}" for n in range(30)), "b"]
+    assert [str(each) for each in made.rows.column("amount").to_pylist()] == [*(f"{n}.25" for n in range(30)), "7.00"]
+    assert made.tombstones.tolist() == [30]
+    assert [(each.row, each.error_class) for each in made.failures] == [(32, "bad_schema"), (33, "malformed_avro")]
+    assert made.unknown_fields == {"$.note": 1}
+
+
+def test_options_are_those_of_connect_and_reach_the_decoders() -> None:
+    given = {"format": "avro", "enhanced.avro.schema.support": True, "variable.scale.decimal": "decimal(10,2)"}
+    decode = Decode(value=given, schema="id string")  # type: ignore[arg-type, call-arg]
+    assert decode.options == {
+        "enhanced.avro.schema.support": True,
+        "flatten.singleton.unions": True,
+        "scrub.invalid.names": False,
+        "variable.scale.decimal": "decimal(10,2)",
+        "unknown_fields": "ignore",
+    }
+    assert Decode(value="avro", schema="registry").schema_source == "registry"  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"variable.scale.decimal": "double"}, "must be struct, text or decimal"),
+        ({"connect.meta.data": False}, "is about what Connect writes"),
+        ({"ignore.default.for.nullables": False}, "null"),
+        ({"no.such": 1}, "Extra inputs"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_with_the_reason(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Decode(value={"format": "avro", **option}, schema="id string")  # type: ignore[arg-type, call-arg]
+
+
+def test_a_driver_of_another_format_does_not_import_what_only_avro_needs() -> None:
+    code = "import sys, jobs.formats.known_formats; sys.exit(bool({'datafusion', 'fastavro'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
