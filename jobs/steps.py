@@ -20,6 +20,7 @@ Kind = Literal[
     "recovery",
     "commit",
     "dead letters",
+    "schema",
     "stop",
     "roll",
     "keeper",
@@ -61,6 +62,12 @@ STEPS: dict[str, Step] = {
         "recovery", "All targets have the same batches and no record stands; reading has not begun."
     ),
     "after_tasks": Step("commit", "Data files exist and are referenced nowhere; the batch runs again."),
+    "before_schema_commit": Step(
+        "schema", "Data files exist that lack what the table is to get; the schema is as it was, the batch runs again."
+    ),
+    "after_schema_commit": Step(
+        "schema", "The table has its new schema and nothing of the batch, which runs again; the old files are nobody's."
+    ),
     "before_commit": Step(
         "commit", "The pending record is durable, no target has the batch; it is committed from the record."
     ),

@@ -42,6 +42,7 @@ from resources.catalog import CatalogResource
 from resources.deployment import Deployment
 from resources.deployment_resource import DeploymentResource
 from resources.kafka import KafkaResource
+from resources.registry import RegistryResource
 from resources.spark import SparkResource
 
 
@@ -86,6 +87,7 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
         resources={
             "deployment": paths,
             "kafka": KafkaResource(deployment=paths),
+            "registry": RegistryResource(deployment=paths),
             "catalog": CatalogResource(deployment=paths),
             "spark": SparkResource(deployment=paths),
             HANDED_ON: dg.mem_io_manager,

@@ -115,6 +115,10 @@ class ToleranceError(StreamStopped):
     """A record failed, and the stream tolerates none; or too many did."""
 
 
+class SchemaChangeError(StreamStopped):
+    """A record needs a change of its table for which the stream is to stop."""
+
+
 class NothingToAcceptError(FrazilError):
     """The stream is not stopped for the reason that was given."""
 

@@ -1,11 +1,12 @@
-"""Operations of a commit as data: what becomes of a table's files."""
+"""Operations of a commit as data: what becomes of a table's files, or of its schema."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +33,19 @@ class ReplaceFiles:
     added: Sequence[DataFile] = ()
 
 
-Operation = Append | ReplaceFiles
+@dataclass(frozen=True, slots=True)
+class ChangeSchema:
+    """The commit operation by which a table gets another schema; its files and its head stay as they are.
+
+    Attributes:
+        schema: The new one, with the field ids of the table's own where a column stays.
+        properties: Of the table, set in the same commit.
+        token: Stands in one of them, and nowhere else: it tells whether the commit landed.
+    """
+
+    schema: Schema
+    properties: Mapping[str, str]
+    token: str
+
+
+Operation = Append | ReplaceFiles | ChangeSchema

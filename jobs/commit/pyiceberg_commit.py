@@ -15,11 +15,8 @@ updates)`; `Catalog._delete_old_metadata`.
 from __future__ import annotations
 
 import contextlib
-import logging
-import time
 from collections.abc import Callable, Mapping
 
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
@@ -31,23 +28,20 @@ from pyiceberg.table.update import (
     AssertDefaultSpecId,
     AssertTableUUID,
     SetPropertiesUpdate,
-    TableRequirement,
     TableUpdate,
 )
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.types import DoubleType, FloatType
 
-from jobs.commit.errors import CommitUnknownError
 from jobs.commit.lineage import LINE_PROPERTY, extended_line
 from jobs.commit.long_properties import properties_in_parts, property_limit
-from jobs.commit.operations import Append, Operation, ReplaceFiles
+from jobs.commit.operations import Append, ChangeSchema, Operation, ReplaceFiles
+from jobs.commit.prepared_commit import PreparedCommit, landed
 from jobs.commit.refusals import refusal
+from jobs.commit.schema_commit import schema_commit
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.write.manifest_doubles import exact_partitions, positions_of_type, restored_doubles, widen_zeros
 
-log = logging.getLogger(__name__)
-
-UNKNOWN_DEADLINE_SECONDS = 60.0
 # Where a data file has its partition values, which it lets be read by name only.
 _PARTITION = 3
 
@@ -64,13 +58,13 @@ def commit_once(
 
     Args:
         table: The table as loaded; its metadata is replaced by the new one on success.
-        operation: What becomes of the table's files.
-        summary: Entries of the snapshot's summary.
+        operation: What becomes of the table's files, or of its schema.
+        summary: Entries of the snapshot's summary; a change of the schema makes none.
         properties: Table properties set in the same commit.
         on_written: Called when the manifests are written and before the catalog is asked.
 
     Returns:
-        The new snapshot's id.
+        The new snapshot's id; of a change of the schema, the new schema's.
 
     Raises:
         HeadMovedError: Head, schema, spec or table changed, or the table is gone; nothing landed.
@@ -78,38 +72,55 @@ def commit_once(
         CommitDeniedError: Nothing of that, and the catalog refuses such a commit, or this user; nothing landed.
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
-    producer = _producer_of(operation, table, summary)
-    updates, requirements = producer._commit()
     metadata = table.metadata
-    line = extended_line(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
-    all_updates: tuple[TableUpdate, ...] = (
-        *(_not_before(_latest_ms(metadata), update) for update in updates),
-        SetPropertiesUpdate(
-            updates=properties_in_parts(properties, property_limit(table.catalog))
-            | ({LINE_PROPERTY: line.text()} if line else {})
-        ),
-    )
-    all_requirements: tuple[TableRequirement, ...] = (
-        AssertTableUUID(uuid=metadata.table_uuid),
-        *requirements,
-        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
-        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
-    )
+    if isinstance(operation, ChangeSchema):
+        commit = schema_commit(table, operation)
+    else:
+        commit = _file_commit(table, operation, summary, properties)
     on_written()
     try:
-        response = table.catalog.commit_table(table, all_requirements, all_updates)
+        response = table.catalog.commit_table(table, commit.requirements, commit.updates)
     except Exception as problem:
-        if _landed(table, producer.snapshot_id, problem):
-            return producer.snapshot_id
-        raise refusal(table, all_requirements, problem, producer._clean_all_uncommitted) from problem
+        if landed(table, commit.is_in, problem):
+            return commit.id_in(table.metadata)
+        raise refusal(table, commit.requirements, problem, commit.clean_up) from problem
     with contextlib.suppress(Exception):
         table.catalog._delete_old_metadata(table.io, metadata, response.metadata)
     table.metadata = response.metadata
     table.metadata_location = response.metadata_location
-    return producer.snapshot_id
+    return commit.id_in(table.metadata)
 
 
-def _producer_of(operation: Operation, table: Table, summary: Mapping[str, str]) -> _ExactMergeAppend | _OverwriteFiles:
+def _file_commit(
+    table: Table, operation: Append | ReplaceFiles, summary: Mapping[str, str], properties: Mapping[str, str]
+) -> PreparedCommit:
+    producer = _producer_of(operation, table, summary)
+    updates, requirements = producer._commit()
+    metadata = table.metadata
+    line = extended_line(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
+    return PreparedCommit(
+        (
+            *(_not_before(_latest_ms(metadata), update) for update in updates),
+            SetPropertiesUpdate(
+                updates=properties_in_parts(properties, property_limit(table.catalog))
+                | ({LINE_PROPERTY: line.text()} if line else {})
+            ),
+        ),
+        (
+            AssertTableUUID(uuid=metadata.table_uuid),
+            *requirements,
+            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+            AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+        ),
+        is_in=lambda now: now.snapshot_by_id(producer.snapshot_id) is not None,
+        clean_up=producer._clean_all_uncommitted,
+        id_in=lambda _: producer.snapshot_id,
+    )
+
+
+def _producer_of(
+    operation: Append | ReplaceFiles, table: Table, summary: Mapping[str, str]
+) -> _ExactMergeAppend | _OverwriteFiles:
     transaction, properties = Transaction(_with_head_alone(table)), dict(summary)
     match operation:
         case Append(added):
@@ -185,36 +196,3 @@ def _not_before(latest_ms: int, update: TableUpdate) -> TableUpdate:
         return update
     later = update.snapshot.model_copy(update={"timestamp_ms": latest_ms + 1})
     return update.model_copy(update={"snapshot": later})
-
-
-def _landed(table: Table, snapshot_id: int, problem: Exception) -> bool:
-    """Ask the catalog whether the snapshot is there, however the commit was answered.
-
-    Also a plain refusal is looked up: a client or a proxy that repeats a request by itself reports the conflict of the
-    repetition with the commit of the first.
-    """
-    deadline = time.monotonic() + UNKNOWN_DEADLINE_SECONDS
-    pause = 0.05
-    while True:
-        try:
-            fresh = table.catalog.load_table(table.name())
-            break
-        except NoSuchTableError:
-            return False
-        except Exception as again:
-            if time.monotonic() > deadline:
-                raise CommitUnknownError(
-                    f"table {'.'.join(table.name())}: the catalog did not say whether a commit landed ({problem}), "
-                    f"and cannot be asked ({again}). Its files are kept; the next start looks for them.",
-                    fix="frazil status, once the catalog answers",
-                ) from problem
-            time.sleep(pause)
-            pause = min(pause * 2, 2.0)
-    landed = fresh.metadata.snapshot_by_id(snapshot_id) is not None
-    if landed:
-        log.warning("commit on %s was answered with %r but had landed", ".".join(table.name()), problem)
-    elif not isinstance(problem, CommitFailedException):
-        log.warning("commit on %s failed with %r and had not landed", ".".join(table.name()), problem)
-    table.metadata = fresh.metadata
-    table.metadata_location = fresh.metadata_location
-    return landed

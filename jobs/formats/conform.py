@@ -8,8 +8,9 @@ that an int holds lands), and otherwise fails each record that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -31,7 +32,16 @@ from jobs.formats.conform_plan import (
     struct_plan,
 )
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, UnknownField
-from jobs.formats.problems import MISSING_FIELD, NULL_IN_REQUIRED, UNKNOWN_FIELD, WRONG_TYPE
+from jobs.formats.problems import (
+    CHANGE_PROPOSED,
+    MISSING_FIELD,
+    NULL_IN_REQUIRED,
+    SCHEMA_CHANGE_PROPOSED,
+    SCHEMA_CHANGE_REFUSED,
+    UNKNOWN_FIELD,
+    WRONG_TYPE,
+    change_refused,
+)
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
@@ -39,7 +49,15 @@ from jobs.schema.needs import Need
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Extra: TypeAlias = Literal["ignore", "fail"]
+NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
+Extra: TypeAlias = Literal["ignore", "fail", "propose"]
+"""What becomes of a field that no column takes: it is left out and counted; its record fails; or it does until somebody
+has decided about the column that is proposed for it."""
+
+_EXTRA = {
+    "fail": (UNKNOWN_FIELD, "is not declared, and this stream refuses keys that are not declared"),
+    "propose": (SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED),
+}
 
 
 class Conform:
@@ -48,14 +66,18 @@ class Conform:
     Args:
         writer: The fields of the rows.
         rows: The stream's columns, without those that say where rows came from.
-        extra: What becomes of a field that no column takes: it is left out and counted, or its record fails.
+        extra: What becomes of a field that no column takes.
+        refused: Fields that get no column, by their JSON path, with the reason: their records fail.
 
     Attributes:
         needs: Changes of the table without which records of this writer schema lose a field, or may be refused.
     """
 
-    def __init__(self, writer: Schema, rows: Schema, extra: Extra = "ignore") -> None:
+    def __init__(
+        self, writer: Schema, rows: Schema, extra: Extra = "ignore", refused: Mapping[str, str] = NOTHING_REFUSED
+    ) -> None:
         self._extra: Extra = extra
+        self._refused: Mapping[str, str] = refused
         self._schema: pa.Schema = rows_arrow_schema(rows)
         self._relaxed: pa.Schema = pa.schema([each.with_nullable(True) for each in self._schema])
         self._plan: StructPlan = struct_plan(writer.as_struct(), rows.as_struct())
@@ -68,7 +90,7 @@ class Conform:
             decoded: By a decoder of the writer schema.
         """
         count, positions = decoded.rows.num_rows, decoded.positions
-        work = _Work(self._extra)
+        work = _Work(self._extra, self._refused)
         arrays = work.columns(self._plan, decoded.rows.columns, _top(count))
         found = (*decoded.needs, *(need.at(int(positions[0])) for need in self.needs if count))
         if not work.refused:
@@ -91,7 +113,7 @@ class Conform:
 
     def unknown_fields(self, decoded: Decoded) -> Iterator[tuple[str, UnknownField]]:
         """Each field that no column takes and that a record has, by its path, with the first such record."""
-        work = _Work("ignore")
+        work = _Work("ignore", NOTHING_REFUSED)
         work.columns(self._plan, decoded.rows.columns, _top(decoded.rows.num_rows))
         for path, extra in work.extra.items():
             if len(extra.rows):
@@ -148,8 +170,9 @@ class _Work:
         extra: The fields that no column takes, by path.
     """
 
-    def __init__(self, extra: Extra) -> None:
+    def __init__(self, extra: Extra, refused: Mapping[str, str]) -> None:
         self._extra: Extra = extra
+        self._refused: Mapping[str, str] = refused
         self.refused: dict[int, Failure] = {}
         self.extra: dict[str, _ExtraField] = {}
 
@@ -174,9 +197,10 @@ class _Work:
         rows = place.rows if there is None else place.rows[there]
         inner = place.of(field.name)
         self.extra[inner.paths] = _ExtraField(field, np.unique(rows), place.paths)
-        if self._extra == "fail" and len(rows):
-            message = "is not declared, and this stream refuses keys that are not declared"
-            self._refuse(_all(place) if there is None else there, UNKNOWN_FIELD, message, inner)
+        why = self._refused.get(inner.paths)
+        refusal = (SCHEMA_CHANGE_REFUSED, change_refused(why)) if why else _EXTRA.get(self._extra)
+        if refusal is not None and len(rows):
+            self._refuse(_all(place) if there is None else there, *refusal, inner)
 
     def _missing(self, plan: ColumnPlan, place: _Place, count: int) -> pa.Array:
         if plan.column.required:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
 
 from jobs.schema.declared import StructType, quoted
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.schema.parser import parse_schema
+
+if TYPE_CHECKING:
+    from jobs.formats.writer_schema import SchemaLookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class DecoderSpec:
     kind: str
     schema: DeclaredSchema | TableSchema
     options: Mapping[str, Any] = field(default_factory=dict)
-    schemas: Any = field(default=None, repr=False, compare=False)
+    schemas: SchemaLookup | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,16 @@ class ResolvedSchema:
 
     schema: Schema
     decoder: DecoderSpec
+
+    def with_options(self, more: Mapping[str, Any]) -> ResolvedSchema:
+        """The same rows by a decoder with further options."""
+        if not more:
+            return self
+        return replace(self, decoder=replace(self.decoder, options={**self.decoder.options, **more}))
+
+    def with_schemas(self, schemas: SchemaLookup | None) -> ResolvedSchema:
+        """The same with what finds writer schemas by their ids."""
+        return replace(self, decoder=replace(self.decoder, schemas=schemas))
 
 
 def resolved(decoder: DecoderSpec) -> ResolvedSchema:

@@ -28,6 +28,10 @@ NO_SCHEMA_ID = "no_schema_id"
 UNKNOWN_SCHEMA = "unknown_schema"
 BAD_SCHEMA = "bad_schema"
 MALFORMED_PROTOBUF = "malformed_protobuf"
+SCHEMA_CHANGE_PROPOSED = "schema_change_proposed"
+SCHEMA_CHANGE_REFUSED = "schema_change_refused"
+
+CHANGE_PROPOSED = "needs a change of the table, which is not made yet"
 
 _LONGEST_SHOWN = 60
 _FOUND = ", found "
@@ -38,7 +42,7 @@ _KINDS = frozenset(
     }
 )
 # How sentences begin that quote a value behind a colon only, if at all.
-_WITHOUT_VALUES = ("needs one ", "is not declared", "the column `")
+_WITHOUT_VALUES = ("needs one ", "needs a change of the table", "is not declared", "the column `")
 
 
 class ValueProblem(Exception):
@@ -82,3 +86,8 @@ def shown_key(key: str) -> str:
         return key
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{key[:_LONGEST_SHOWN]}… ({len(key)} characters, {digest})"
+
+
+def change_refused(why: str) -> str:
+    """The message of a record with a field that gets no column."""
+    return f"needs a change of the table that is not made: {why}"

@@ -11,18 +11,19 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from jobs.formats.conform import Conform
+from jobs.formats.conform import Conform, Extra
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, Format, UnknownField
 from jobs.formats.decoder_spec import DecoderSpec, rows_of
 from jobs.formats.problems import BAD_SCHEMA, ValueProblem
 from jobs.formats.registry_wire import Group, WrittenAs, group_by_schema
 from jobs.formats.writer_schema import BadWriterSchema, MakeWriterDecoder, SchemaLookup, WriterDecoder, WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 
 MOST_WRITERS = 500
 """Writer schemas whose decoders a process keeps."""
 
-_OWN_OPTIONS = frozenset({"unknown_fields"})
+_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class RegistryDecoder:
     def __init__(self, spec: DecoderSpec, kind: RegistryKind, make: MakeWriterDecoder) -> None:
         self._kind: RegistryKind = kind
         self._make: MakeWriterDecoder = make
+        if spec.schemas is None:
+            raise ValueError(f"a decoder of the format {spec.kind} needs a lookup of schemas")
         self._lookup: SchemaLookup = spec.schemas
         self._rows: str = rows_of(spec).model_dump_json()
         self._schema: pa.Schema = rows_arrow_schema(rows_of(spec))
@@ -213,5 +216,9 @@ def _writer(
         decoder = make(schema, _of_format(kind, dict(options)))
     except BadWriterSchema as problem:
         return problem.message
-    extra = dict(options).get("unknown_fields", "ignore")
-    return _Writer(decoder, Conform(decoder.schema, Schema.model_validate_json(rows), extra))
+    given = dict(options)
+    policy: EvolutionPolicy = given.get("evolve", NO_EVOLUTION)
+    extra: Extra = "propose" if policy.add == "propose" else given.get("unknown_fields", "ignore")
+    conform = Conform(decoder.schema, Schema.model_validate_json(rows), extra, dict(given.get("refused", ())))
+    conform.needs = tuple(need for need in conform.needs if policy.answer(need.change) != "ignore")
+    return _Writer(decoder, conform)

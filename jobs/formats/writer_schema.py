@@ -71,6 +71,10 @@ class SchemaLookup(Protocol):
         """
         ...
 
+    def learned(self) -> Mapping[SchemaId, RegistrySchema]:
+        """What this process had to ask the registry for since it was asked for it last."""
+        ...
+
 
 class WriterDecoder(Protocol):
     """Decodes records of one writer schema.

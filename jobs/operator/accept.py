@@ -152,6 +152,6 @@ def _refuse_unchanged(spec: StreamSpec, target: Target, identities: Mapping[str,
         )
     raise NothingToAcceptError(
         f"table {name} has not been dropped, and cannot hold what the spec declares: {'; '.join(differences)}",
-        fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table; if nobody needs it, drop it, "
-        f"and give the same answer again",
+        fix=f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml; if nobody "
+        "needs it, drop it, and give the same answer again",
     )

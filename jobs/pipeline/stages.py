@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.formats.decoder import DECODE_HEADER, DECODE_VALUE, Failure, ValueDecoder
-from jobs.formats.problems import INVALID_UTF8, ValueProblem
+from jobs.formats.problems import BAD_SCHEMA, INVALID_UTF8, UNKNOWN_SCHEMA, ValueProblem
 from jobs.pipeline.block import Block
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.write.projection import UnfitValueError
@@ -62,7 +62,7 @@ class DecodeValue:
         return block.with_rows(
             decoded.rows,
             decoded.positions,
-            failures=decoded.failures,
+            failures=[_with_subject(failure, block.records) for failure in decoded.failures],
             dropped=decoded.tombstones,
             unknown_fields=decoded.unknown_fields,
             needs=decoded.needs,
@@ -93,6 +93,14 @@ class ReadHeaders:
     def probe(self, block: Block) -> Block:
         """No records."""
         return block.part(0, 0)
+
+
+def _with_subject(failure: Failure, records: pa.RecordBatch) -> Failure:
+    """The failure of a record whose writer schema is not there, or is none, with the subject that its topic has."""
+    if failure.error_class not in (UNKNOWN_SCHEMA, BAD_SCHEMA) or "topic" not in records.schema.names:
+        return failure
+    topic = records.column("topic")[failure.row].as_py()
+    return failure.saying(f"{failure.message} (the subject of its topic is {topic}-value)")
 
 
 Fit: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jobs.errors import FrazilError
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 T = TypeVar("T")
+REGISTRY_SECONDS = 4.0
+"""What a quick look waits for one answer of a registry."""
+LINES_TO_ADD = "add to frazil.yaml: registry: {url: https://HOST:PORT}"
 
 
 class SubjectVersion(NamedTuple):
@@ -233,10 +237,15 @@ def registry_client(settings: RegistrySettings | None) -> RegistryClient:
         FrazilError: There is none, it is local and does not run, or a secret is not set.
     """
     if settings is None:
-        raise FrazilError(
-            "frazil.yaml names no schema registry.", fix="add to frazil.yaml: registry: {url: https://HOST:PORT}"
-        )
+        raise FrazilError("frazil.yaml names no schema registry.", fix=LINES_TO_ADD)
     return RegistryClient(registry_connection(settings))
+
+
+def quick_registry(settings: RegistrySettings | None) -> RegistryClient:
+    """A client that gives up after some seconds; raises as `registry_client` does."""
+    if settings is not None:
+        settings = settings.model_copy(update={"timeout": min(settings.timeout, timedelta(seconds=REGISTRY_SECONDS))})
+    return registry_client(settings)
 
 
 def _confluent_schema(kind: str, text: str, references: Sequence[Reference]) -> Schema:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pyiceberg.catalog import Catalog
 
+from jobs.formats.writer_schema import SchemaLookup
 from jobs.replay.pipeline import ReplayPipeline
 from jobs.replay.request import MAX_LETTERS, ReplayRequest, finish_result, requested_batches, requested_tables
 from jobs.replay.result import Reasons, ReplayProgress, ReplayResult
@@ -18,9 +19,13 @@ def dry_run(
     catalog: Catalog,
     request: ReplayRequest,
     *,
+    schemas: SchemaLookup | None = None,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
 ) -> ReplayResult:
     """Find out which letters would come back now, and why others would not; touches nothing.
+
+    Args:
+        schemas: Finds the writer schemas of records that name theirs.
 
     Raises:
         SelectionError, AlteredTableError: As `replay`.
@@ -29,7 +34,7 @@ def dry_run(
     sink, letters = requested_tables(spec, catalog, request)
     result, reasons = request.new_result(spec.stream, dry_run=True), Reasons()
     result.selected = request.count(letters, spec.stream)
-    pipeline = ReplayPipeline(request.corrected(spec))
+    pipeline = ReplayPipeline(request.corrected(spec), schemas)
     for batch in requested_batches(letters, request, result, MAX_LETTERS):
         _, outcome = pipeline.process(sink, letters, batch)
         result.add(outcome)

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from jobs.deadletter.masking import can_return
 from jobs.formats.decoder import DECODE_HEADER, Failure
 from jobs.formats.problems import INVALID_UTF8
+from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import Stage
@@ -30,27 +31,31 @@ MASKED = "letter_masked"
 REPLAY_STAGE = "replay"
 
 
-def dead_letter_pipeline(spec: StreamSpec, table: Table) -> Pipeline:
+def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup | None = None) -> Pipeline:
     """The pipeline of a stream for its dead letters: those that do not hold their record fail, and say so.
 
     Args:
         spec: The stream, corrected or not.
         table: The stream's table.
+        schemas: Finds the writer schemas of records that name theirs.
     """
     whole = WholeLetters(spec.resolved_for(table.schema()).schema, spec.kafka_columns.fetched)
-    return record_pipeline(spec, table, first=[whole])
+    return record_pipeline(spec, table, schemas, first=[whole])
 
 
-def record_pipeline(spec: StreamSpec, table: Table, *, first: Sequence[Stage] = ()) -> Pipeline:
+def record_pipeline(
+    spec: StreamSpec, table: Table, schemas: SchemaLookup | None = None, *, first: Sequence[Stage] = ()
+) -> Pipeline:
     """The pipeline of a stream for records that have failed before.
 
     Args:
         spec: The stream, corrected or not.
         table: The stream's table.
+        schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
     """
     return stream_pipeline(
-        spec.resolved_for(table.schema()).decoder,
+        spec.resolved_for(table.schema()).with_schemas(schemas).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
         kafka=spec.kafka_columns,
@@ -112,17 +117,19 @@ class ReplayPipeline:
 
     Args:
         spec: The stream, corrected or not.
+        schemas: Finds the writer schemas of records that name theirs.
     """
 
-    def __init__(self, spec: StreamSpec) -> None:
+    def __init__(self, spec: StreamSpec, schemas: SchemaLookup | None = None) -> None:
         self._spec: StreamSpec = spec
+        self._schemas: SchemaLookup | None = schemas
         self._made: tuple[Schema, PartitionSpec, Pipeline] | None = None
 
     def _pipeline(self, sink: Table) -> Pipeline:
         """One for all batches: the decoder learns; another when the table's columns or partitions change meanwhile."""
         schema, partitions = sink.schema(), sink.spec()
         if self._made is None or self._made[:2] != (schema, partitions):
-            self._made = schema, partitions, dead_letter_pipeline(self._spec, sink)
+            self._made = schema, partitions, dead_letter_pipeline(self._spec, sink, self._schemas)
         return self._made[2]
 
     def process(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, ReplayOutcome]:

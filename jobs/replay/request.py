@@ -107,7 +107,7 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
         what = "the correction declares" if request.correction else "the spec declares"
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what {what}: {'; '.join(differences)}",
-            fix="correct the schema, or alter the table",
+            fix=f"correct the schema, or `frazil schema apply {spec.stream}`",
         )
     return sink, letters
 

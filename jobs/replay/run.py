@@ -11,6 +11,7 @@ from pyiceberg.manifest import DataFile
 
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
+from jobs.formats.writer_schema import SchemaLookup
 from jobs.replay.opening import is_at_rest, refuse_unfinished_queue, refuse_unfinished_return, replay_session
 from jobs.replay.outcome import ReplayAttempt, changes_after
 from jobs.replay.pipeline import ReplayPipeline
@@ -21,6 +22,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
+from jobs.stream.writer_schemas import schema_lookup
 from jobs.write.target_writer import TargetWriter
 
 MAX_RUNS = 5
@@ -57,7 +59,7 @@ def replay(
     with replay_session(spec, settings, catalog) as session:
         # Finishing what an earlier replay left may have changed letters.
         session.letters.read()
-        work = _Replay(session, request)
+        work = _Replay(session, request, schema_lookup(spec, settings))
         work.result.selected = request.count(session.letters.table, spec.stream)
         # Also without a letter that can be read: it tells of the others.
         work.run(most, on_progress)
@@ -67,14 +69,14 @@ def replay(
 class _Replay:
     """One replay at work."""
 
-    def __init__(self, session: ReplaySession, request: ReplayRequest) -> None:
+    def __init__(self, session: ReplaySession, request: ReplayRequest, schemas: SchemaLookup | None) -> None:
         self.result: ReplayResult = request.new_result(session.spec.stream)
         self.result.replay = session.new_replay()
         self.reasons: Reasons = Reasons()
         self._session: ReplaySession = session
         self._request: ReplayRequest = request
         self._spec: StreamSpec = request.corrected(session.spec)
-        self._pipeline: ReplayPipeline = ReplayPipeline(self._spec)
+        self._pipeline: ReplayPipeline = ReplayPipeline(self._spec, schemas)
         correction = request.correction.text if request.correction else None
         park_after = self._spec.errors.replay.park_after
         self._attempt: ReplayAttempt = ReplayAttempt(

@@ -7,6 +7,8 @@ which knows no other scale of a decimal.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, index_by_id
 
@@ -61,8 +63,23 @@ def still_fits(written: Schema, current: Schema) -> bool:
     before = index_by_id(written)
     now = index_by_id(current)
     return all(field_id in now and _reads(field, now[field_id]) for field_id, field in before.items()) and all(
-        not field.required for field_id, field in now.items() if field_id not in before
+        _is_null_without(field, before) for field in current.fields
     )
+
+
+def _is_null_without(field: ice.NestedField, known: Container[int]) -> bool:
+    """Whether a file without what is new in a column is read as null there; within what is null nothing is required."""
+    if field.field_id not in known:
+        return not field.required
+    match field.field_type:
+        case ice.StructType(fields=fields):
+            return all(_is_null_without(each, known) for each in fields)
+        case ice.ListType() as kind:
+            return _is_null_without(kind.element_field, known)
+        case ice.MapType() as kind:
+            return _is_null_without(kind.key_field, known) and _is_null_without(kind.value_field, known)
+        case _:
+            return True
 
 
 def _reads(written: ice.NestedField, current: ice.NestedField) -> bool:

@@ -73,3 +73,13 @@ def schema_text(kind: ice.IcebergType) -> str:
 def with_null(field: ice.NestedField) -> str:
     """A field's type in the words of schema text, with `not null` where it is required."""
     return f"{schema_text(field.field_type)}{' not null' if field.required else ''}"
+
+
+def column_text(kind: ice.IcebergType) -> str:
+    """A type as the JSON of an optional column that has it, for documents; `column_type` is the inverse."""
+    return ice.NestedField(0, "c", kind, required=False).model_dump_json()
+
+
+def column_type(text: str) -> ice.IcebergType:
+    """The type that `column_text` wrote."""
+    return ice.NestedField.model_validate_json(text).field_type

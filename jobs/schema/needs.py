@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from pyiceberg.types import IcebergType
 
 Path: TypeAlias = tuple[str, ...]
 """Names from the table's top, as Iceberg names nested fields: `element` of a list, `key` and `value` of a map."""
+
+Change: TypeAlias = Literal["add", "widen", "relax"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Need:
         row: A record of the block that needs it.
     """
 
-    change: Literal["add", "widen", "relax"]
+    change: Change
     path: Path
     type: IcebergType | None = None
     row: int = 0
@@ -31,3 +33,33 @@ class Need:
     def at(self, row: int) -> Need:
         """The need of another record."""
         return Need(self.change, self.path, self.type, row)
+
+
+class Coordinates(NamedTuple):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+class RecordNeed(NamedTuple):
+    """A change that a record needs, and where the record is.
+
+    Attributes:
+        change: As of `Need`; so are `path` and `type`.
+        at: The first record with this need.
+    """
+
+    change: Change
+    path: Path
+    type: IcebergType | None
+    at: Coordinates
+
+
+def column_name(path: Path) -> str:
+    """The dotted name of a column, as Iceberg has it."""
+    return ".".join(path)

@@ -56,8 +56,8 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"iceberg\.tables\.evolve-schema-enabled",
-        "has no counterpart as yet: alter the table, then declare the column in decode.schema; unknown fields are "
-        "counted and told",
+        "is evolve.add, widen and relax where the columns are from a registry, the table or the records; else declare "
+        "the column in decode.schema, and `frazil schema apply STREAM` adds it",
     ),
     (r"iceberg\.tables\.schema-force-optional", "is not needed: a column is optional unless it says 'not null'"),
     (

@@ -15,6 +15,7 @@ from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.fields import schema_text
+from jobs.spec.infer import Infer
 
 FormatName = Literal[
     "json", "avro", "protobuf", "string", "bytes", "boolean", "short", "int", "long", "float", "double"
@@ -22,7 +23,7 @@ FormatName = Literal[
 SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
 _SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
-    "json": ("declared",),
+    "json": ("declared", "table", "infer"),
     "avro": ("declared", "registry", "table"),
     "protobuf": ("declared", "registry", "table"),
 }
@@ -32,9 +33,14 @@ _REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 
 
 class JsonOptions(SpecModel):
-    """Values are JSON objects."""
+    """Values are JSON objects.
+
+    Args:
+        infer: What new columns become, of a schema that is not declared.
+    """
 
     format: Literal["json"]
+    infer: Infer = Infer()
 
 
 class AvroOptions(SpecModel):

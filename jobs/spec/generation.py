@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
+from jobs.spec.evolve import Evolve
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import Restart, StreamSpec
 from jobs.spec.settings import UI_ADDRESS, Settings
@@ -33,6 +34,8 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
     stream: dict[str, Any] = spec.model_dump(mode="json", exclude={*_WATCHING, "decode", "errors"})
     if spec.restart == Restart():
         stream.pop("restart")
+    if spec.evolve == Evolve():
+        stream.pop("evolve")
     meaning = {
         "rows": spec.config_hash,
         "stream": stream | {"errors": generation_of_errors(spec.errors)},

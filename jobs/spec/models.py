@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from jobs.errors import FrazilError
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.schema.compatibility import disagreements
+from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.spark_types import unread_problem
@@ -18,6 +19,7 @@ from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
+from jobs.spec.evolve import Evolve, evolve_problems
 from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableName, TableProperties
 from jobs.spec.kafka_columns import KafkaColumnsField, hashed_kafka_columns, kafka_columns
 from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
@@ -137,6 +139,7 @@ class StreamSpec(SpecModel):
     slo: Slo = Slo()
     restart: Restart = Restart()
     maintenance: StreamMaintenance = StreamMaintenance()
+    evolve: Evolve = Evolve()
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
@@ -145,6 +148,7 @@ class StreamSpec(SpecModel):
         if self.dead_letter_table == self.table.name:
             problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
         problems.extend(topic_problems_of(self.errors, self.source))
+        problems.extend(evolve_problems(self.evolve, self.decode, self.stream))
         if problems:
             raise problems_at(problems)
         return self
@@ -184,11 +188,23 @@ class StreamSpec(SpecModel):
         declared = self.decode.declared
         return declared.schema if declared else Schema()
 
-    def resolved_for(self, table: Schema) -> ResolvedSchema:
-        """The rows that values become, and their decoder, given the schema of the stream's table."""
+    @property
+    def evolution(self) -> EvolutionPolicy:
+        """What becomes of changes that records need of the table."""
+        return self.evolve.policy(self.decode.schema_source)
+
+    def resolved_for(self, table: Schema, *, evolving: bool = False) -> ResolvedSchema:
+        """The rows that values become, and their decoder, given the schema of the stream's table.
+
+        Args:
+            table: Of the stream.
+            evolving: For the stream's driver, which may alter the table.
+        """
         named = self.kafka_columns.names
         mine = (each for each in table.fields if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX))
-        return self.decode.resolved_for(Schema(*(each for each in mine if each.name not in named)))
+        found = self.decode.resolved_for(Schema(*(each for each in mine if each.name not in named)))
+        policy = self.evolution if evolving else self.evolution.elsewhere
+        return found.with_options(policy.as_options())
 
     def disagreements_with(self, table: Schema) -> list[str]:
         """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason."""

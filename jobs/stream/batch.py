@@ -29,6 +29,7 @@ from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_name, with_retries
+from jobs.stream.schema_evolution import SchemaEvolution
 from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
 
@@ -59,6 +60,7 @@ class BatchRunner:
         self.waits: BatchWaits = BatchWaits()
         self._breaker: Breaker = Breaker(stream)
         self._continuity: Continuity = Continuity(stream, kafka)
+        self._evolution: SchemaEvolution = SchemaEvolution(stream)
         seen_ms = stream.log.seen_ms
         self._observed_ends: ObservedEnds | None = (
             None if seen_ms is None else ObservedEnds(seen_ms, stream.log.watermarks)
@@ -179,11 +181,14 @@ class BatchRunner:
         stream = self._stream
         for target in stream.targets.values():
             target.renew_access()
-        seen = {name: target.seen() for name, target in stream.targets.items()}
-        results = self._run_tasks(frame, batch, ranges, needs)
+        seen, results = self._evolution.run(lambda: self._run_tasks(frame, batch, ranges, needs), batch)
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:
+            if stream.schemas:
+                stream.schemas.learn(results.schemas)
+                reasons = results.summed(lambda tally: tally.reasons)
+                stream.schemas.refuse_all_unknown(results.counts(), reasons)
             self._judge(results)
             self._check_topics(end)
             # The clock before the log's end: what arrives between the two is not counted as in.

@@ -6,9 +6,17 @@ from pyiceberg.schema import Schema
 
 from jobs.commit.log_state import LogState
 from jobs.errors import FrazilError
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import BadWriterSchema
+from jobs.registry.client import registry_client
+from jobs.registry.errors import NotInRegistryError
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+
+
+class SchemaAwaitedError(FrazilError):
+    """There is no schema yet that would make the table: nobody has registered one."""
 
 
 def new_rows(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
@@ -20,10 +28,13 @@ def new_rows(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
         log: The stream's topics.
 
     Raises:
+        SchemaAwaitedError: The registry has no such subject yet.
         FrazilError: There is no schema to go by.
         OSError: The registry cannot be asked.
     """
     source = spec.decode.schema_source
+    if source == "registry":
+        return _of_subject(spec, settings, log)
     raise FrazilError(
         f"stream {spec.stream}: decode.schema is '{source}', and there is no table {spec.table.name}.",
         fix="create the table, or say with decode.schema where its columns come from",
@@ -42,3 +53,37 @@ def refuse_misnamed(spec: StreamSpec, rows: Schema) -> Schema:
             "\n".join(f"{file}: {field_path(place)}: {problem}" for place, problem in problems), fix=f"correct {file}"
         )
     return rows
+
+
+def subjects(spec: StreamSpec, topics: list[str]) -> list[str]:
+    """The subjects that a stream's values have in a registry: the one that is named, or that of each topic."""
+    return [spec.decode.subject] if spec.decode.subject else [f"{topic}-value" for topic in topics]
+
+
+def _of_subject(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
+    format_ = FORMATS[spec.decode.format]
+    asked = subjects(spec, sorted(topic for topic in log.topics if spec.source.reads(topic)))
+    client = registry_client(settings.registry)
+    for subject in asked:
+        try:
+            newest = client.version(subject)
+        except NotInRegistryError:
+            continue
+        if newest.schema.kind != format_.registry_kind or format_.writer_rows is None:
+            raise FrazilError(
+                f"stream {spec.stream}: decode.value is {spec.decode.format}, and subject {subject} has schemas of the "
+                f"kind {newest.schema.kind}.",
+                fix=f"correct decode.value in streams/{spec.stream}.yaml",
+            )
+        try:
+            return format_.writer_rows(newest.schema.schema, spec.decode.options)
+        except BadWriterSchema as problem:
+            raise FrazilError(
+                f"stream {spec.stream}: subject {subject}, version {newest.version}, makes no table: {problem.message}",
+                fix=f"register a version that does, or declare the columns in streams/{spec.stream}.yaml",
+            ) from None
+    raise SchemaAwaitedError(
+        f"stream {spec.stream}: the registry has no subject {' or '.join(asked[:3])}, whose newest version would make "
+        f"table {spec.table.name}.",
+        fix=f"name it in decode.subject of streams/{spec.stream}.yaml, or register a schema",
+    )

@@ -18,6 +18,7 @@ from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
+from jobs.stream.writer_schemas import WriterSchemas
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class OpenStream(CommitSession):
         recovered: How many batches of earlier drivers were committed from their pending records.
         positions: Where each target stands; follows every commit.
         begin: Where reading begins.
+        refused: Fields that the table does not take, by their JSON path, with the reason.
+        schemas: The writer schemas of its records, if a registry keeps them.
     """
 
     spec: StreamSpec
@@ -41,11 +44,15 @@ class OpenStream(CommitSession):
     recovered: int = 0
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
+    refused: dict[str, str] = field(default_factory=dict)
+    schemas: WriterSchemas | None = None
 
     @property
     def resolved(self) -> ResolvedSchema:
         """The rows that values become now, and their decoder."""
-        return self.spec.resolved_for(self.targets[self.spec.table.name].table.schema())
+        found = self.spec.resolved_for(self.targets[self.spec.table.name].table.schema(), evolving=True)
+        found = found.with_options({"refused": tuple(self.refused.items())} if self.refused else {})
+        return found.with_schemas(self.schemas.lookup) if self.schemas else found
 
     @property
     def anchor(self) -> Target:

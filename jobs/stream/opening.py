@@ -34,6 +34,7 @@ from jobs.stream.new_rows import new_rows, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.takeover import claim, forget_retired, recover
+from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
 from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
@@ -87,6 +88,7 @@ def _held(
     )
     with stream.held():
         try:
+            stream.schemas = writer_schemas(spec, settings)
             claim(stream, kafka)
             lease.remember({name: target.uuid for name, target in targets.items()})
             resume(stream, catalog, kafka)
@@ -210,7 +212,7 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Sch
         raise FrazilError(
             f"stream {spec.stream}: table {spec.table.name} cannot hold what the spec declares: "
             + "; ".join(differences),
-            fix=f"correct decode.schema in streams/{spec.stream}.yaml, or alter the table",
+            fix=f"frazil schema apply {spec.stream}, or correct decode.schema in streams/{spec.stream}.yaml",
         )
 
 

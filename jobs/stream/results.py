@@ -12,6 +12,8 @@ from pyiceberg.manifest import DataFile
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
 from jobs.commit.target import Target
+from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.unknown_fields import UnknownField
 from jobs.task.tally import MOST_CAUSES, Cause, Tally
@@ -20,10 +22,17 @@ from jobs.write.unreferenced_files import delete_unreferenced
 
 @dataclass(frozen=True, slots=True)
 class TaskResults:
-    """What the tasks of a batch wrote, by target, and counted, by slice."""
+    """What the tasks of a batch wrote, by target, and counted, by slice.
+
+    Attributes:
+        needs: Changes of the stream's table that records need.
+        schemas: Writer schemas that the registry was asked for.
+    """
 
     files: dict[str, list[DataFile]]
     tallies: list[Tally]
+    needs: tuple[RecordNeed, ...] = ()
+    schemas: dict[SchemaId, RegistrySchema] = field(default_factory=dict)
 
     def counts(self) -> Counts:
         """The sum over all slices."""

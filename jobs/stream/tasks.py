@@ -14,16 +14,19 @@ from pyiceberg.manifest import DataFile
 from jobs.commit.offsets import PartitionRange, Ranges
 from jobs.commit.proposals import Seen
 from jobs.commit.target_positions import TargetNeed
+from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
+from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
+from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
-from jobs.task.run import TaskResult, run_split
+from jobs.task.run import LearnedSchema, TaskResult, run_split
 from jobs.task.splits import split_ranges
 from jobs.task.tally import Tally
 from jobs.write.datafile_json import from_json
@@ -137,10 +140,17 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
     """What the tasks of a batch have told."""
     files: dict[str, list[DataFile]] = {name: [] for name in stream.targets}
     tallies: list[Tally] = []
+    needs: list[RecordNeed] = []
+    schemas: dict[SchemaId, RegistrySchema] = {}
     for row in rows:
         if row.kind == "tally":
             tallies.append(msgspec.json.decode(row.payload, type=Tally))
+        elif row.kind == "need":
+            needs.append(decoded_need(row.payload))
+        elif row.kind == "schema":
+            schema_id, schema = msgspec.json.decode(row.payload, type=LearnedSchema)
+            schemas[schema_id] = schema
         else:
             metadata = stream.targets[row.target].table.metadata
             files[row.target].append(from_json(msgspec.json.decode(row.payload), metadata))
-    return TaskResults(files, tallies)
+    return TaskResults(files, tallies, tuple(needs), schemas)

@@ -49,8 +49,8 @@ def spec_refusal(spec: StreamSpec, file: Path, table: Table | None) -> SpecError
     if not found:
         return None
     fix = (
-        f"alter table {spec.table.name}, or correct {file.name}; it is rolled out by itself once `frazil validate "
-        f"{spec.stream}` says ok"
+        f"`frazil schema apply {spec.stream}`, or correct {file.name}; it is rolled out by itself once "
+        f"`frazil validate {spec.stream}` says ok"
     )
     try:
         document = read_yaml(file, shown=shown_path(file))
@@ -77,6 +77,8 @@ def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, 
     except FrazilError as problem:
         yield ("table",), problem.message
         return
+    if spec.decode.declared is None:
+        yield from spec.problems_of(spec.resolved_for(table.schema()).schema)
     for sentence in spec.disagreements_with(table.schema()):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 

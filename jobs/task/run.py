@@ -23,11 +23,13 @@ from jobs.commit.offsets import TopicPartition
 from jobs.deadletter.rows import dead_letter_rows
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import ReadHeaders
 from jobs.spec.targets import Role, TargetSpec
+from jobs.task.needs import TaskNeeds
 from jobs.task.plan import TargetPlan, TaskPlan
 from jobs.task.tally import Tally, count_block
 from jobs.write.datafile_json import to_json
@@ -37,15 +39,18 @@ MakePipeline: TypeAlias = Callable[..., Pipeline]
 """As `stream_pipeline`, of a decoder, a destination and a fit."""
 
 
+LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
+
+
 class TaskResult(NamedTuple):
-    """What the run of a task reports of one file or one Kafka partition.
+    """What the run of a task reports of one file, one Kafka partition, a need or a writer schema.
 
     Attributes:
-        target: Of a file, the target it is for; nothing of a tally.
+        target: Of a file or a need, the target it is for; else nothing.
         payload: JSON.
     """
 
-    kind: Literal["file", "tally"]
+    kind: Literal["file", "tally", "need", "schema"]
     target: str
     payload: str
 
@@ -97,6 +102,7 @@ class _Split:
     def __init__(self, plan: TaskPlan, make_pipeline: MakePipeline) -> None:
         self._plan: TaskPlan = plan
         self._tallies: dict[TopicPartition, Tally] = {}
+        self._needs: TaskNeeds = TaskNeeds()
         self._sinks: dict[str, _Sink] = {each.target.name: _Sink(each, plan.file_prefix) for each in plan.targets}
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._rows: _Sink = self._sink_of("rows")
@@ -121,6 +127,8 @@ class _Split:
         block = self._pipeline.run(records)
         count_block(tally, block, wanted[self._coordinator], self._plan.resolved.decoder)
         self._land(tally, block, wanted[block.destination])
+        if block.needs:
+            self._needs.add(source, block)
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
@@ -152,7 +160,14 @@ class _Split:
     def finish(self) -> list[TaskResult]:
         files = [TaskResult("file", name, payload) for name, sink in self._sinks.items() for payload in sink.close()]
         tallies = [TaskResult("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
-        return files + tallies
+        needs = [TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded()]
+        return [*files, *tallies, *needs, *self._schemas()]
+
+    def _schemas(self) -> list[TaskResult]:
+        """The writer schemas that the registry was asked for, so that nobody has to ask again."""
+        lookup = self._plan.resolved.decoder.schemas
+        learned = lookup.learned() if lookup else {}
+        return [TaskResult("schema", "", msgspec.json.encode(each).decode()) for each in learned.items()]
 
     def abort(self) -> None:
         for sink in self._sinks.values():

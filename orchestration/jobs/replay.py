@@ -102,6 +102,7 @@ def _replayed(
     from jobs.replay.request import ReplayRequest
     from jobs.replay.run import replay
     from jobs.spec.correction import parse_correction
+    from jobs.stream.writer_schemas import schema_lookup
     from jobs.translate import translate_errors
 
     correction = None
@@ -112,7 +113,7 @@ def _replayed(
     progress = _ProgressLog(context)
     with translate_errors(settings, spec.stream), connection.catalog() as catalog:
         if config.dry_run:
-            return dry_run(spec, catalog, request, on_progress=progress)
+            return dry_run(spec, catalog, request, schemas=schema_lookup(spec, settings), on_progress=progress)
         try:
             return replay(spec, settings, catalog, request, on_progress=progress)
         finally:

@@ -14,10 +14,12 @@ from assets.stream_checks import CheckOutcome, totals_of
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.deadletter.selection import Selection
 from jobs.deadletter.tally import DeadLetterTally, tally_dead_letters
+from jobs.formats.writer_schema import SchemaLookup
 from jobs.replay.dry_run import dry_run
 from jobs.replay.request import ReplayRequest
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.writer_schemas import schema_lookup
 from jobs.translate import translate_errors
 from resources.deployment import Deployment
 
@@ -83,11 +85,14 @@ class Proposal:
         return f'frazil replay {self.stream}{reasons} --where "{self.where}"'
 
 
-def propose_replay(spec: StreamSpec, catalog: Catalog, counted: DeadLetterTally) -> Proposal:
+def propose_replay(
+    spec: StreamSpec, catalog: Catalog, counted: DeadLetterTally, schemas: SchemaLookup | None = None
+) -> Proposal:
     """Try some of the letters of earlier configurations, the oldest of each reason; changes nothing.
 
     Args:
         counted: The stream's letters.
+        schemas: Finds the writer schemas of records that name theirs.
 
     Raises:
         FrazilError: The tables are not fit for a replay.
@@ -101,7 +106,7 @@ def propose_replay(spec: StreamSpec, catalog: Catalog, counted: DeadLetterTally)
             break
         left -= limit
         selected = Selection(reasons=(reason,), where=first.where, limit=limit)
-        result = dry_run(spec, catalog, ReplayRequest(selected))
+        result = dry_run(spec, catalog, ReplayRequest(selected), schemas=schemas)
         # A letter whose row stands already lands nothing: no reason for a replay, and none against it.
         found.append(Tried(reason, count, result.replayed + result.failed, result.replayed))
     return Proposal(spec.stream, spec.config_hash, counted.snapshot_id, tuple(found))
@@ -172,7 +177,8 @@ def find_proposal(spec: StreamSpec, settings: Settings, catalog: Callable[[], Ca
         key = (str(letters.metadata.table_uuid), spec.stream)
         known = _LAST.get(key)
         if known is None or known[0] != (spec.config_hash, *seen):
-            found = propose_replay(spec, opened, tally_dead_letters(letters, spec.stream, KNOWN_FILES))
+            counted = tally_dead_letters(letters, spec.stream, KNOWN_FILES)
+            found = propose_replay(spec, opened, counted, schema_lookup(spec, settings))
             _LAST[key] = known = ((spec.config_hash, *seen), found)
         return known[1]
 

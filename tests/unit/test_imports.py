@@ -16,7 +16,7 @@ ROOMS = {
     "jobs": [
         "errors", "steps", "system", "schema", "formats", "spec", "redaction", "write", "commit", "state", "catalog",
         "translate", "registry", "kafka", "generate", "deadletter", "install", "spark", "local_broker",
-        "local_registry", "pipeline", "task", "contract", "supervise", "stream", "replay", "verify", "operator",
+        "local_registry", "pipeline", "task", "supervise", "stream", "contract", "replay", "verify", "operator",
         "maintain", "certify", "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],

@@ -27,6 +27,7 @@ from jobs.replay.request import ReplayRequest
 from jobs.replay.result import Reasons, ReplayProgress
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.writer_schemas import schema_lookup
 
 
 def dry_run_queue(
@@ -64,7 +65,7 @@ def dry_run_queue(
     ends = {p: end for p, end in log.latest.items() if p.topic == topic}
     total, counts, reasons = left_of(at, ends), QueueCounts(), Reasons()
     with TopicReader(settings.kafka, "frazil-replay") as reader:
-        task = QueueTask(spec, corrected, reader)
+        task = QueueTask(spec, corrected, reader, schema_lookup(spec, settings))
         while left_of(at, ends):
             end = next_end(at, ends, task.size.most)
             ranges = {partition: OffsetRange(at[partition], last) for partition, last in end.items()}

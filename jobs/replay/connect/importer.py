@@ -34,6 +34,7 @@ from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
+from jobs.stream.writer_schemas import schema_lookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def import_queue(
         open_queue(taken, spec, settings, catalog, topic) as (stream, kafka),
         TopicReader(settings.kafka, "frazil-replay") as reader,
     ):
-        task = QueueTask(spec, corrected, reader)
+        task = QueueTask(spec, corrected, reader, schema_lookup(spec, settings))
         runner = QueueRunner(stream, kafka, task)
         checkpoint, newest = ImportCheckpoint(stream.folder.store), stream.anchor.newest
         earlier = checkpoint.begin(topic, newest.totals if newest else Counts())

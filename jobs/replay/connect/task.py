@@ -16,6 +16,7 @@ from jobs.deadletter.rows import dead_letter_rows
 from jobs.deadletter.selection import NO_COORDINATES
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import SchemaLookup
 from jobs.kafka.topic_reader import TopicReader
 from jobs.replay.connect.landed import left_out
 from jobs.replay.connect.records import QueueRecords, queue_records
@@ -85,13 +86,17 @@ class QueueTask:
         spec: The stream, as its file has it.
         corrected: With the correction, if there is one.
         reader: Of the topic.
+        schemas: Finds the writer schemas of records that name theirs.
 
     Attributes:
         size: How many records the next ranges may have.
     """
 
-    def __init__(self, spec: StreamSpec, corrected: StreamSpec, reader: TopicReader) -> None:
+    def __init__(
+        self, spec: StreamSpec, corrected: StreamSpec, reader: TopicReader, schemas: SchemaLookup | None = None
+    ) -> None:
         self._spec: StreamSpec = spec
+        self._schemas: SchemaLookup | None = schemas
         self._corrected: StreamSpec = corrected
         self._reader: TopicReader = reader
         self.size: BatchSize = BatchSize()
@@ -137,7 +142,7 @@ class QueueTask:
         Args:
             needs: By table: what it has already; without it, nothing of the ranges.
         """
-        pipeline = record_pipeline(self._corrected, sink)
+        pipeline = record_pipeline(self._corrected, sink, self._schemas)
         quote = self._spec.errors.mask == NO_MASK
         read = [
             (partition, queue_records(messages, quote=quote))

@@ -15,6 +15,7 @@ from jobs.commit.stamps import PROPERTY_PREFIX
 from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
+from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.dry_run import check_new_table_writable, check_writable
@@ -126,6 +127,12 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             f"give table.name of stream {spec.stream} another name",
         )
         return
+    rows = spec.resolved_for(table.schema()).schema
+    if spec.decode.declared is None and (problems := spec.problems_of(rows)):
+        fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
+        for place, problem in problems:
+            yield Finding(spec.stream, "table", "wrong", f"{field_path(place)}: {problem}", fix)
+        return
     new = spec.table_schema if spec.decode.declared else table.schema()
     partitions = partition_spec(spec.table.partition_by, new)
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
@@ -133,7 +140,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
         yield Finding(spec.stream, "table", "unchecked", f"{sentence} makes it so")
         return
     wrong = spec.disagreements_with(table.schema())
-    fix = f"correct decode.schema of stream {spec.stream}, or alter table {name}"
+    fix = f"frazil schema apply {spec.stream}, or correct decode.schema of stream {spec.stream}"
     yield from (Finding(spec.stream, "table", "wrong", f"table {name}: {sentence}", fix) for sentence in wrong)
     if wrong:
         return

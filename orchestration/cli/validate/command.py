@@ -24,6 +24,7 @@ from orchestration.cli.validate.catalog_checks import (
     connected_catalog,
 )
 from orchestration.cli.validate.findings import Finding, finding_facts, print_finding
+from orchestration.cli.validate.registry_checks import check_registry
 from orchestration.cli.validate.topic_checks import check_letter_topic, check_topics, connected_kafka
 from resources.deployment import Deployment
 
@@ -100,7 +101,7 @@ def _read_settings(deployment: Deployment, findings: list[Finding]) -> Settings 
 
 
 def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = False) -> Iterator[Finding]:
-    """Check streams against the broker and the catalog, each asked once and given some seconds to answer.
+    """Check streams against broker, catalog and registry, each asked once and given some seconds to answer.
 
     Args:
         specs: The streams.
@@ -112,6 +113,7 @@ def live_findings(specs: list[StreamSpec], settings: Settings, *, names: bool = 
     for finding in (kafka, catalog):
         if isinstance(finding, Finding):
             yield finding
+    yield from check_registry(specs, settings)
     for spec in specs:
         yield from check_new_table(spec)
         if isinstance(kafka, KafkaLog):

@@ -17,7 +17,7 @@ class Finding:
 
     Attributes:
         stream: The stream's id; None where it concerns all.
-        subject: `spec`, `settings`, `kafka`, `topic`, `catalog` or `table`.
+        subject: `spec`, `settings`, `kafka`, `topic`, `catalog`, `registry` or `table`.
         fix: What to do, where something can be done.
     """
 

@@ -17,7 +17,7 @@ from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
-from jobs.commit import pyiceberg_commit
+from jobs.commit import prepared_commit, pyiceberg_commit
 from jobs.commit.errors import CommitUnknownError, HeadMovedError
 from jobs.commit.operations import Append, ReplaceFiles
 from jobs.commit.pyiceberg_commit import commit_once
@@ -202,7 +202,7 @@ def test_the_catalog_is_asked_again_until_it_answers(
 
 
 def test_a_catalog_that_stays_away_leaves_everything_as_it_is(monkeypatch: pytest.MonkeyPatch, table: Table) -> None:
-    monkeypatch.setattr(pyiceberg_commit, "UNKNOWN_DEADLINE_SECONDS", 0.0)
+    monkeypatch.setattr(prepared_commit, "UNKNOWN_DEADLINE_SECONDS", 0.0)
     answering(monkeypatch, table, ConnectionError("reset"), lands=True, loses_load=10**6)
     with pytest.raises(CommitUnknownError, match="did not say whether a commit landed"):
         append(table, 3)

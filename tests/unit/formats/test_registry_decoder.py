@@ -18,6 +18,7 @@ from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.problems import UNKNOWN_SCHEMA, ValueProblem
 from jobs.formats.registry_decoder import RegistryKind, registry_format
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
+from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
@@ -54,6 +55,9 @@ class Known:
         if schema_id.number not in self.schemas:
             raise ValueProblem(UNKNOWN_SCHEMA, f"needs a schema that the registry knows, found {schema_id}")
         return self.schemas[schema_id.number]
+
+    def learned(self) -> Mapping[SchemaId, RegistrySchema]:
+        return {}
 
 
 SCHEMAS = {
@@ -93,7 +97,8 @@ def test_each_record_is_decoded_by_its_own_schema_and_the_order_stays() -> None:
         record(2, id="e"),
     ]
     known = Known(SCHEMAS)
-    made = decode(values, known)
+    assert decode(values).needs == ()
+    made = decode(values, known, evolve=EvolutionPolicy("auto", "auto", "auto"))
     assert made.rows.to_pylist() == [
         {"id": "a", "n": 1},
         {"id": "b", "n": 2},
@@ -166,3 +171,16 @@ def test_fields_that_no_column_takes_fail_where_the_stream_says_so() -> None:
     made = decode([record(2, id="a", note="x"), record(2, id="b")], unknown_fields="fail")
     assert [(each.row, each.error_class, each.field) for each in made.failures] == [(0, "unknown_field", "$.note")]
     assert made.rows.column("id").to_pylist() == ["b"]
+
+
+def test_a_field_without_a_column_waits_for_a_decision_or_is_refused() -> None:
+    values: list[bytes | None] = [record(2, id="a", n=1, note="x"), record(1, id="b", n=2)]
+    proposed = decode(values, evolve=EvolutionPolicy(add="propose"))
+    assert [(each.row, each.error_class, each.field) for each in proposed.failures] == [
+        (0, "schema_change_proposed", "$.note")
+    ]
+    assert [(need.change, need.path) for need in proposed.needs] == [("add", ("note",))]
+    refused = decode(values, evolve=EvolutionPolicy(add="auto"), refused=(("$.note", "no room"),))
+    assert [(each.error_class, each.message) for each in refused.failures] == [
+        ("schema_change_refused", "needs a change of the table that is not made: no room")
+    ]

@@ -131,6 +131,7 @@ CHANGES_ROWS = {
     "table.name", "table.partition_by", "table.kafka_columns",
     # The letters' table is hashed as what it comes to, so the block is marked and not its `table`.
     "errors.tolerance", "errors.dead_letters", "errors.dead_letters.mask",
+    "evolve.add", "evolve.widen", "evolve.relax", "evolve.clash",
 }  # fmt: skip
 CHANGES_NONE = {
     "stream", "description", "owner", "trigger.every", "table.properties", "decode.subject",
@@ -139,6 +140,7 @@ CHANGES_NONE = {
     "source.max_records_per_batch", "source.min_records_per_batch", "source.max_delay",
     "errors.dead_letters.table", "errors.dead_letters.keep",
     "errors.dead_letters.mask.columns", "errors.dead_letters.mask.headers", "errors.dead_letters.mask.key",
+    "evolve.limits.columns", "evolve.limits.new_columns_per_hour", "evolve.limits.depth",
 }  # fmt: skip
 # Blocks that are about a stream's driver, its watching and its tables' upkeep, whatever they will hold.
 NEVER = (

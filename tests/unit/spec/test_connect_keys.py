@@ -40,7 +40,7 @@ CONNECTOR = {
     "iceberg.table.orders.payments.route-regex": "has no counterpart: a stream writes to one table",
     "iceberg.tables.auto-create-enabled": "the first run creates the table",
     "iceberg.tables.auto-create-props.write.format.default": "is table.properties",
-    "iceberg.tables.evolve-schema-enabled": "alter the table, then declare",
+    "iceberg.tables.evolve-schema-enabled": "declare the column in decode.schema, and",
     "iceberg.tables.default-partition-by": "is table.partition_by",
     "iceberg.table.orders.payments.partition-by": "is table.partition_by",
     "iceberg.table.orders.payments.id-columns": "rewrites no rows by a key",

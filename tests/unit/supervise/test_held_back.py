@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyiceberg.types import StringType
 
 from jobs.catalog import connect_catalog
@@ -18,6 +19,7 @@ from jobs.spec.loading import load_stream
 from jobs.spec.settings import load_settings
 from jobs.spec.validation import SpecError
 from jobs.stream.opening import ensure_tables
+from orchestration.cli.main import main
 from tests.helpers.waiting import wait_for
 from tests.unit.supervise.worlds import WHY, World
 
@@ -81,6 +83,21 @@ def test_a_column_that_the_table_lacks_ends_no_driver_and_is_told_with_its_line(
     after = landed.beat()
     assert after.attempt == 2
     assert after.generation != before.generation
+
+
+def test_the_command_that_is_named_lets_the_change_be_rolled_out(landed: World) -> None:
+    before = landed.beat()
+    add_column(landed)
+    with pytest.raises(SpecError) as caught:
+        landed.control().roll(*WHY)
+    assert "frazil schema apply payments" in (caught.value.fix or "")
+    said = CliRunner().invoke(main, ["--home", str(landed.home), "schema", "apply", "payments", "--yes"])
+    assert said.exit_code == 0, said.output
+    assert "  add column note string\n" in said.stdout
+    assert (landed.beat().attempt, landed.beat().pid) == (1, before.pid)
+    landed.control().roll(*WHY)
+    assert landed.beat().attempt == 2
+    assert landed.beat().generation != before.generation
 
 
 @pytest.mark.parametrize("action", ["ensure_running", "start", "restart"])

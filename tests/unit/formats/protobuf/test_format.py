@@ -38,6 +38,9 @@ class Known:
     def find(self, schema_id: SchemaId) -> RegistrySchema:
         return SCHEMAS[schema_id.number or 0]
 
+    def learned(self) -> dict[SchemaId, RegistrySchema]:
+        return {}
+
 
 def record(number: int, indexes: bytes, schema: WriterSchema, message: tuple[int, ...] = (), **fields: Any) -> bytes:
     kind: Any = GetMessageClass(message_of(WriterSchema(schema.text, (), message)))

@@ -49,7 +49,7 @@ def test_columns_that_disagree_are_wrong(settings: Settings, spec: StreamSpec) -
     findings = of_tables(spec, settings)
     assert [finding.verdict for finding in findings] == ["wrong"]
     assert "amount" in findings[0].sentence
-    assert findings[0].fix == "correct decode.schema of stream payments, or alter table orders.payments"
+    assert findings[0].fix == "frazil schema apply payments, or correct decode.schema of stream payments"
 
 
 def test_another_partitioning_is_wrong(settings: Settings, spec: StreamSpec) -> None:

@@ -1,0 +1,167 @@
+"""Alteration of a table's schema, as somebody asks for it: what changes, what stands in its way, and its one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
+from pyiceberg.types import NestedField
+
+from jobs.commit.compare_and_swap import compare_and_swap
+from jobs.commit.errors import CommitRefusedError
+from jobs.commit.operations import ChangeSchema
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.schema_history import new_record, with_record
+from jobs.contract.declared import own_columns
+from jobs.errors import FrazilError
+from jobs.schema.difference import Difference, differences
+from jobs.schema.evolution import protected_columns
+from jobs.schema.needs import Path
+from jobs.schema.renamed import RenamedColumn, renamed_schema
+from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
+from jobs.spec.models import StreamSpec
+
+_NAME_MAPPING = "schema.name-mapping.default"
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What becomes of a table's schema.
+
+    Attributes:
+        changes: Additions, promotions and relaxed columns.
+        renames: Made before them.
+        refused: Why the table would still not take what the file declares, as sentences.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    renames: tuple[RenamedColumn, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        """Each change, in the order in which they are made."""
+        return [*map(str, self.renames), *map(str, self.changes)]
+
+
+def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn] = ()) -> Alteration:
+    """What lets a table take the columns that a stream's file declares; nothing is ever dropped.
+
+    Args:
+        spec: One whose file declares its columns.
+        metadata: The table's.
+        renames: Columns that are called otherwise from now on.
+
+    Raises:
+        FrazilError: A column cannot be renamed so.
+    """
+    own = own_columns(spec)
+    for rename in renames:
+        if rename.old[0] in own:
+            raise FrazilError(f"column {rename.old[0]} is frazil's own, and is not renamed.")
+    schema = renamed_schema(metadata.schema(), renames)
+    protected = protected_columns(schema, metadata.partition_specs) | _sorted_by(metadata, schema)
+    columns, changes, refused = dict(columns_of(schema)), list[SchemaChange](), list[str]()
+    for difference in differences(spec.declared_rows, schema, own=own):
+        if difference.fits:
+            continue
+        needs = difference.needs
+        if needs is None:
+            refused.append(str(difference))
+        elif why := _kept(difference, columns.get(needs.path), schema, protected):
+            refused.append(f"{difference}; {why}")
+        else:
+            changes.append(SchemaChange(needs.change, needs.path, needs.type))
+    return Alteration(tuple(changes), tuple(renames), tuple(refused))
+
+
+def _kept(
+    difference: Difference, column: NestedField | None, schema: Schema, protected: Mapping[int, str]
+) -> str | None:
+    """Why a column has to stay as it is; None if it has not."""
+    if column is None or difference.needs is None:
+        return None
+    if difference.needs.change == "widen":
+        return protected.get(column.field_id)
+    return "it is an identifier field of the table" if column.field_id in schema.identifier_field_ids else None
+
+
+def _sorted_by(metadata: TableMetadata, schema: Schema) -> dict[int, str]:
+    """Columns by whose parts the table is sorted; a promotion keeps the order of whole values."""
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    return {
+        field.source_id: f"the table is sorted by {field.transform}({schema.find_column_name(field.source_id)})"
+        for field in (order.fields if order else ())
+        if str(field.transform) != "identity"
+    }
+
+
+def alter_table(
+    catalog: Catalog,
+    spec: StreamSpec,
+    alteration: Callable[[TableMetadata], Alteration],
+    seen_schema_id: int,
+    by: str,
+) -> tuple[int, Alteration]:
+    """Change the schema of a stream's table in one commit, on exactly the head and the schema that it is decided on.
+
+    Whoever writes to the table goes on: files that were written for the schema before are taken as they are.
+
+    Args:
+        alteration: What to change, of the table as it is.
+        seen_schema_id: The schema that the change was shown for.
+        by: Who asks for it; kept in the table.
+
+    Returns:
+        The id of the new schema, and what was changed.
+
+    Raises:
+        FrazilError: Somebody has changed the schema meanwhile, or the catalog refuses.
+    """
+    name = spec.table.name
+
+    def attempt() -> tuple[int, Alteration]:
+        table = catalog.load_table(name)
+        metadata = table.metadata
+        if metadata.current_schema_id != seen_schema_id:
+            raise FrazilError(
+                f"the schema of table {name} has been changed meanwhile: it was schema {seen_schema_id}, and is "
+                f"schema {metadata.current_schema_id}. Nothing was changed here.",
+                fix=f"frazil schema diff {spec.stream}",
+            )
+        decided = alteration(metadata)
+        return commit_once(table, _operation(spec, metadata, decided, by), summary={}, properties={}), decided
+
+    return compare_and_swap(name, attempt, lambda said: CommitRefusedError(said, fix="try again in some minutes"))
+
+
+def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, by: str) -> ChangeSchema:
+    before = metadata.schema()
+    own = own_columns(spec)
+    renamed = renamed_schema(before, decided.renames)
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own)
+    head = metadata.current_snapshot()
+    record = new_record(
+        spec.stream,
+        decided.sentences,
+        schema_id=max(each.schema_id for each in metadata.schemas) + 1,
+        snapshot_id=head.snapshot_id if head else None,
+        by=by,
+        added=len(index_by_id(after)) - len(index_by_id(before)),
+    )
+    properties = with_record(metadata.properties, record) | _name_mapping(metadata, renamed, decided.renames)
+    return ChangeSchema(after, properties, record.id)
+
+
+def _name_mapping(metadata: TableMetadata, renamed: Schema, renames: Sequence[RenamedColumn]) -> dict[str, str]:
+    """The table's name mapping with the new names beside the old ones; none where it has none."""
+    text = metadata.properties.get(_NAME_MAPPING)
+    if text is None or not renames:
+        return {}
+    columns: dict[Path, int] = {path: column.field_id for path, column in columns_of(renamed)}
+    changed = {columns[rename.new]: renamed.find_field(columns[rename.new]) for rename in renames}
+    return {_NAME_MAPPING: update_mapping(parse_mapping_from_json(text), changed, {}).model_dump_json()}

@@ -1,0 +1,244 @@
+"""Evolving decoder of JSON: beside rows and failures it says which changes of the table the records need.
+
+It stands around the reference or the block decoder, and costs nothing while records have no field without a column and
+none fails. A record alters nothing that its table would refuse anyway: its needs count only if they would let it land.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.formats.decoder import DECODE_VALUE, OTHER_UNKNOWN_PATHS, Decoded, Failure, ValueDecoder
+from jobs.formats.json.healing import Heal, column_at, heal, healed
+from jobs.formats.json.new_fields import NewField, NewFieldTypes, new_fields, value_types
+from jobs.formats.json.seen_values import parsed
+from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, change_refused
+from jobs.schema.declared import Primitive, StructType
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.needs import Change, Need, Path
+from jobs.schema.parser import parse_schema
+
+MOST_NEEDS = 2_000
+"""Different ones that a block of records tells."""
+
+_LESSONS = 8
+_BEYOND = "it has a number of more than 38 digits, or is nested too deep"
+
+
+class EvolvingJsonDecoder:
+    """Decodes JSON objects as another decoder does, and says what the table lacks.
+
+    Args:
+        inner: The decoder.
+        declared: The columns.
+        policy: What becomes of each kind of change.
+        refused: Fields that get no column, by their JSON path, with the reason: a record that has one fails.
+        types: What new fields become.
+        reference: Makes the reference decoder of other columns.
+    """
+
+    def __init__(
+        self,
+        inner: ValueDecoder,
+        declared: StructType,
+        *,
+        policy: EvolutionPolicy,
+        refused: Mapping[str, str],
+        types: NewFieldTypes,
+        reference: Callable[[StructType], ValueDecoder],
+    ) -> None:
+        self._inner: ValueDecoder = inner
+        self._declared: StructType = declared
+        self._policy: EvolutionPolicy = policy
+        self._refused: Mapping[str, str] = refused
+        self._types: NewFieldTypes = types
+        self._reference: Callable[[StructType], ValueDecoder] = reference
+        self._others: dict[StructType, ValueDecoder] = {}
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decodes a block; a bad record becomes a failure, it never raises.
+
+        Args:
+            values: One value per record; null is a tombstone.
+        """
+        decoded = self._inner.decode(values)
+        found = _Needs()
+        if decoded.failures and (self._policy.widen != "ignore" or self._policy.relax != "ignore"):
+            decoded = self._with_cures(values, decoded, found)
+        if decoded.unknown_fields and self._policy.add != "ignore" and not _says_nothing(values, decoded):
+            decoded = self._with_new_fields(values, decoded, found)
+        return replace(decoded, needs=found.all()) if found.by else decoded
+
+    def _with_new_fields(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
+        """The rows that land, with the needs of fields that they have beside the columns."""
+        failures: dict[int, Failure] = {}
+        left: dict[int, set[str]] = {}
+        names = [path.rsplit(".", 1)[-1].encode() for path in decoded.unknown_fields if path != OTHER_UNKNOWN_PATHS]
+        some = len(names) < len(decoded.unknown_fields)
+        for row, value in zip(decoded.positions.tolist(), _values(values, decoded.positions), strict=True):
+            if not (some or b"\\" in value or any(name in value for name in names)):
+                continue
+            fields = list(new_fields(self._declared, parsed(value)))
+            problem = self._take(row, fields, found)
+            if problem is not None:
+                failures[row], left[row] = problem, {field.place for field in fields}
+        return _without(decoded, failures, left.values()) if failures else decoded
+
+    def _take(self, row: int, fields: Iterable[NewField], found: _Needs) -> Failure | None:
+        """Note what the fields of a row need; the failure if one of them gets no column."""
+        refused: Failure | None = None
+        needs: list[Need] = []
+        for field in fields:
+            if field.value is None:
+                continue
+            if (why := self._refused.get(field.place)) is not None:
+                return _refusal(row, why, field.place)
+            for kind in value_types(field.value, self._types):
+                if kind is None:
+                    return _refusal(row, _BEYOND, field.place)
+                needs.append(Need("add", field.path, kind, row))
+                if self._policy.add == "propose":
+                    refused = Failure(row, DECODE_VALUE, SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED, field.place)
+        found.add(needs)
+        return refused
+
+    def _with_cures(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
+        """Failed records as they are, with the needs of those that a change of the columns would let land."""
+        texts = dict(enumerate(_values(values, np.array([each.row for each in decoded.failures]))))
+        records = {each.row: texts[index] for index, each in enumerate(decoded.failures)}
+        open_ = {each.row: each for each in decoded.failures}
+        cures: dict[int, set[Heal]] = {}
+        columns, cured = self._declared, dict[int, set[Heal]]()
+        for _ in range(_LESSONS):
+            for row, failure in open_.items():
+                column = column_at(columns, failure.field)
+                cure = column and heal(failure.error_class, column, parsed(records[row]), self._policy)
+                if cure:
+                    cures.setdefault(row, set()).add(cure)
+                else:
+                    cures.pop(row, None)
+            rows = sorted(row for row in open_ if row in cures)
+            if not rows:
+                break
+            columns = healed(self._declared, {cure for row in rows for cure in cures[row]})
+            again = self._decoder_of(columns).decode(pa.array([records[row] for row in rows], pa.binary()))
+            cured |= {rows[index]: cures[rows[index]] for index in again.positions.tolist()}
+            open_ = {rows[each.row]: each for each in again.failures}
+        return self._told(decoded, cured, records, found) if cured else decoded
+
+    def _told(
+        self, decoded: Decoded, cured: Mapping[int, set[Heal]], records: Mapping[int, bytes], found: _Needs
+    ) -> Decoded:
+        """The failures, those that a proposed change would cure with that as their reason."""
+        proposed: set[int] = set()
+        for row, cures in sorted(cured.items()):
+            needs = [Need(cure.change, cure.path, cure.iceberg, row) for cure in cures]
+            if self._policy.add in ("auto", "fail"):
+                fields = new_fields(self._declared, parsed(records[row]))
+                if self._take(row, fields, found) is not None:
+                    continue
+            found.add(needs)
+            if any(self._policy.answer(cure.change) == "propose" for cure in cures):
+                proposed.add(row)
+        failures = [
+            Failure(each.row, each.stage, SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED, each.field)
+            if each.row in proposed
+            else each
+            for each in decoded.failures
+        ]
+        return replace(decoded, failures=failures)
+
+    def _decoder_of(self, columns: StructType) -> ValueDecoder:
+        if columns not in self._others:
+            self._others = {columns: self._reference(columns)}
+        return self._others[columns]
+
+
+class _Needs:
+    """The different needs of a block, each with the least row that has it."""
+
+    def __init__(self) -> None:
+        self.by: dict[tuple[Change, Path, str], Need] = {}
+
+    def add(self, needs: Iterable[Need]) -> None:
+        for need in needs:
+            key = (need.change, need.path, schema_text(need.type) if need.type else "")
+            known = self.by.get(key)
+            if known is None and len(self.by) >= MOST_NEEDS:
+                continue
+            if known is None or need.row < known.row:
+                self.by[key] = need
+
+    def all(self) -> tuple[Need, ...]:
+        return tuple(self.by.values())
+
+
+def _values(values: pa.BinaryArray, rows: np.ndarray) -> list[bytes]:
+    return values.take(pa.array(rows, pa.int64())).to_numpy(zero_copy_only=False).tolist()
+
+
+def _refusal(row: int, why: str, place: str) -> Failure:
+    return Failure(row, DECODE_VALUE, SCHEMA_CHANGE_REFUSED, change_refused(why), place)
+
+
+def _says_nothing(values: pa.BinaryArray, decoded: Decoded) -> bool:
+    """Whether all fields without a column are null wherever they stand, as a search in the bytes of a block tells.
+
+    A producer may write a null for every field that it does not use; nobody should look at each record for that.
+    """
+    if OTHER_UNKNOWN_PATHS in decoded.unknown_fields:
+        return False
+    _, offsets, data = values.buffers()
+    places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    text = memoryview(data)[int(places[0]) : int(places[-1])].tobytes() if data is not None else b""
+    if b"\\" in text:
+        return False
+    for path in decoded.unknown_fields:
+        last = path.rsplit(".", 1)[-1].encode()
+        name = b'"' + last + b'"'
+        nulls = text.count(name + b":null") + text.count(name + b": null")
+        # A name may have a point in it.
+        if not nulls or nulls != text.count(name) or b"." + last + b'"' in text:
+            return False
+    return True
+
+
+def _without(decoded: Decoded, failures: Mapping[int, Failure], left: Collection[set[str]]) -> Decoded:
+    """The block without rows that fail after all.
+
+    Args:
+        failures: By row.
+        left: Of each, the fields without a column.
+    """
+    good = ~np.isin(decoded.positions, np.fromiter(failures, np.int64, len(failures)))
+    unknown = dict(decoded.unknown_fields)
+    for places in left:
+        for place in places:
+            name = place if place in unknown else OTHER_UNKNOWN_PATHS
+            if unknown.get(name, 0) > 1:
+                unknown[name] -= 1
+            else:
+                unknown.pop(name, None)
+    return replace(
+        decoded,
+        rows=decoded.rows.filter(pa.array(good)),
+        positions=decoded.positions[good],
+        failures=sorted([*decoded.failures, *failures.values()], key=lambda each: each.row),
+        unknown_fields=unknown,
+    )
+
+
+def new_field_types(infer: Mapping[str, Any] | None) -> NewFieldTypes:
+    """What new fields become, as the format's option `infer` says."""
+    given = infer or {}
+    fractions = parse_schema(f"n {given.get('fractions', 'double')}").fields[0].type
+    decimal = None
+    if isinstance(fractions, Primitive) and fractions.precision is not None and fractions.scale is not None:
+        decimal = (fractions.precision, fractions.scale)
+    return NewFieldTypes(decimal, given.get("times", False), given.get("objects", "struct"))

@@ -1,0 +1,125 @@
+"""New fields of JSON records: what a value says of the type of a column that is not there yet.
+
+Nothing is guessed from what says nothing: null, an empty array and an empty object need no column. A whole number is a
+`long`, one with a fraction a `double` unless a decimal is asked for, a text a `string` unless times are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple
+
+from pyiceberg import types as ice
+
+from jobs.formats.json.seen_values import text_form
+from jobs.formats.problems import shown_key
+from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
+from jobs.schema.needs import Path
+
+_INT64 = 2**63
+_MOST_DIGITS = 38
+_DEEPEST = 32
+_FORMS: dict[str, ice.IcebergType] = {
+    "timestamptz": ice.TimestamptzType(),
+    "timestamp": ice.TimestampType(),
+    "date": ice.DateType(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewFieldTypes:
+    """What new fields become, where JSON does not say.
+
+    Attributes:
+        decimal: Digits before and behind the point of numbers with a fraction, and digits behind it; None: doubles.
+        times: Whether texts that look like times, or days, become timestamps, or dates.
+        objects: What objects become.
+    """
+
+    decimal: tuple[int, int] | None = None
+    times: bool = False
+    objects: Literal["struct", "map"] = "struct"
+
+
+PLAIN = NewFieldTypes()
+
+
+class NewField(NamedTuple):
+    """A field of one record that the columns lack.
+
+    Attributes:
+        path: Where its column would be.
+        place: Its JSON path, with `[]` for elements and `{}` for values of a map.
+        value: As `parsed` gives it.
+    """
+
+    path: Path
+    place: str
+    value: Any
+
+
+def new_fields(declared: DeclaredType, value: Any, path: Path = (), place: str = "$") -> Iterator[NewField]:
+    """The fields of a record that have no column, at every level.
+
+    Args:
+        declared: The columns.
+        value: The record, or a part of it, as `parsed` gives it.
+        path: Of the part's column.
+        place: Of the part.
+    """
+    match declared:
+        case StructType(fields) if isinstance(value, dict):
+            types = {each.name: each.type for each in fields}
+            for name, inner in value.items():
+                if name in types:
+                    yield from new_fields(types[name], inner, (*path, name), f"{place}.{name}")
+                else:
+                    yield NewField((*path, name), f"{place}.{shown_key(name)}", inner)
+        case ListType(element) if isinstance(value, list):
+            for inner in value:
+                yield from new_fields(element, inner, (*path, "element"), f"{place}[]")
+        case MapType(_, inner_type) if isinstance(value, dict):
+            for inner in value.values():
+                yield from new_fields(inner_type, inner, (*path, "value"), f"{place}{{}}")
+        case _:
+            return
+
+
+def value_types(value: Any, rules: NewFieldTypes, depth: int = 0) -> Iterator[ice.IcebergType | None]:
+    """Types that a value says its column needs, one for each value without parts in it: `struct<a: struct<b: long>>`.
+
+    None for one that no column holds, a number of more than 38 digits.
+    """
+    match value:
+        case None:
+            return
+        case bool():
+            yield ice.BooleanType()
+        case int():
+            digits = len(str(abs(value)))
+            if -_INT64 <= value < _INT64:
+                yield ice.LongType()
+            else:
+                yield ice.DecimalType(_MOST_DIGITS, 0) if digits <= _MOST_DIGITS else None
+        case Decimal():
+            yield ice.DecimalType(*rules.decimal) if rules.decimal else ice.DoubleType()
+        case str():
+            form = text_form(value) if rules.times else None
+            yield _FORMS[form] if form else ice.StringType()
+        case _ if depth >= _DEEPEST:
+            yield None
+        case list():
+            for inner in value:
+                for kind in value_types(inner, rules, depth + 1):
+                    yield kind and ice.ListType(0, kind, element_required=False)
+        case _:
+            for name, inner in value.items():
+                for kind in value_types(inner, rules, depth + 1):
+                    if kind is None:
+                        yield None
+                    elif rules.objects == "map":
+                        yield ice.MapType(0, ice.StringType(), 0, kind, value_required=False)
+                    else:
+                        yield ice.StructType(ice.NestedField(0, name, kind, required=False))

@@ -1,0 +1,285 @@
+"""Evolution: what records need of a table's schema, judged by policy, table, protections and limits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg import types as ice
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.transforms import BucketTransform, VoidTransform
+
+from jobs.schema.compatibility import holds, promotes
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.needs import Change, Coordinates, Path, RecordNeed, column_name
+from jobs.schema.new_columns import NewColumn
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX
+from jobs.schema.schema_change import SchemaChange, columns_of
+
+_UNUSABLE = frozenset('"\\') | {chr(code) for code in range(0x20)} | {"\x7f"}
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedChange:
+    """A change that records need and that is not made.
+
+    Attributes:
+        change: `add`, `widen` or `relax`.
+        path: Of the column.
+        why: The reason, as the end of a sentence.
+        at: A record that needs it.
+    """
+
+    change: Change
+    path: Path
+    why: str
+    at: Coordinates
+
+    def __str__(self) -> str:
+        return f"{self.change} {column_name(self.path)}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What becomes of the needs of a batch.
+
+    Attributes:
+        changes: To be made, in one commit.
+        proposed: Those that somebody has to decide about.
+        failed: Those for which the stream stops.
+        refused: Those that cannot be made.
+        met: Whether the table has by now what some records needed.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    proposed: tuple[SchemaChange, ...] = ()
+    failed: tuple[SchemaChange, ...] = ()
+    refused: tuple[RefusedChange, ...] = ()
+    met: bool = False
+
+
+def judged(
+    needs: Iterable[RecordNeed],
+    schema: Schema,
+    policy: EvolutionPolicy,
+    *,
+    protected: Mapping[int, str] | None = None,
+    added_lately: int = 0,
+    json: bool = False,
+) -> Evolution:
+    """Decide about what records need; the same for the same needs in any order.
+
+    Args:
+        needs: Of all tasks of a batch.
+        schema: The table's, as it is now.
+        policy: The stream's.
+        protected: Columns whose type has to stay, by field id, with the reason.
+        added_lately: How many columns were added within the last hour.
+        json: Numbers and texts of the records are JSON's, see `NewColumn.primitive`.
+    """
+    return _Judge(schema, policy, protected or {}, added_lately, json=json).judge(needs)
+
+
+def protected_columns(schema: Schema, specs: Iterable[PartitionSpec]) -> dict[int, str]:
+    """Columns whose types have to stay, by field id, with the reason: what partitions are made of.
+
+    A promotion would give a partition's value another type; a bucket is a number either way, and the same one.
+    """
+    found: dict[int, str] = {}
+    for spec in specs:
+        for each in spec.fields:
+            name = schema.find_column_name(each.source_id)
+            if name is not None and not isinstance(each.transform, (BucketTransform, VoidTransform)):
+                found[each.source_id] = f"the table is, or was, partitioned by {each.transform}({name})"
+    return found
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is gathered of the needs, by path.
+
+    Attributes:
+        added: Fields that the table lacks, by the path of the struct that would take them.
+        wider: Types that a column would have to hold.
+        relaxed: Required columns that records lack.
+    """
+
+    added: dict[Path, dict[str, NewColumn]] = field(default_factory=dict)
+    wider: dict[Path, NewColumn] = field(default_factory=dict)
+    relaxed: dict[Path, Coordinates] = field(default_factory=dict)
+    met: bool = False
+
+
+class _Judge:
+    def __init__(
+        self, schema: Schema, policy: EvolutionPolicy, protected: Mapping[int, str], added_lately: int, *, json: bool
+    ) -> None:
+        self._columns: dict[Path, ice.NestedField] = dict(columns_of(schema))
+        self._identifiers: frozenset[int] = frozenset(schema.identifier_field_ids)
+        self._policy: EvolutionPolicy = policy
+        self._protected: Mapping[int, str] = protected
+        self._names: set[str] = {column_name(path) for path in self._columns}
+        self._left: int = policy.columns - len(index_by_id(schema))
+        self._left_now: int = policy.new_columns_per_hour - added_lately
+        self._json: bool = json
+        self._refused: list[RefusedChange] = []
+
+    def judge(self, needs: Iterable[RecordNeed]) -> Evolution:
+        found = _Found()
+        for need in needs:
+            self._gather(need, found)
+        by_answer: dict[str, list[SchemaChange]] = {"auto": [], "propose": [], "fail": [], "ignore": []}
+        for change in (*self._additions(found), *self._promotions(found), *self._relaxations(found)):
+            by_answer[self._policy.answer(change.change)].append(change)
+        return Evolution(
+            tuple(by_answer["auto"]),
+            tuple(by_answer["propose"]),
+            tuple(by_answer["fail"]),
+            tuple(sorted(self._refused, key=lambda each: (each.at, each.path, each.why))),
+            found.met,
+        )
+
+    def _gather(self, need: RecordNeed, found: _Found) -> None:
+        column = self._columns.get(need.path)
+        match need.change:
+            case "add" if need.type is not None:
+                self._gather_addition(need.path, need.type, need.at, found)
+            case "widen" if column is not None and need.type is not None:
+                if need.type.is_primitive and column.field_type.is_primitive and holds(need.type, column.field_type):
+                    found.met = True
+                else:
+                    found.wider.setdefault(need.path, NewColumn()).see(need.type, need.at)
+            case "relax" if column is not None and column.required:
+                known = found.relaxed.get(need.path)
+                found.relaxed[need.path] = need.at if known is None else min(known, need.at)
+            case _:
+                found.met = True
+
+    def _gather_addition(self, path: Path, kind: ice.IcebergType, at: Coordinates, found: _Found) -> None:
+        column = self._columns.get(path)
+        if column is None:
+            if path[:-1] and not self._is_struct(path[:-1]):
+                # What it lies in has gone, or is another thing by now.
+                found.met = True
+            else:
+                found.added.setdefault(path[:-1], {}).setdefault(path[-1], NewColumn()).see(kind, at)
+            return
+        match kind, column.field_type:
+            case ice.StructType(), ice.StructType():
+                for each in kind.fields:
+                    self._gather_addition((*path, each.name), each.field_type, at, found)
+            case ice.ListType(), ice.ListType():
+                self._gather_addition((*path, "element"), kind.element_type, at, found)
+            case ice.MapType(), ice.MapType():
+                self._gather_addition((*path, "value"), kind.value_type, at, found)
+            case _:
+                # The column is there by now; whether it takes the records, their decoder says.
+                found.met = True
+
+    def _is_struct(self, path: Path) -> bool:
+        column = self._columns.get(path)
+        return column is not None and isinstance(column.field_type, ice.StructType)
+
+    def _additions(self, found: _Found) -> Iterator[SchemaChange]:
+        """New columns, those that came first first, as far as names and limits allow."""
+        new = [(parent, name, column) for parent, named in found.added.items() for name, column in named.items()]
+        taken = {(path[:-1], path[-1].casefold()): path[-1] for path in self._columns}
+        for parent, name, column in sorted(new, key=lambda each: (each[2].first, each[0], each[1])):
+            path = (*parent, name)
+            if why := self._unusable(path, taken):
+                self._refuse(path, why, column.first)
+                continue
+            if (kind := self._type(column, path)) is None:
+                continue
+            size = column.size()
+            if size > self._left:
+                self._refuse(path, f"the table would have more than {self._policy.columns:,} columns", column.first)
+            elif size > self._left_now:
+                most = self._policy.new_columns_per_hour
+                self._refuse(path, f"more than {most:,} columns would be added within an hour", column.first)
+            else:
+                self._left -= size
+                self._left_now -= size
+                taken[parent, name.casefold()] = name
+                self._names.add(column_name(path))
+                yield SchemaChange("add", path, kind, column.first)
+
+    def _unusable(self, path: Path, taken: Mapping[tuple[Path, str], str]) -> str | None:
+        name = path[-1]
+        if not name or not _UNUSABLE.isdisjoint(name):
+            return "no column can have such a name"
+        if len(path) == 1 and name.lower().startswith(KAFKA_COLUMN_PREFIX):
+            return f"names that start with {KAFKA_COLUMN_PREFIX} are kept for frazil's own columns"
+        if (other := taken.get((path[:-1], name.casefold()))) is not None and other != name:
+            return f"the name differs from {column_name((*path[:-1], other))} only by case"
+        return "a nested column has the same name" if column_name(path) in self._names else None
+
+    def _type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
+        """The type of a new column; parts that cannot be are left out, and refused. None if nothing is left."""
+        if len(path) > self._policy.depth:
+            self._refuse(path, f"it is nested more than {self._policy.depth} deep", column.first)
+            return None
+        match column.kind:
+            case "struct":
+                fields = self._fields(column, path)
+                return ice.StructType(*fields) if fields else None
+            case "list":
+                element = self._type(column.element, (*path, "element")) if column.element else None
+                return ice.ListType(0, element, element_required=False) if element else None
+            case "map":
+                value = self._type(column.value, (*path, "value")) if column.value else None
+                key = column.key or ice.StringType()
+                return ice.MapType(0, key, 0, value, value_required=False) if value else None
+            case _:
+                return column.primitive(json=self._json)
+
+    def _fields(self, column: NewColumn, path: Path) -> list[ice.NestedField]:
+        fields: list[ice.NestedField] = []
+        taken: dict[tuple[Path, str], str] = {}
+        for name, inner in list(column.parts()):
+            here = (*path, name)
+            why = self._unusable(here, taken)
+            if why:
+                self._refuse(here, why, inner.first)
+            kind = None if why else self._type(inner, here)
+            if kind is None:
+                # Left out of the size, too.
+                del column.fields[name]
+                continue
+            taken[path, name.casefold()] = name
+            fields.append(ice.NestedField(0, name, kind, required=False))
+        return fields
+
+    def _promotions(self, found: _Found) -> Iterator[SchemaChange]:
+        for path, wanted in sorted(found.wider.items()):
+            column = self._columns[path]
+            old = column.field_type
+            new = None if wanted.kind in ("struct", "list", "map") else wanted.primitive(json=self._json)
+            if new is None or not old.is_primitive or not promotes(old, new):
+                told = wanted.kind if new is None else schema_text(new)
+                why = f"Iceberg does not widen {schema_text(old)} to {told}"
+                self._refuse(path, why, wanted.first, "widen")
+            elif self._is_key(path):
+                self._refuse(path, "the keys of a map keep their type", wanted.first, "widen")
+            elif why := self._protected.get(column.field_id):
+                self._refuse(path, why, wanted.first, "widen")
+            else:
+                yield SchemaChange("widen", path, new, wanted.first)
+
+    def _relaxations(self, found: _Found) -> Iterator[SchemaChange]:
+        for path, at in sorted(found.relaxed.items()):
+            if self._columns[path].field_id in self._identifiers:
+                self._refuse(path, "it is an identifier field of the table", at, "relax")
+            elif self._is_key(path):
+                self._refuse(path, "the keys of a map are never null", at, "relax")
+            else:
+                yield SchemaChange("relax", path, None, at)
+
+    def _is_key(self, path: Path) -> bool:
+        above = self._columns.get(path[:-1])
+        return path[-1] == "key" and above is not None and isinstance(above.field_type, ice.MapType)
+
+    def _refuse(self, path: Path, why: str, at: Coordinates, change: Change = "add") -> None:
+        self._refused.append(RefusedChange(change, path, why, at))

@@ -1,0 +1,76 @@
+"""Evolve block of a stream's YAML file: which changes of its table's schema the stream makes by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from jobs.schema.evolution_policy import NO_EVOLUTION, Answer, EvolutionPolicy
+from jobs.spec.base import Location, SpecModel
+from jobs.spec.config_hash import ChangesRows
+from jobs.spec.decode import Decode, SchemaSource
+from jobs.spec.fields import PositiveInt
+
+_DEFAULT: dict[SchemaSource, Answer] = {"registry": "auto", "infer": "auto", "table": "ignore"}
+
+
+class EvolveLimits(SpecModel):
+    """How far a table may grow by itself.
+
+    Args:
+        columns: The most columns that the table grows to, nested ones counted.
+        new_columns_per_hour: The most that are added within an hour.
+        depth: How deep a new column may be nested; 1 is the table's top.
+    """
+
+    columns: PositiveInt = NO_EVOLUTION.columns
+    new_columns_per_hour: PositiveInt = NO_EVOLUTION.new_columns_per_hour
+    depth: Annotated[PositiveInt, Field(le=24)] = NO_EVOLUTION.depth
+
+
+class Evolve(SpecModel):
+    """What becomes of changes that records need of the table.
+
+    ``auto`` makes them, ``propose`` writes them down and sets the records aside, ``ignore`` leaves the table as it is,
+    ``fail`` stops the stream. Without a word a registry's schemas and inferred ones are followed, a table's are not.
+
+    Args:
+        add: Of columns that the table lacks.
+        widen: Of types that do not hold the records' values, where Iceberg has a promotion that does.
+        relax: Of required columns that records lack.
+        clash: What becomes of a value that no change brings into its column.
+        limits: How far the table may grow.
+    """
+
+    add: Annotated[Answer | None, ChangesRows(unless=None)] = None
+    widen: Annotated[Answer | None, ChangesRows(unless=None)] = None
+    relax: Annotated[Answer | None, ChangesRows(unless=None)] = None
+    clash: Annotated[Literal["dead_letter"], ChangesRows(unless="dead_letter")] = "dead_letter"
+    limits: EvolveLimits = EvolveLimits()
+
+    def policy(self, source: SchemaSource) -> EvolutionPolicy:
+        """The policy of a stream whose columns are from this source."""
+        if source == "declared":
+            return NO_EVOLUTION
+        default = _DEFAULT[source]
+        return EvolutionPolicy(
+            self.add or default, self.widen or default, self.relax or default, self.clash, **self.limits.model_dump()
+        )
+
+
+def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the block, given where the stream's columns are from."""
+    problems: list[tuple[Location, str]] = []
+    if decode.schema_source == "declared":
+        if evolve != Evolve():
+            problem = (
+                "is for columns that are from a registry, a table or the records; these are declared in decode.schema: "
+                f"change them there, then `frazil schema apply {stream}` alters the table"
+            )
+            problems.append((("evolve",), problem))
+        return problems
+    if decode.unknown_fields == "fail" and evolve.policy(decode.schema_source).add != "ignore":
+        problem = "is ignore where decode.unknown_fields is fail: no record with a new field lands"
+        problems.append((("evolve", "add"), problem))
+    return problems

@@ -1,0 +1,201 @@
+"""Schema evolution of a stream's table: what the tasks of a batch need is judged and committed, and they run again.
+
+One commit alters the table, on exactly the head and the schema that were judged, so a driver that was taken over cannot
+alter it any more. The files that were written for the schema before are dropped: they lack what the change is for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.errors import SchemaChangeError
+from jobs.commit.operations import ChangeSchema
+from jobs.commit.proposals import Proposal, Seen
+from jobs.commit.schema_history import added_since, new_record, with_record
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.formats.problems import shown_key
+from jobs.schema.evolution import Evolution, RefusedChange, judged, protected_columns
+from jobs.schema.needs import Change, Path, RecordNeed
+from jobs.schema.schema_change import changed_schema, columns_of
+from jobs.steps import step
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.results import TaskResults, drop_files
+from jobs.stream.schema_proposals import keep_proposal
+
+log = logging.getLogger(__name__)
+
+ROUNDS = 3
+"""Changes of the table that one batch may lead to; what it needs beyond them is refused."""
+_MOST_RUNS = 20
+_HOUR_SECONDS = 3600.0
+_LEFT = f"one batch changes a table {ROUNDS} times at most"
+
+
+class SchemaEvolution:
+    """Lets the tasks of batches run until the table has what their records need, as far as the stream's policy goes.
+
+    Args:
+        stream: The open stream; its table is read anew with each change.
+    """
+
+    def __init__(self, stream: OpenStream) -> None:
+        self._stream: OpenStream = stream
+        # What was decided and is not asked again, until the table is altered or an hour has passed.
+        self._settled: set[tuple[Change, Path]] = set()
+        self._schema_id: int = -1
+        self._since: float = time.monotonic()
+
+    def run(self, tasks: Callable[[], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
+        """Run the tasks of a batch, again after each change of the table.
+
+        Args:
+            tasks: Runs them, by a plan of what the table is then.
+            batch: Its number.
+
+        Returns:
+            The tables as the tasks saw them, and what they wrote.
+
+        Raises:
+            SchemaChangeError: The policy is to stop the stream for such a change; the files are dropped.
+            FencedError: Another driver has taken the stream over.
+        """
+        targets, made = self._stream.targets, 0
+        for _ in range(_MOST_RUNS):
+            if self._settled:
+                self._forget()
+            seen = {name: target.seen() for name, target in targets.items()}
+            results = tasks()
+            try:
+                verdict = self._decide(results.needs, batch, may_change=made < ROUNDS)
+            except BaseException:
+                drop_files(results, targets, keep=frozenset())
+                raise
+            if verdict is None or not (self._refuse(verdict) or self._differs(seen)):
+                return seen, results
+            made += bool(verdict.changes)
+            drop_files(results, targets, keep=frozenset())
+        raise FrazilError(
+            f"stream {self._stream.spec.stream}: batch {batch} was run {_MOST_RUNS} times and each time the schema of "
+            f"table {self._table.name} had changed meanwhile.",
+            fix="let the other writers finish, then start the stream again",
+        )
+
+    @property
+    def _table(self) -> Target:
+        return self._stream.targets[self._stream.spec.table.name]
+
+    def _differs(self, seen: dict[str, Seen]) -> bool:
+        return self._table.table.metadata.current_schema_id != seen[self._table.name].schema_id
+
+    def _forget(self) -> None:
+        """Ask anew about what was refused: once the table is another one, or as many columns may come again."""
+        schema_id = self._table.table.metadata.current_schema_id
+        if schema_id != self._schema_id or time.monotonic() - self._since > _HOUR_SECONDS:
+            self._settled, self._schema_id, self._since = set(), schema_id, time.monotonic()
+            self._stream.refused.clear()
+
+    def _decide(self, needs: tuple[RecordNeed, ...], batch: int, *, may_change: bool) -> Evolution | None:
+        """What becomes of needs, with the change committed and the table read anew; None without needs."""
+        if not needs:
+            return None
+        stream = self._stream
+        new = [need for need in needs if (need.change, need.path) not in self._settled]
+
+        def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Evolution]:
+            found = self._judged(new, metadata)
+            if not may_change and found.changes:
+                left = tuple(RefusedChange(each.change, each.path, _LEFT, each.at) for each in found.changes if each.at)
+                found = replace(found, changes=(), refused=(*found.refused, *left))
+            if not found.changes or found.failed:
+                return Proposal(found)
+            return Proposal(found, self._change(found, metadata, batch))
+
+        if new:
+            step("before_schema_commit")
+        verdict = self._table.swap(propose, epoch=stream.epoch, check=stream.lease.verify)
+        if verdict.failed:
+            raise self._stopped(verdict)
+        if verdict.changes:
+            log.info("table %s: %s", self._table.name, "; ".join(map(str, verdict.changes)))
+            step("after_schema_commit")
+        for each in verdict.proposed:
+            keep_proposal(stream.folder.store, stream.spec.stream, self._table.name, each)
+            self._settled.add((each.change, each.path))
+        return verdict
+
+    def _judged(self, needs: list[RecordNeed], metadata: TableMetadata) -> Evolution:
+        schema = metadata.schema()
+        hour_ago_ms = (time.time_ns() // 1_000_000) - int(_HOUR_SECONDS * 1000)
+        return judged(
+            needs,
+            schema,
+            self._stream.spec.evolution,
+            protected=protected_columns(schema, metadata.partition_specs),
+            added_lately=added_since(metadata.properties, hour_ago_ms),
+            json=self._stream.spec.decode.format == "json",
+        )
+
+    def _change(self, found: Evolution, metadata: TableMetadata, batch: int) -> ChangeSchema:
+        before = metadata.schema()
+        last = self._stream.spec.kafka_columns.names
+        after = changed_schema(before, found.changes, metadata.last_column_id, last)
+        head = metadata.current_snapshot()
+        record = new_record(
+            self._stream.spec.stream,
+            [str(each) for each in found.changes],
+            schema_id=max(each.schema_id for each in metadata.schemas) + 1,
+            snapshot_id=head.snapshot_id if head else None,
+            epoch=self._stream.epoch,
+            batch=batch,
+            example=min(each.at for each in found.changes if each.at),
+            added=len(index_by_id(after)) - len(index_by_id(before)),
+        )
+        return ChangeSchema(after, with_record(metadata.properties, record), record.id)
+
+    def _refuse(self, verdict: Evolution) -> bool:
+        """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""
+        schema, refused = self._table.table.schema(), self._stream.refused
+        before = len(refused)
+        if not self._settled:
+            self._schema_id, self._since = self._table.table.metadata.current_schema_id, time.monotonic()
+        for each in verdict.refused:
+            self._settled.add((each.change, each.path))
+            log.warning("table %s is not changed: %s, as %s would need", self._table.name, each, each.at)
+            if each.change == "add":
+                refused[field_place(schema, each.path)] = each.why
+        return len(refused) > before
+
+    def _stopped(self, verdict: Evolution) -> SchemaChangeError:
+        stream, first = self._stream.spec.stream, verdict.failed[0]
+        others = f" and {len(verdict.failed) - 1} more" if len(verdict.failed) > 1 else ""
+        return SchemaChangeError(
+            f"stream {stream}: the record at {first.at} needs a change of table {self._table.name}: {first}{others}; "
+            f"evolve.{first.change} is fail. Nothing of the batch is committed.",
+            fix=f"alter the table, or set evolve.{first.change} in streams/{stream}.yaml; then frazil run {stream}",
+        )
+
+
+def field_place(schema: Schema, path: Path) -> str:
+    """The JSON path of a column's field as decoders write it: `[]` for elements, `{}` for values of a map.
+
+    Args:
+        schema: The table's, which has what the column lies in.
+        path: The column's.
+    """
+    columns, place = dict(columns_of(schema)), "$"
+    for at, name in enumerate(path):
+        above = columns.get(path[:at]) if at else None
+        kind = above.field_type if above else None
+        if kind is not None and not kind.is_primitive and not kind.is_struct:
+            place += "[]" if name == "element" else "{}"
+        else:
+            place += f".{shown_key(name)}"
+    return place

@@ -1,0 +1,122 @@
+"""`frazil schema apply`: change a stream's table so that it takes what its file declares, or what is proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import click
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.catalog import connect_catalog
+from jobs.contract.alteration import Alteration, alter_table, declared_alteration
+from jobs.contract.declared import schema_name
+from jobs.errors import FrazilError
+from jobs.schema.renamed import RenamedColumn, parse_rename
+from jobs.spec.models import StreamSpec
+from jobs.state.store import StateStore
+from jobs.state.stream_folder import stream_folder
+from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, proposals
+from jobs.translate import translate_errors
+from jobs.write.table_remaking import is_as_made
+from orchestration.cli.schema.diff import stream_table
+from orchestration.cli.terminal import current_user, print_json
+from resources.deployment import Deployment
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Give a column another name; rows keep it.")
+@click.option("--proposal", "digests", multiple=True, metavar="ID", help="Make this proposed change only.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document; asks nothing.")
+@click.pass_obj
+def apply(
+    deployment: Deployment,
+    stream: str,
+    renames: tuple[str, ...],
+    digests: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Change the table of STREAM so that it takes what the file declares; or as is proposed for it.
+
+    Shows the change and asks. Columns are added, types widened as Iceberg can, required columns let null in; nothing is
+    dropped, and nothing renamed but what --rename says. One commit does it, while the stream runs.
+    """
+    spec, settings = deployment.stream(stream), deployment.settings()
+    table = stream_table(spec, settings)
+    if table is None or is_as_made(table.metadata, stream):
+        click.echo(f"{stream}: table {spec.table.name} has no rows; the next run makes it as the file declares.")
+        return
+    store = stream_folder(settings, stream).store
+    change, open_proposals = _change(spec, store, table.metadata, list(map(parse_rename, renames)), digests)
+    shown = change(table.metadata)
+    _refuse(spec, shown)
+    if not shown.sentences:
+        _told(stream, spec, table.metadata.current_schema_id, shown, done=False, as_json=as_json)
+        return
+    if not as_json:
+        click.echo(f"{stream}: table {spec.table.name} ({schema_name(table.metadata)}) is to change:")
+        for sentence in shown.sentences:
+            click.echo(f"  {sentence}")
+        if shown.renames:
+            click.echo("A driver that writes the old name ends with its next batch; the one of the file takes over.")
+    if not yes:
+        if as_json:
+            _told(stream, spec, table.metadata.current_schema_id, shown, done=False, as_json=True)
+            return
+        click.confirm("Change the table?", abort=True)
+    with translate_errors(settings, stream), connect_catalog(settings) as catalog:
+        made, done = alter_table(catalog, spec, change, table.metadata.current_schema_id, current_user())
+    for proposal in open_proposals:
+        forget_proposal(store, proposal.digest)
+    _told(stream, spec, made, done, done=True, as_json=as_json)
+
+
+def _change(
+    spec: StreamSpec,
+    store: StateStore,
+    metadata: TableMetadata,
+    renames: Sequence[RenamedColumn],
+    digests: Sequence[str],
+) -> tuple[Callable[[TableMetadata], Alteration], list[SchemaProposal]]:
+    """What is to be changed, and the proposals that it makes true."""
+    if spec.decode.declared is not None and not digests:
+        return (lambda now: declared_alteration(spec, now, renames)), []
+    if renames:
+        raise FrazilError(
+            "--rename is for columns that the stream's file declares.",
+            fix=f"rename the column in the table's own SQL, then run `frazil run {spec.stream}`",
+        )
+    known = proposals(store, metadata.schema())
+    chosen = [each for each in known if not digests or each.digest in digests]
+    if missing := sorted(set(digests) - {each.digest for each in chosen}):
+        told = ", ".join(f"{each.digest} ({each.says})" for each in known) or "none"
+        raise FrazilError(
+            f"stream {spec.stream}: nothing is proposed under {', '.join(missing)}; open proposals: {told}.",
+            fix=f"frazil schema diff {spec.stream}",
+        )
+    alteration = Alteration(tuple(each.as_change for each in chosen))
+    return (lambda _: alteration), chosen
+
+
+def _refuse(spec: StreamSpec, shown: Alteration) -> None:
+    if not shown.refused:
+        return
+    raise FrazilError(
+        f"stream {spec.stream}: no change lets table {spec.table.name} take what the file declares: "
+        + "; ".join(shown.refused)
+        + ". Nothing was changed.",
+        fix=f"correct decode.schema of stream {spec.stream}, or name another table",
+    )
+
+
+def _told(stream: str, spec: StreamSpec, schema_id: int, made: Alteration, *, done: bool, as_json: bool) -> None:
+    if as_json:
+        facts = {"stream": stream, "table": spec.table.name, "schema_id": schema_id, "changes": made.sentences}
+        print_json(facts | {"done": done})
+    elif not made.sentences:
+        click.echo(f"{stream}: nothing to change; table {spec.table.name} takes what the file declares.")
+    else:
+        click.echo(f"Done: table {spec.table.name} has schema {schema_id}. The file is rolled out by itself.")
+        click.echo(f"  Next: frazil status {stream}")

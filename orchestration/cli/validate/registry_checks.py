@@ -1,0 +1,54 @@
+"""Checks of streams against the schema registry: whether it answers, and has schemas for the topics that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.errors import FrazilError
+from jobs.formats.known_formats import FORMATS
+from jobs.registry.client import LINES_TO_ADD, RegistryClient, quick_registry
+from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryUnavailableError
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from orchestration.cli.validate.findings import Finding
+
+
+def check_registry(specs: list[StreamSpec], settings: Settings) -> Iterator[Finding]:
+    """Look at the registry, if the settings name one or a stream needs one."""
+    needing = [spec for spec in specs if spec.decode.needs_registry]
+    if settings.registry is None:
+        for spec in needing:
+            sentence = f"values as {spec.decode.format} name their schemas by ids of a registry; frazil.yaml names none"
+            yield Finding(spec.stream, "registry", "wrong", sentence, LINES_TO_ADD)
+        return
+    try:
+        client = quick_registry(settings.registry)
+        client.check()
+    except RegistryError as problem:
+        verdict = "unchecked" if isinstance(problem, RegistryUnavailableError) else "wrong"
+        yield Finding(None, "registry", verdict, problem.message, problem.fix)
+        return
+    except FrazilError as problem:
+        yield Finding(None, "registry", "unchecked", problem.message.rstrip("."), problem.fix)
+        return
+    yield Finding(None, "registry", "ok", f"{client.shown} answers")
+    for spec in needing:
+        for topic in spec.source.topics or ():
+            yield _check_subject(spec, f"{topic}-value", client)
+    client.close()
+
+
+def _check_subject(spec: StreamSpec, subject: str, client: RegistryClient) -> Finding:
+    try:
+        newest = client.version(subject)
+    except NotInRegistryError:
+        sentence = f"{client.shown} has no subject {subject}: nothing was produced as yet, or under another name"
+        return Finding(spec.stream, "registry", "unchecked", sentence)
+    except RegistryError as problem:
+        return Finding(spec.stream, "registry", "unchecked", problem.message, problem.fix)
+    wanted = FORMATS[spec.decode.format].registry_kind
+    shown = f"subject {subject} stands at version {newest.version}, {newest.schema.kind}, id {newest.id}"
+    if wanted is not None and wanted != newest.schema.kind:
+        fix = f"correct decode.value of stream {spec.stream}, or the topic"
+        return Finding(spec.stream, "registry", "wrong", f"{shown}; decode.value is {spec.decode.format}", fix)
+    return Finding(spec.stream, "registry", "ok", shown)

@@ -1,0 +1,185 @@
+"""A stream whose table evolves: real tables, the driver's own batches, and tasks without Spark over a log in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from jobs.catalog import connect_catalog
+from jobs.commit.log_state import LogState
+from jobs.commit.offsets import TopicPartition
+from jobs.commit.schema_history import ChangeRecord, schema_history
+from jobs.commit.stamps import Stamp
+from jobs.commit.starting_point import StartingPoint
+from jobs.commit.target import Target
+from jobs.kafka.metadata import LogEnds
+from jobs.kafka.records import WHOLE, FetchedBlock
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings, load_settings
+from jobs.state.stream_folder import StreamFolder
+from jobs.stream.batch import BatchRunner
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.opening import ensure_tables
+from jobs.stream.results import BatchDone, TaskResults
+from jobs.stream.tasks import slice_plan, task_results
+from jobs.task.run import run_split
+from tests.helpers.tasks import TIMESTAMP
+
+SINK = "orders.payments"
+
+
+class EvolvingStream:
+    """One stream, open; several may write one table.
+
+    Args:
+        home: The deployment's folder.
+        name: The stream's id, and its topic.
+        columns: Of the table, in the words of schema text.
+        epoch: The driver's.
+        decode: More of the block `decode`.
+        evolve: The block `evolve`.
+
+    Attributes:
+        runs: How often the tasks of a batch were run.
+        between: Called after the tasks of each run.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        name: str = "payments",
+        columns: str = "id string, n int",
+        epoch: int = 1,
+        decode: dict[str, Any] | None = None,
+        **evolve: Any,
+    ) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.spec: StreamSpec = StreamSpec.model_validate(
+            {
+                "stream": name,
+                "source": {"topics": [name]},
+                "decode": {"value": "json", "schema": "infer", **(decode or {})},
+                "table": {"name": SINK},
+                "errors": {"dead_letters": {"table": f"orders.{name}_dead"}, "stop_above": "off"},
+                "evolve": evolve,
+            }
+        )
+        # Nobody connects: the log is in memory.
+        (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
+        self.settings: Settings = load_settings(None, home=home)
+        self.catalog = connect_catalog(self.settings)
+        ensure_tables(self.spec, self.catalog, lambda: rows_of(columns))
+        self.log: list[bytes | None] = []
+        self.at: TopicPartition = TopicPartition(name, 0)
+        self.runs: int = 0
+        self.between: Callable[[], None] = lambda: None
+        self.stream: OpenStream = self._opened(home, epoch)
+        kafka: Any = SimpleNamespace(
+            ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
+        )
+        self.runner: BatchRunner = _Runner(self, kafka)
+
+    def _opened(self, home: Path, epoch: int) -> OpenStream:
+        name = self.spec.stream
+        lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
+        targets = {each: Target(self.catalog, each, name) for each in self.spec.target_names}
+        stands = self.catalog.load_table(SINK).properties.get(f"frazil.stamp.{name}")
+        at = dict(Stamp.from_json(stands).position) if stands else {self.at: 0}
+        for target in targets.values():
+            target.claim(epoch, lambda newest: Stamp(name, "claim", -1, epoch, "c", start=at, position=at))
+        folder = StreamFolder.at(home / f"state-{name}")
+        folder.root.mkdir(exist_ok=True)
+        given = (name, self.spec.config_hash, lease, targets, "", epoch)
+        stream = OpenStream(*given, spec=self.spec, settings=self.settings, folder=folder, log=LogState({}, {}, {}))
+        stream.positions = {each: dict(at) for each in targets}
+        stream.begin = StartingPoint(at)
+        return stream
+
+    def land(self, *documents: Any, batch: int = 0) -> BatchDone:
+        """Produce records, documents or bytes, and land all that the log has."""
+        self.log += [each if isinstance(each, bytes) else json.dumps(each).encode() for each in documents]
+        self.runs = 0
+        frame: Any = None
+        return self.runner.run(frame, batch, {self.at: len(self.log)})
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load_table(SINK)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The table's columns, without those of Kafka, with their types."""
+        return {each.name: str(each.field_type) for each in self.table.schema().fields if each.name[:6] != "_kafka"}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The table's rows of the stream by offset, without what says where they came from, and without nulls."""
+        found = [each for each in self.table.scan().to_arrow().to_pylist() if each["_kafka_topic"] == self.spec.stream]
+        found.sort(key=lambda each: each["_kafka_offset"])
+        return [{k: v for k, v in each.items() if k[:6] != "_kafka" and v is not None} for each in found]
+
+    @property
+    def letters(self) -> dict[int, str]:
+        """The classes of the dead letters, by offset."""
+        rows = self.catalog.load_table(self.spec.dead_letter_table).scan().to_arrow().to_pylist()
+        return {each["offset"]: each["error_class"] for each in rows}
+
+    @property
+    def history(self) -> tuple[ChangeRecord, ...]:
+        return schema_history(self.table.properties)
+
+    @property
+    def files(self) -> list[Path]:
+        """The data files that there are, referenced or not."""
+        return sorted(Path(self.table.location().removeprefix("file://")).rglob("*.parquet"))
+
+
+class _Runner(BatchRunner):
+    def __init__(self, world: EvolvingStream, kafka: Any) -> None:
+        super().__init__(world.stream, kafka)
+        self._world = world
+
+    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any) -> TaskResults:
+        self._world.runs += 1
+        plan = slice_plan(self._stream, batch, ranges, needs)
+        results = []
+        for source, (start, end) in ranges.items():
+            # Two splits: what is needed does not depend on how a batch is cut.
+            middle = (start + end + 1) // 2
+            for first, last in ((start, middle), (middle, end)):
+                if first < last:
+                    results += run_split(plan, [block(source, self._world.log[first:last], first)])
+        self._world.between()
+        return task_results(self._stream, results)
+
+
+def block(source: TopicPartition, values: Sequence[bytes | None], first: int) -> FetchedBlock:
+    """Records of one partition as a task takes them."""
+    count = len(values)
+    columns = {
+        "key": [None] * count,
+        "value": values,
+        "headers": [None] * count,
+        "topic": [source.topic] * count,
+        "partition": [source.partition] * count,
+        "offset": range(first, first + count),
+        "timestamp": [TIMESTAMP] * count,
+        "timestampType": [0] * count,
+    }
+    whole = pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
+    needed = whole.select(["value", "topic", "partition", "offset", "timestamp"])
+    return FetchedBlock(source, needed, lambda rows: whole.take(pa.array(rows, pa.int64())))
+
+
+def rows_of(columns: str) -> Schema:
+    """The columns that a schema's text says."""
+    return iceberg_schema(parse_schema(columns))

@@ -1,0 +1,189 @@
+"""A table is altered as its stream's file says: in one commit, on what was seen, and never by a guess."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.types import StringType
+
+from jobs.catalog import connect_catalog
+from jobs.commit.schema_history import schema_history
+from jobs.contract.alteration import Alteration, alter_table, declared_alteration
+from jobs.contract.declared import declared_contract
+from jobs.errors import FrazilError
+from jobs.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.schema.parser import parse_schema
+from jobs.schema.renamed import RenamedColumn, parse_rename, renamed_schema
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.write.partitioning import partition_spec
+
+BEFORE = "id string not null, n int, f float, at timestamptz not null, o struct<a int>, items list<struct<sku string>>"
+
+
+def spec_of(columns: str, partition_by: tuple[str, ...] = ()) -> StreamSpec:
+    return StreamSpec.model_validate(
+        {
+            "stream": "s",
+            "source": {"topics": ["t"]},
+            "decode": {"value": "json", "schema": columns},
+            "table": {"name": "n.s", "partition_by": list(partition_by)},
+        }
+    )
+
+
+class Place:
+    """A catalog with the stream's table as it was before."""
+
+    def __init__(self, home: Path, before: str = BEFORE, partition_by: tuple[str, ...] = ()) -> None:
+        self.catalog: Catalog = connect_catalog(Settings.embedded(home))
+        self.catalog.create_namespace("n")
+        spec = spec_of(before, partition_by)
+        schema = spec.table_schema
+        self.catalog.create_table("n.s", schema, partition_spec=partition_spec(spec.table.partition_by, schema))
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load_table("n.s")
+
+    def apply(self, spec: StreamSpec, *renames: RenamedColumn, schema_id: int = 0) -> Alteration:
+        asked = (lambda now: declared_alteration(spec, now, renames), schema_id, "me@here")
+        return alter_table(self.catalog, spec, *asked)[1]
+
+    def columns(self) -> dict[str, str]:
+        schema = self.table.schema()
+        return {field.name: with_null(field) for field in schema.fields if not field.name.startswith("_kafka")}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+AFTER = (
+    "id string, n long, f double, at timestamptz not null, o struct<a long, b date>, "
+    "items list<struct<sku string, amount decimal(9,2)>>, note string, deep struct<x list<int>>"
+)
+
+
+def test_one_commit_brings_the_table_to_the_file(place: Place) -> None:
+    spec = spec_of(AFTER)
+    ids = {field.name: field.field_id for field in place.table.schema().fields}
+    made = place.apply(spec)
+    assert made.sentences == [
+        "let column id be null",
+        "widen column n to long",
+        "widen column f to double",
+        "widen column o.a to long",
+        "add column o.b date",
+        "add column items.element.amount decimal(9,2)",
+        "add column note string",
+        "add column deep struct<x list<int>>",
+    ]
+    table = place.table
+    assert declared_contract(spec, table.schema()).findings == ()
+    assert len(table.metadata.schemas) == 2
+    assert table.metadata.snapshots == []
+    assert {field.name: field.field_id for field in table.schema().fields if field.name in ids} == ids
+    assert [field.name for field in table.schema().fields][-4:] == [
+        "_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp",
+    ]  # fmt: skip
+    (record,) = schema_history(table.metadata.properties)
+    assert (record.by, record.schema, record.changes) == ("me@here", 1, tuple(made.sentences))
+
+
+def test_nothing_is_dropped_or_renamed_by_guess(place: Place) -> None:
+    place.apply(spec_of("id string not null, at timestamptz not null, number int"))
+    assert set(place.columns()) == {"id", "n", "f", "at", "o", "items", "number"}
+
+
+def test_a_column_is_renamed_where_somebody_says_so(place: Place) -> None:
+    spec = spec_of(BEFORE.replace("n int", "number long").replace("sku string", "code string"))
+    before = place.table.schema().find_field("n").field_id
+    made = place.apply(spec, parse_rename("n=number"), parse_rename("items.element.sku=code"))
+    assert made.sentences == [
+        "rename column n to number",
+        "rename column items.element.sku to items.element.code",
+        "widen column number to long",
+    ]
+    assert place.table.schema().find_field("number").field_id == before
+    assert declared_contract(spec, place.table.schema()).findings == ()
+
+
+def test_a_name_mapping_keeps_the_old_name_beside_the_new_one(place: Place) -> None:
+    mapping = place.table.schema().name_mapping.model_dump_json()
+    with place.table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": mapping})
+    place.apply(spec_of(BEFORE.replace("n int", "number int")), parse_rename("n=number"))
+    text = place.table.properties["schema.name-mapping.default"]
+    assert ["n", "number"] in [field.names for field in parse_mapping_from_json(text).root]
+
+
+@pytest.mark.parametrize(
+    ("declared", "partition_by", "refused"),
+    [
+        ("id long, n int", (), "id: long is another type than the table's string"),
+        ("ID string, n int", (), "ID: the table calls it id"),
+        ("id string, n long", ("truncate(10, n)",), "partitioned by truncate[10](n)"),
+        ("id string, n long", ("n",), "partitioned by identity(n)"),
+        ("id string, n long", ("bucket(4, n)",), ""),
+    ],
+)
+def test_what_stands_in_the_way_is_told(
+    tmp_path: Path, declared: str, partition_by: tuple[str, ...], refused: str
+) -> None:
+    place = Place(tmp_path, "id string, n int", partition_by)
+    found = declared_alteration(spec_of(declared), place.table.metadata)
+    assert (refused in "; ".join(found.refused)) if refused else not found.refused
+
+
+def test_a_schema_that_was_changed_meanwhile_is_left_alone(place: Place) -> None:
+    with place.table.update_schema() as update:
+        update.add_column("theirs", StringType())
+    with pytest.raises(FrazilError, match="changed meanwhile: it was schema 0, and is schema 1"):
+        place.apply(spec_of(AFTER))
+    assert "note" not in place.columns()
+
+
+def test_commits_that_come_between_do_not_matter(place: Place) -> None:
+    moved = False
+
+    def decide(now):
+        nonlocal moved
+        if not moved:
+            moved = True
+            with place.table.transaction() as change:
+                change.set_properties({"somebody": "else"})
+            place.table.append(place.table.scan().to_arrow())
+        return declared_alteration(spec_of(AFTER), now)
+
+    alter_table(place.catalog, spec_of(AFTER), decide, 0, "me")
+    assert "note" in place.columns()
+    assert len(schema_history(place.table.properties)) == 1
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=", "=b", "a=a", "a.b=c.d", "a..b=c", "a=b.c"])
+def test_what_renames_nothing_is_refused(text: str) -> None:
+    with pytest.raises(FrazilError):
+        parse_rename(text)
+
+
+@pytest.mark.parametrize(
+    ("rename", "why"),
+    [("nothing=x", "has no column nothing"), ("n=F", "there is a column f already"), ("o.x=o.y", "has no column o.x"),
+     ("items.sku=items.code", "has no column"), ("items.element=items.code", "has no column")],
+)  # fmt: skip
+def test_a_column_that_cannot_be_renamed_is_named(rename: str, why: str) -> None:
+    schema: Schema = iceberg_schema(parse_schema(BEFORE))
+    with pytest.raises(FrazilError, match=why):
+        renamed_schema(schema, [parse_rename(rename)])
+
+
+def test_frazils_own_columns_keep_their_names(place: Place) -> None:
+    with pytest.raises(FrazilError, match="frazil's own"):
+        declared_alteration(spec_of(BEFORE), place.table.metadata, [parse_rename("_kafka_offset=at_offset")])

@@ -1,0 +1,106 @@
+"""`frazil schema apply`: the change is shown, asked for, and made; proposals are made one by one."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyiceberg.types import LongType
+
+from jobs.catalog import connect_catalog
+from jobs.schema.schema_change import SchemaChange
+from jobs.state.stream_folder import stream_folder
+from jobs.stream.schema_proposals import keep_proposal, proposals
+from orchestration.cli.main import main
+from resources.deployment import Deployment
+from tests.unit.orchestration.cli.schema.test_diff import declare
+from tests.unit.orchestration.deployments import create_table, deployment_in
+
+NEW = "id string, amount decimal(14,2) not null, created_at timestamptz not null, note string"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = deployment_in(tmp_path, "payments")
+    deployment = Deployment.at(home)
+    with connect_catalog(deployment.prepared_settings()) as catalog:
+        create_table(catalog, deployment.stream("payments"))
+    return home
+
+
+def typed(home: Path, *words: str, answer: str = "") -> Result:
+    return CliRunner().invoke(main, ["--home", str(home), "schema", *words], input=answer)
+
+
+def columns(home: Path) -> list[str]:
+    with connect_catalog(Deployment.at(home).settings()) as catalog:
+        return catalog.load_table("orders.payments").schema().column_names
+
+
+def test_the_change_is_shown_and_made_when_asked_for(home: Path) -> None:
+    declare(home, NEW)
+    refused = typed(home, "apply", "payments", answer="n\n")
+    assert refused.exit_code == 1
+    assert "note" not in columns(home)
+    made = typed(home, "apply", "payments", answer="y\n")
+    assert made.exit_code == 0, made.output
+    assert made.stdout.splitlines()[:4] == [
+        "payments: table orders.payments (schema 0) is to change:",
+        "  let column id be null",
+        "  widen column amount to decimal(14,2)",
+        "  add column note string",
+    ]
+    assert "Done: table orders.payments has schema 1." in made.stdout
+    assert typed(home, "diff", "payments").exit_code == 0
+    again = typed(home, "apply", "payments", "--yes")
+    assert "nothing to change" in again.stdout
+
+
+def test_json_changes_nothing_without_yes(home: Path) -> None:
+    declare(home, NEW)
+    facts = json.loads(typed(home, "apply", "payments", "--json").stdout)
+    assert (facts["done"], facts["schema_id"], len(facts["changes"])) == (False, 0, 3)
+    assert "note" not in columns(home)
+    facts = json.loads(typed(home, "apply", "payments", "--json", "--yes").stdout)
+    assert (facts["done"], facts["schema_id"]) == (True, 1)
+
+
+def test_rows_keep_their_values_under_a_new_name(home: Path) -> None:
+    with connect_catalog(Deployment.at(home).settings()) as catalog:
+        table = catalog.load_table("orders.payments")
+        row = {"id": "a", "amount": Decimal("1.00"), "created_at": datetime(2026, 1, 1, tzinfo=UTC)}
+        own = {name: None for name in table.schema().column_names if name.startswith("_kafka")}
+        table.append(pa.Table.from_pylist([row | own], schema=table.schema().as_arrow()))
+    declare(home, "ident string not null, amount decimal(12,2) not null, created_at timestamptz not null")
+    made = typed(home, "apply", "payments", "--rename", "id=ident", "--yes")
+    assert made.exit_code == 0, made.output
+    with connect_catalog(Deployment.at(home).settings()) as catalog:
+        assert catalog.load_table("orders.payments").scan().to_arrow()["ident"].to_pylist() == ["a"]
+
+
+def test_what_cannot_be_is_refused_as_a_whole(home: Path) -> None:
+    declare(home, "id long not null, amount decimal(14,2) not null, created_at timestamptz not null, note string")
+    said = typed(home, "apply", "payments", "--yes")
+    assert said.exit_code == 1
+    assert "id: long is another type than the table's string" in said.stderr
+    assert "note" not in columns(home)
+
+
+def test_a_proposal_is_made_by_its_id(home: Path) -> None:
+    deployment = Deployment.at(home)
+    store = stream_folder(deployment.settings(), "payments").store
+    for name in ("retries", "other"):
+        keep_proposal(store, "payments", "orders.payments", SchemaChange("add", (name,), LongType()))
+    first = next(each for each in proposals(store) if each.path == ("retries",))
+    unknown = typed(home, "apply", "payments", "--proposal", "0", "--yes")
+    assert unknown.exit_code == 1
+    assert first.digest in unknown.stderr
+    made = typed(home, "apply", "payments", "--proposal", first.digest, "--yes")
+    assert made.exit_code == 0, made.output
+    assert "retries" in columns(home)
+    assert [each.path for each in proposals(store)] == [("other",)]

@@ -1,0 +1,94 @@
+"""What `frazil validate` finds about the schema registry, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.spec.registry import RegistrySettings
+from orchestration.cli.validate.command import live_findings
+from orchestration.cli.validate.findings import Finding
+from orchestration.cli.validate.registry_checks import check_registry
+from resources.deployment import Deployment
+from tests.helpers.registry_server import RegistryServer, serving
+from tests.unit.orchestration.deployments import deployment_in
+
+
+def stream(format_: str = "json", topics: tuple[str, ...] = ("payments",)) -> Any:
+    decode = SimpleNamespace(format=format_, needs_registry=True)
+    return SimpleNamespace(stream="payments", decode=decode, source=SimpleNamespace(topics=topics))
+
+
+def found(url: str | None, *specs: Any, **more: Any) -> list[tuple[str | None, str, str]]:
+    registry = None if url is None else RegistrySettings.model_validate({"url": url, "timeout": "1s", **more})
+    settings: Any = SimpleNamespace(registry=registry)
+    findings: list[Finding] = list(check_registry(list(specs), settings))
+    assert {each.subject for each in findings} <= {"registry"}
+    return [(each.stream, each.verdict, each.sentence) for each in findings]
+
+
+def test_a_stream_that_needs_one_is_wrong_without() -> None:
+    assert found(None) == []
+    ((stream_, verdict, sentence),) = found(None, stream("avro"))
+    assert (stream_, verdict) == ("payments", "wrong")
+    assert sentence == "values as avro name their schemas by ids of a registry; frazil.yaml names none"
+
+
+def test_one_that_is_configured_is_asked_whether_it_answers(tmp_path: Path) -> None:
+    with serving(RegistryServer()) as server:
+        assert found(server.url) == [(None, "ok", f"The schema registry at {server.url} answers")]
+        server.authorization = lambda: "Basic x"
+        ((_, verdict, sentence),) = found(server.url)
+        assert verdict == "wrong"
+        assert "refuses us: HTTP 401" in sentence
+        server.broken = (503, "")
+        assert found(server.url)[0][1] == "unchecked"
+        server.broken = (200, "<html>")
+        assert found(server.url)[0][1] == "wrong"
+        url = server.url
+    assert found(url)[0][1] == "unchecked"
+    ((_, verdict, sentence),) = found(url, bearer="${env:FRAZIL_T_NOT_SET}")
+    assert verdict == "unchecked"
+    assert "FRAZIL_T_NOT_SET" in sentence
+
+
+@pytest.mark.parametrize(
+    ("topics", "verdict", "said"),
+    [
+        (("payments",), "ok", "subject payments-value stands at version 3, AVRO, id 7"),
+        (("refunds",), "unchecked", "has no subject refunds-value: nothing was produced as yet, or under another name"),
+    ],
+)
+def test_the_subject_of_each_topic_is_looked_for(topics: tuple[str, ...], verdict: str, said: str) -> None:
+    server = RegistryServer()
+    answer = server.answer
+
+    def with_subjects(path: str, headers: dict[str, str], body: str) -> tuple[int, str]:
+        if path.startswith("/subjects/payments-value/versions/latest"):
+            version = {"subject": "payments-value", "version": 3, "id": 7, "schema": '"int"'}
+            return 200, json.dumps(version)
+        if path.startswith("/subjects/"):
+            return 404, json.dumps({"error_code": 40401, "message": "Subject not found"})
+        return answer(path, headers, body)
+
+    server.answer = with_subjects  # type: ignore[method-assign]
+    with serving(server):
+        (_, about_stream) = found(server.url, stream(topics=topics))
+    assert about_stream[:2] == ("payments", verdict)
+    assert said in about_stream[2]
+
+
+def test_it_is_among_what_validate_checks(tmp_path: Path) -> None:
+    deployment = Deployment.at(deployment_in(tmp_path, "payments"))
+    with serving(RegistryServer()) as server:
+        (tmp_path / "frazil.yaml").write_text(
+            f"kafka: {{bootstrap_servers: '127.0.0.1:1'}}\nregistry: {{url: '{server.url}'}}\n"
+        )
+        findings = list(live_findings(deployment.streams()[0], deployment.settings()))
+    assert [each.sentence for each in findings if each.subject == "registry"] == [
+        f"The schema registry at {server.url} answers"
+    ]

@@ -1,0 +1,238 @@
+"""Batches that evolve their table: real tables and tasks, each change one commit, and every record in one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
+
+from jobs.commit.errors import FencedError, SchemaChangeError
+from jobs.commit.offsets import OffsetRange
+from jobs.commit.pending_record import Pending, PendingTarget
+from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.commit.target_positions import need
+from jobs.stream.schema_evolution import field_place
+from jobs.stream.schema_proposals import forget_proposal, proposals
+from tests.helpers.evolving_stream import SINK, EvolvingStream
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "deployment"
+
+
+def test_a_new_field_is_a_column_in_the_batch_that_brings_it(home: Path) -> None:
+    one = EvolvingStream(home)
+    done = one.land({"id": "a"}, {"id": "b", "colour": "red", "size": 3}, {"id": "c", "size": 2.5})
+    assert one.columns == {"id": "string", "n": "int", "colour": "string", "size": "double"}
+    assert one.rows == [{"id": "a"}, {"id": "b", "colour": "red", "size": 3.0}, {"id": "c", "size": 2.5}]
+    assert (one.runs, done.counts.landed, done.counts.dead, done.unknown_fields) == (2, 3, 0, {})
+    # Nothing that was written for the schema before is left, and the next batch costs what it always did.
+    assert len(one.files) == len(list(one.table.scan().plan_files()))
+    one.land({"id": "d", "colour": "blue"}, batch=1)
+    assert one.runs == 1
+    (record,) = one.history
+    assert record.changes == ("add column colour string", "add column size double")
+    assert (record.stream, record.epoch, record.batch, record.example) == ("payments", 1, 0, ("payments", 0, 1))
+    assert record.schema == one.table.metadata.current_schema_id
+    assert record.added == 2
+
+
+def test_types_widen_and_columns_take_null(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string not null, n int, d decimal(4,2), f float, s struct<m int not null>")
+    one.land(
+        {"id": "a", "n": 1, "d": 1.25, "s": {"m": 1}},
+        {"id": "b", "n": 2**40, "d": 12345.5, "f": 1e300, "s": {}},
+        {"n": 5, "s": {"m": 2**33, "new": [True]}},
+    )
+    assert one.columns["n"] == "long" and one.columns["d"] == "decimal(7, 2)" and one.columns["f"] == "double"
+    assert not one.table.schema().find_field("id").required
+    assert [row.get("n") for row in one.rows] == [1, 2**40, 5]
+    assert one.rows[2]["s"] == {"m": 2**33, "new": [True]}
+    assert one.letters == {}
+    # What the last record's nested field needs shows once the other need of it is met, at the latest.
+    assert one.runs <= 4
+
+
+def test_what_no_change_cures_changes_nothing(home: Path) -> None:
+    """A record that would be a dead letter anyway alters no table: neither its new field nor the cure of one fault."""
+    one = EvolvingStream(home)
+    one.land({"id": "a"}, {"id": 5, "n": 2**40, "new": 1}, {"id": "c", "n": 1.5, "other": 1})
+    assert one.columns == {"id": "string", "n": "int"}
+    assert one.letters == {1: "wrong_type", 2: "wrong_type"}
+    assert one.runs == 1 and one.history == ()
+
+
+def test_null_and_empty_say_nothing_and_stay_counted(home: Path) -> None:
+    one = EvolvingStream(home)
+    done = one.land({"id": "a", "x": None}, {"id": "b", "x": [], "y": {}})
+    assert one.columns == {"id": "string", "n": "int"}
+    assert {path: field.records for path, field in done.unknown_fields.items()} == {"$.x": 2, "$.y": 1}
+    one.land({"id": "c", "x": [1]}, {"id": "d", "x": None}, batch=1)
+    assert one.columns["x"] == "list<long>"
+    assert one.rows[2] == {"id": "c", "x": [1]}
+
+
+def test_of_two_types_the_first_record_decides_and_the_others_are_dead_letters(home: Path) -> None:
+    one = EvolvingStream(home)
+    one.land({"id": "a", "x": 1}, {"id": "b", "x": "text"}, {"id": "c", "x": 2})
+    assert one.columns["x"] == "long"
+    assert one.letters == {1: "wrong_type"}
+
+
+def test_a_name_that_differs_by_case_is_never_a_second_column(home: Path) -> None:
+    one = EvolvingStream(home)
+    one.land({"id": "a", "N": 5, "n": 1}, {"id": "b", "N": 5}, {"id": "c"})
+    assert one.columns == {"id": "string", "n": "int"}
+    assert one.letters == {0: "schema_change_refused", 1: "key_case"}
+    one.land({"id": "d", "N": 6, "n": 1}, batch=1)
+    assert one.runs == 1, "what is refused is known from the batch before"
+    assert one.letters[3] == "schema_change_refused"
+
+
+def test_limits_leave_records_as_dead_letters(home: Path) -> None:
+    one = EvolvingStream(home, limits={"new_columns_per_hour": 2})
+    one.land(*[{"id": str(n), f"k{n}": n} for n in range(4)])
+    assert list(one.columns) == ["id", "n", "k0", "k1"]
+    assert one.letters == {2: "schema_change_refused", 3: "schema_change_refused"}
+    one.land({"id": "e", "k9": 1}, {"id": "f", "k1": 7}, batch=1)
+    assert one.letters[4] == "schema_change_refused"
+    assert one.rows[-1] == {"id": "f", "k1": 7}
+
+
+def test_a_proposed_change_is_written_down_and_its_records_wait_as_dead_letters(home: Path) -> None:
+    one = EvolvingStream(home, add="propose", widen="propose")
+    done = one.land({"id": "a"}, {"id": "b", "new": 1}, {"id": "c", "n": 2**40}, {"id": "d", "new": None})
+    assert one.columns == {"id": "string", "n": "int"}
+    assert one.letters == {1: "schema_change_proposed", 2: "schema_change_proposed"}
+    assert (one.runs, done.counts.landed) == (1, 2)
+    store = one.stream.folder.store
+    first, second = sorted(proposals(store, one.table.schema()), key=lambda each: each.says)
+    assert (first.says, str(first.at)) == ("add column new long", "payments-0@1")
+    assert first.command == f"frazil schema apply payments --proposal {first.digest}"
+    assert second.says == "widen column n to long"
+    one.land({"id": "e", "new": 2}, batch=1)
+    assert len(proposals(store)) == 2, "the same change is proposed once"
+    with one.table.update_schema() as update:
+        update.add_column("new", LongType())
+    assert [each.says for each in proposals(store, one.table.schema())] == ["widen column n to long"]
+    forget_proposal(store, second.digest)
+    one.land({"id": "f", "new": 3}, batch=2)
+    assert one.rows[-1] == {"id": "f", "new": 3}
+
+
+def test_fail_stops_the_stream_and_leaves_nothing(home: Path) -> None:
+    one = EvolvingStream(home, add="fail")
+    with pytest.raises(SchemaChangeError, match=r"record at payments-0@1 needs .*: add column new long; evolve.add is"):
+        one.land({"id": "a"}, {"id": "b", "new": 1})
+    assert one.rows == [] and one.files == [] and one.letters == {}
+
+
+def test_ignored_fields_are_left_out_and_counted(home: Path) -> None:
+    one = EvolvingStream(home, add="ignore", widen="ignore")
+    done = one.land({"id": "a", "new": 1}, {"id": "b", "n": 2**40})
+    assert one.rows == [{"id": "a"}]
+    assert one.letters == {1: "out_of_range"}
+    assert {path: field.records for path, field in done.unknown_fields.items()} == {"$.new": 1}
+
+
+def test_a_table_is_left_alone_unless_its_stream_says_otherwise(home: Path) -> None:
+    one = EvolvingStream(home, decode={"schema": "infer"})
+    assert one.spec.evolution.add == "auto"
+    other = EvolvingStream(home, "other", decode={"schema": "table"})
+    assert not other.spec.evolution.evolves
+    other.land({"id": "a", "new": 1})
+    assert other.columns == {"id": "string", "n": "int"}
+
+
+def test_a_driver_that_was_taken_over_cannot_alter_the_table(home: Path) -> None:
+    one = EvolvingStream(home)
+    one.between = lambda: _take_over(one)
+    with pytest.raises(FencedError):
+        one.land({"id": "a", "new": 1})
+    assert one.columns == {"id": "string", "n": "int"}
+    assert one.files == [], "its files are nobody's"
+
+
+def _take_over(one: EvolvingStream) -> None:
+    at = {one.at: 0}
+    other = Target(one.catalog, SINK, one.spec.stream)
+    other.claim(9, lambda newest: Stamp(one.spec.stream, "claim", -1, 9, "c", start=at, position=at), again=True)
+
+
+@pytest.mark.parametrize("theirs", [{"x": 7}, {"y": 7}, {"x": 7.5}, {"x": "text"}], ids=str)
+def test_two_streams_evolve_one_table_at_the_same_moment(home: Path, theirs: dict[str, Any]) -> None:
+    one, other = EvolvingStream(home), EvolvingStream(home, "refunds")
+    met: list[int] = []
+
+    def meanwhile() -> None:
+        if not met:
+            met.append(1)
+            other.land({"id": "o", **theirs})
+
+    one.between = meanwhile
+    one.land({"id": "a", "x": 5}, {"id": "b"})
+    assert other.rows == [{"id": "o", **theirs}]
+    if theirs == {"x": "text"}:
+        # The table has it as text by now, so the number has no column.
+        assert (one.rows, one.letters) == ([{"id": "b"}], {0: "wrong_type"})
+    else:
+        assert one.rows == [{"id": "a", "x": 5}, {"id": "b"}]
+    assert list(one.columns) == ["id", "n", *(["y", "x"] if "y" in theirs else ["x"])]
+    assert len(one.history) == (2 if "y" in theirs else 1)
+    # The other's driver has an old schema in mind, and goes on.
+    other.land({"id": "p"}, batch=1)
+    assert other.rows[-1] == {"id": "p"}
+
+
+def test_somebody_who_alters_the_table_without_end_is_waited_for(home: Path) -> None:
+    """What others change between two runs of the tasks is no round of ours."""
+    one = EvolvingStream(home)
+    times: list[int] = []
+
+    def meanwhile() -> None:
+        if len(times) < 6:
+            times.append(1)
+            with one.table.update_schema() as update:
+                update.add_column(f"theirs{len(times)}", StringType())
+
+    one.between = meanwhile
+    one.land({"id": "a", "theirs1": "x", "theirs6": "y", "mine": 1})
+    assert one.rows == [{"id": "a", "theirs1": "x", "theirs6": "y", "mine": 1}]
+
+
+def test_files_of_the_schema_before_land_from_a_pending_record(home: Path) -> None:
+    """A driver died between record and commit; its successor's first act is that commit, whoever altered the table."""
+    one = EvolvingStream(home)
+    one.log += [b'{"id":"a"}']
+    ranges = {one.at: OffsetRange(0, 1)}
+    needs = {name: need(ranges, one.stream.positions[name]) for name in one.stream.targets}
+    seen = one.stream.targets[SINK].seen()
+    frame: Any = None
+    results = one.runner._run_tasks(frame, 0, ranges, needs)
+    stamp = Stamp("payments", "batch", 0, 1, one.spec.config_hash, start={one.at: 0}, position={one.at: 1})
+    planned = PendingTarget({one.at: 0}, stamp, tuple(results.files[SINK]), seen)
+    encoded = Pending(ranges, {SINK: planned}).encode({SINK: one.table.metadata})
+    other = EvolvingStream(home, "refunds")
+    other.land({"id": "o", "m": {"k": [{"deep": 2**40}]}, "n": 2**40})
+    target = one.stream.targets[SINK]
+    target.read()
+    decoded = Pending.decode(encoded, {SINK: target.table.metadata})
+    assert one.stream.commit(target, decoded.targets[SINK], decoded.batch) is ProposalOutcome.LANDED
+    assert one.rows == [{"id": "a"}]
+
+
+def test_the_place_of_a_field_in_records() -> None:
+    inner = StructType(NestedField(7, "x", LongType(), required=False))
+    schema = Schema(
+        NestedField(1, "l", ListType(2, inner, element_required=False), required=False),
+        NestedField(3, "m", MapType(4, StringType(), 5, StructType(), value_required=False), required=False),
+    )
+    assert field_place(schema, ("l", "element", "new")) == "$.l[].new"
+    assert field_place(schema, ("m", "value", "element")) == "$.m{}.element"
+    assert field_place(schema, ("new",)) == "$.new"
