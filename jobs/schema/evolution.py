@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionSpec
@@ -16,29 +17,10 @@ from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed, column_name
 from jobs.schema.new_columns import NewColumn
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.schema.schema_change import SchemaChange, columns_of
+from jobs.schema.schema_change import RefusedChange, SchemaChange, columns_of, numbered
+from jobs.schema.spark_types import unread_by_spark
 
 _UNUSABLE = frozenset('"\\') | {chr(code) for code in range(0x20)} | {"\x7f"}
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedChange:
-    """A change that records need and that is not made.
-
-    Attributes:
-        change: `add`, `widen` or `relax`.
-        path: Of the column.
-        why: The reason, as the end of a sentence.
-        at: A record that needs it.
-    """
-
-    change: Change
-    path: Path
-    why: str
-    at: Coordinates
-
-    def __str__(self) -> str:
-        return f"{self.change} {column_name(self.path)}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +50,8 @@ def judged(
     protected: Mapping[int, str] | None = None,
     added_lately: int = 0,
     json: bool = False,
+    always: Container[Path] = (),
+    maintained: bool = True,
 ) -> Evolution:
     """Decide about what records need; the same for the same needs in any order.
 
@@ -78,8 +62,11 @@ def judged(
         protected: Columns whose type has to stay, by field id, with the reason.
         added_lately: How many columns were added within the last hour.
         json: Numbers and texts of the records are JSON's, see `NewColumn.primitive`.
+        always: Columns that are added whatever the policy says.
+        maintained: Spark has to read the table.
     """
-    return _Judge(schema, policy, protected or {}, added_lately, json=json).judge(needs)
+    judge = _Judge(schema, policy, protected or {}, added_lately, json=json, maintained=maintained)
+    return judge.judge(needs, always)
 
 
 def protected_columns(schema: Schema, specs: Iterable[PartitionSpec]) -> dict[int, str]:
@@ -114,8 +101,16 @@ class _Found:
 
 class _Judge:
     def __init__(
-        self, schema: Schema, policy: EvolutionPolicy, protected: Mapping[int, str], added_lately: int, *, json: bool
+        self,
+        schema: Schema,
+        policy: EvolutionPolicy,
+        protected: Mapping[int, str],
+        added_lately: int,
+        *,
+        json: bool,
+        maintained: bool,
     ) -> None:
+        self._maintained: bool = maintained
         self._columns: dict[Path, ice.NestedField] = dict(columns_of(schema))
         self._identifiers: frozenset[int] = frozenset(schema.identifier_field_ids)
         self._policy: EvolutionPolicy = policy
@@ -126,13 +121,14 @@ class _Judge:
         self._json: bool = json
         self._refused: list[RefusedChange] = []
 
-    def judge(self, needs: Iterable[RecordNeed]) -> Evolution:
+    def judge(self, needs: Iterable[RecordNeed], always: Container[Path]) -> Evolution:
         found = _Found()
         for need in needs:
             self._gather(need, found)
         by_answer: dict[str, list[SchemaChange]] = {"auto": [], "propose": [], "fail": [], "ignore": []}
         for change in (*self._additions(found), *self._promotions(found), *self._relaxations(found)):
-            by_answer[self._policy.answer(change.change)].append(change)
+            answer = "auto" if change.path in always else self._policy.answer(change.change)
+            by_answer[answer].append(change)
         return Evolution(
             tuple(by_answer["auto"]),
             tuple(by_answer["propose"]),
@@ -192,6 +188,11 @@ class _Judge:
                 self._refuse(path, why, column.first)
                 continue
             if (kind := self._type(column, path)) is None:
+                continue
+            if self._maintained and unread_by_spark(
+                Schema(ice.NestedField(0, name, numbered(kind, count(1)), required=False))
+            ):
+                self._refuse(path, "maintenance reads no table with a column of the type time", column.first)
                 continue
             size = column.size()
             if size > self._left:

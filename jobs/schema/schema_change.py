@@ -41,6 +41,26 @@ class SchemaChange:
                 return f"let column {name} be null"
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedChange:
+    """A change that records need and that is not made.
+
+    Attributes:
+        change: `add`, `widen` or `relax`.
+        path: Of the column.
+        why: The reason, as the end of a sentence.
+        at: A record that needs it.
+    """
+
+    change: Change
+    path: Path
+    why: str
+    at: Coordinates
+
+    def __str__(self) -> str:
+        return f"{self.change} {column_name(self.path)}: {self.why}"
+
+
 def changed_schema(
     schema: Schema,
     changes: Sequence[SchemaChange],

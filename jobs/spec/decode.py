@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
@@ -11,6 +12,7 @@ from pyiceberg.schema import Schema
 from jobs.formats.avro.options import WITHOUT_MEANING, variable_scale_problem
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
+from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
@@ -144,7 +146,7 @@ class Decode(SpecModel):
         Field(alias="schema"),
         ChangesRows(("decode", "schema"), _hashed_schema),
     ]
-    unknown_fields: Annotated[Literal["ignore", "fail"], ChangesRows()] = "ignore"
+    unknown_fields: Annotated[Literal["ignore", "fail", "keep"], ChangesRows()] = "ignore"
     subject: str | None = None
 
     @model_validator(mode="after")
@@ -153,6 +155,8 @@ class Decode(SpecModel):
         known = _SOURCES.get(self.format, ("declared",))
         if self.schema_source not in known:
             problems.append((("schema",), _source_problem(self.format, self.schema_source, known)))
+        elif self.unknown_fields == "keep" and (problem := self._keep_problem()):
+            problems.append((("unknown_fields",), problem))
         elif self.format in COLUMN_TYPES:
             if problem := schema_problem(self.format, parse_schema(self.schema_text)):
                 problems.append((("schema",), problem))
@@ -163,6 +167,15 @@ class Decode(SpecModel):
         if problems:
             raise problems_at(problems)
         return self
+
+    def _keep_problem(self) -> str | None:
+        if self.format != "json":
+            return f"can be keep for JSON only, not for values of the format {self.format}"
+        if self.schema_source == "declared":
+            names = {each.name.casefold() for each in parse_schema(self.schema_text).fields}
+            if EXTRA_COLUMN in names:
+                return f"is keep, which fills the column {EXTRA_COLUMN}; declare it under another name"
+        return None
 
     @property
     def format(self) -> str:
@@ -188,7 +201,12 @@ class Decode(SpecModel):
         """The rows that values become, and their decoder, if the file declares them; None if a table says."""
         if self.schema_source != "declared":
             return None
-        return resolved(DecoderSpec(self.format, DeclaredSchema(self.schema_text), self.options))
+        found = resolved(DecoderSpec(self.format, DeclaredSchema(self.schema_text), self.options))
+        return replace(found, schema=self.with_extra_column(found.schema))
+
+    def with_extra_column(self, rows: Schema) -> Schema:
+        """The columns of a new table: with the one for what no other takes, if that is kept."""
+        return with_extra_column(rows) if self.unknown_fields == "keep" else rows
 
     def resolved_for(self, rows: Schema) -> ResolvedSchema:
         """The rows that values become, and their decoder.
@@ -196,7 +214,12 @@ class Decode(SpecModel):
         Args:
             rows: The table's columns, without those that say where rows came from.
         """
-        return self.declared or resolved_rows(self.format, rows, self.options)
+        found = self.declared or resolved_rows(self.format, rows, self.options)
+        if self.unknown_fields != "keep" or EXTRA_COLUMN in {each.name for each in rows.fields}:
+            return found
+        # The driver adds it when a record needs it.
+        columns = Schema(*(each for each in found.schema.fields if each.name != EXTRA_COLUMN))
+        return replace(found, schema=columns).with_options({"extra_column": False})
 
     @property
     def options(self) -> dict[str, Any]:

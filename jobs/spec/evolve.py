@@ -49,13 +49,15 @@ class Evolve(SpecModel):
     clash: Annotated[Literal["dead_letter"], ChangesRows(unless="dead_letter")] = "dead_letter"
     limits: EvolveLimits = EvolveLimits()
 
-    def policy(self, source: SchemaSource) -> EvolutionPolicy:
-        """The policy of a stream whose columns are from this source."""
-        if source == "declared":
+    def policy(self, decode: Decode) -> EvolutionPolicy:
+        """The policy of a stream whose values are decoded so."""
+        if decode.schema_source == "declared":
             return NO_EVOLUTION
-        default = _DEFAULT[source]
+        default = _DEFAULT[decode.schema_source]
+        # What is kept needs no column of its own.
+        add = "ignore" if decode.unknown_fields == "keep" else default
         return EvolutionPolicy(
-            self.add or default, self.widen or default, self.relax or default, self.clash, **self.limits.model_dump()
+            self.add or add, self.widen or default, self.relax or default, self.clash, **self.limits.model_dump()
         )
 
 
@@ -70,7 +72,7 @@ def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> list[tuple[L
             )
             problems.append((("evolve",), problem))
         return problems
-    if decode.unknown_fields == "fail" and evolve.policy(decode.schema_source).add != "ignore":
-        problem = "is ignore where decode.unknown_fields is fail: no record with a new field lands"
+    if decode.unknown_fields != "ignore" and evolve.policy(decode).add != "ignore":
+        problem = f"has to be ignore where decode.unknown_fields is {decode.unknown_fields}"
         problems.append((("evolve", "add"), problem))
     return problems

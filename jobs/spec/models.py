@@ -191,7 +191,7 @@ class StreamSpec(SpecModel):
     @property
     def evolution(self) -> EvolutionPolicy:
         """What becomes of changes that records need of the table."""
-        return self.evolve.policy(self.decode.schema_source)
+        return self.evolve.policy(self.decode)
 
     def resolved_for(self, table: Schema, *, evolving: bool = False) -> ResolvedSchema:
         """The rows that values become, and their decoder, given the schema of the stream's table.
@@ -227,7 +227,7 @@ class StreamSpec(SpecModel):
         """
         if self.maintenance.enabled and (problem := unread_problem(rows)):
             raise FrazilError(f"stream {self.stream}: table {self.table.name} is not made: {problem}.")
-        return self.kafka_columns.added_to(rows)
+        return self.kafka_columns.added_to(self.decode.with_extra_column(rows))
 
     @property
     def kafka_columns(self) -> KafkaColumns:

@@ -13,6 +13,7 @@ from jobs.registry.errors import NotInRegistryError
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.first_records import inferred_rows
 
 
 class SchemaAwaitedError(FrazilError):
@@ -29,12 +30,15 @@ def new_rows(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
 
     Raises:
         SchemaAwaitedError: The registry has no such subject yet.
+        RecordsAwaitedError: No record is there to infer them from.
         FrazilError: There is no schema to go by.
         OSError: The registry cannot be asked.
     """
     source = spec.decode.schema_source
     if source == "registry":
         return _of_subject(spec, settings, log)
+    if source == "infer":
+        return inferred_rows(spec, settings, log)
     raise FrazilError(
         f"stream {spec.stream}: decode.schema is '{source}', and there is no table {spec.table.name}.",
         fix="create the table, or say with decode.schema where its columns come from",

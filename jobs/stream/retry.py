@@ -27,6 +27,7 @@ from jobs.spec.error_handling import Retry
 from jobs.spec.registry import LocalRegistryDown
 from jobs.spec.settings import LocalBrokerDown
 from jobs.state.lease import LeaseHeldError
+from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
 from jobs.stream.opening import TopicsAwaitedError
 from jobs.system.full_disk import DiskFullError
@@ -63,6 +64,7 @@ _UNAVAILABLE_ERRORS = (
     DiskFullError,
     SchemaAwaitedError,
     TopicsAwaitedError,
+    RecordsAwaitedError,
 )
 # By name, so that nothing of a catalog that is not used has to be installed or imported.
 _UNAVAILABLE_BY_NAME = {

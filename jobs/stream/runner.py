@@ -18,6 +18,7 @@ from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.steps import step
+from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.heartbeat_thread import HeartbeatThread
 from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import LagWatch
@@ -243,7 +244,8 @@ class StreamRunner:
 
     def _wait_for(self, problem: Exception) -> None:
         self._retries += 1
-        longest = _NO_TOPIC_SECONDS if isinstance(problem, TopicsAwaitedError) else _LONGEST_RETRY_SECONDS
+        awaited = isinstance(problem, (TopicsAwaitedError, RecordsAwaitedError))
+        longest = _NO_TOPIC_SECONDS if awaited else _LONGEST_RETRY_SECONDS
         pause = min(longest, 2.0 ** (self._retries - 1))
         text = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
         message = redacted(self._settings, text)

@@ -22,9 +22,10 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.formats.problems import shown_key
-from jobs.schema.evolution import Evolution, RefusedChange, judged, protected_columns
+from jobs.schema.evolution import Evolution, judged, protected_columns
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Path, RecordNeed
-from jobs.schema.schema_change import changed_schema, columns_of
+from jobs.schema.schema_change import RefusedChange, changed_schema, columns_of
 from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
@@ -141,6 +142,8 @@ class SchemaEvolution:
             protected=protected_columns(schema, metadata.partition_specs),
             added_lately=added_since(metadata.properties, hour_ago_ms),
             json=self._stream.spec.decode.format == "json",
+            maintained=self._stream.spec.maintenance.enabled,
+            always={(EXTRA_COLUMN,)} if self._stream.spec.decode.unknown_fields == "keep" else (),
         )
 
     def _change(self, found: Evolution, metadata: TableMetadata, batch: int) -> ChangeSchema:

@@ -10,36 +10,42 @@ from jobs.formats.decoder import Format, UnknownField, ValueDecoder
 from jobs.formats.decoder_spec import DecoderSpec, declared_of
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.evolving import EvolvingJsonDecoder, new_field_types
+from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.unknown_fields import unknown_fields
+from jobs.schema.declared import StructType
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
+from jobs.schema.kept_fields import EXTRA_COLUMN
 
 
 def _reference(spec: DecoderSpec) -> ValueDecoder:
-    return _evolving(spec, JsonReferenceDecoder)
+    return _made(spec, JsonReferenceDecoder)
 
 
 def _block(spec: DecoderSpec) -> ValueDecoder:
-    return _evolving(spec, JsonBlockDecoder)
+    return _made(spec, JsonBlockDecoder)
 
 
-def _evolving(spec: DecoderSpec, make: Callable[..., ValueDecoder]) -> ValueDecoder:
-    """A decoder that tells what the table lacks, if its stream's policy asks for it."""
-    options = dict(spec.options)
+def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder]) -> ValueDecoder:
+    """A decoder, with what tells what the table lacks, and what keeps fields without a column, as the stream asks."""
+    options, declared = dict(spec.options), declared_of(spec)
     policy: EvolutionPolicy = options.pop("evolve", NO_EVOLUTION)
     refused, infer = dict(options.pop("refused", ())), options.pop("infer", None)
-    declared = declared_of(spec)
+    column, keeps = options.pop("extra_column", True), options.get("unknown_fields") == "keep"
+    if keeps:
+        options["unknown_fields"] = "ignore"
+        declared = StructType(tuple(each for each in declared.fields if each.name != EXTRA_COLUMN))
     decoder = make(declared, **options)
-    if not policy.evolves:
-        return decoder
-    return EvolvingJsonDecoder(
-        decoder,
-        declared,
-        policy=policy,
-        refused=refused,
-        types=new_field_types(infer),
-        reference=lambda columns: JsonReferenceDecoder(columns, **options),
-    )
+    if policy.evolves:
+        decoder = EvolvingJsonDecoder(
+            decoder,
+            declared,
+            policy=policy,
+            refused=refused,
+            types=new_field_types(infer),
+            reference=lambda columns: JsonReferenceDecoder(columns, **options),
+        )
+    return KeepingJsonDecoder(decoder, declared, column=column) if keeps else decoder
 
 
 def _unknown_fields(

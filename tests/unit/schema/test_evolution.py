@@ -188,6 +188,12 @@ def test_a_partition_of_a_time_protects_only_its_column() -> None:
     assert list(protected_columns(schema, [spec])) == [schema.find_field("at").field_id]
 
 
+def test_a_type_that_spark_cannot_read_is_no_column_of_a_table_that_is_maintained() -> None:
+    time = RecordNeed("add", ("x",), ice.StructType(ice.NestedField(1, "t", ice.TimeType())), Coordinates("t", 0, 0))
+    assert refused(judged([time], table(), AUTO)) == {"x": "maintenance reads no table with a column of the type time"}
+    assert said(judged([time], table(), AUTO, maintained=False)) == ["add column x struct<t time>"]
+
+
 def test_limits_take_those_that_came_first() -> None:
     needs = [need("add", f"c{n}", "long", 10 - n) for n in range(5)]
     hourly = EvolutionPolicy("auto", "auto", "auto", new_columns_per_hour=4)

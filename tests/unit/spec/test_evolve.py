@@ -66,7 +66,11 @@ def test_options_of_inference_count_where_they_are_not_the_default() -> None:
     ("given", "place", "message"),
     [
         (document("id string", {"add": "auto"}), "evolve", "`frazil schema apply payments` alters the table"),
-        (document("infer", unknown_fields="fail"), "evolve.add", "is ignore where decode.unknown_fields is fail"),
+        (
+            document("infer", unknown_fields="fail"),
+            "evolve.add",
+            "has to be ignore where decode.unknown_fields is fail",
+        ),
         (document("infer", {"add": "yes"}), "evolve.add", "'auto'"),
         (document("infer", {"limits": {"depth": 99}}), "evolve.limits.depth", "24"),
         (document("infer", value={"format": "json", "infer": {"fractions": "int"}}), "infer.fractions", "decimal(P,S)"),

@@ -236,3 +236,25 @@ def test_the_place_of_a_field_in_records() -> None:
     assert field_place(schema, ("l", "element", "new")) == "$.l[].new"
     assert field_place(schema, ("m", "value", "element")) == "$.m{}.element"
     assert field_place(schema, ("new",)) == "$.new"
+
+
+def test_what_no_column_takes_is_kept_and_the_column_comes_with_the_first_record_that_needs_it(home: Path) -> None:
+    """A table that was made before the stream kept anything gets the column from the driver."""
+    EvolvingStream(home)
+    one = EvolvingStream(home, "later", decode={"schema": "table", "unknown_fields": "keep"})
+    assert one.columns == {"id": "string", "n": "int"}
+    one.land({"id": "a", "n": 1}, {"id": "b", "x": 1.50, "_extra": [None, {"z": "ü"}]})
+    assert one.columns == {"id": "string", "n": "int", "_extra": "string"}
+    assert one.rows == [{"id": "a", "n": 1}, {"id": "b", "_extra": '{"_extra":[null,{"z":"ü"}],"x":1.5}'}]
+    done = one.land(b'{"y":{"b":1e2,"a":1.10},"id":"c"}', batch=1)
+    assert (one.runs, done.unknown_fields) == (1, {})
+    assert one.rows[-1] == {"id": "c", "_extra": '{"y":{"a":1.10,"b":1e2}}'}
+
+
+def test_a_new_table_of_a_stream_that_keeps_has_the_column(home: Path) -> None:
+    one = EvolvingStream(home, decode={"unknown_fields": "keep"}, columns="id string, items list<struct<k int>>")
+    assert one.columns["_extra"] == "string"
+    one.land({"id": "a", "items": [{"k": 1}, {"k": 2, "more": None}]}, {"id": "b"}, {"id": "c", "items": [{"k": 1.5}]})
+    assert one.rows[0]["_extra"] == '{"items":[null,{"more":null}]}'
+    assert "_extra" not in one.rows[1]
+    assert one.letters == {2: "wrong_type"} and one.runs == 1
