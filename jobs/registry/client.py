@@ -11,7 +11,7 @@ from jobs.errors import FrazilError
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import RegistryConnection, registry_connection
 from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryPageError, RegistryRefusedError
-from jobs.registry.failures import answered_problem, request_problem, tls_problem
+from jobs.registry.failures import CHECK_ADDRESS, answered_problem, request_problem, tls_problem
 from jobs.registry.oauth import TokenSource
 from jobs.spec.registry import RegistrySettings
 
@@ -183,10 +183,17 @@ class RegistryClient:
                 # One that was deleted since is still referred to.
                 read = self._ask(lambda each=each: self._client.get_version(each.subject, each.version, deleted=True))
                 add(read.schema.references or ())
-                found[each.name] = read.schema.schema_str or ""
+                found[each.name] = self._text(read.schema)
 
         add(schema.references or ())
-        return RegistrySchema(schema.schema_type or "AVRO", WriterSchema(schema.schema_str or "", tuple(found.items())))
+        return RegistrySchema(schema.schema_type or "AVRO", WriterSchema(self._text(schema), tuple(found.items())))
+
+    def _text(self, schema: Schema) -> str:
+        text = schema.schema_str
+        if not isinstance(text, str):
+            # JSON of something else: a record must not fail for it.
+            raise RegistryError(f"{self.shown} answers as no schema registry does: without a schema", fix=CHECK_ADDRESS)
+        return text
 
     def _known(self, question: Callable[[], Schema]) -> Schema:
         """A schema that is asked for by its id.

@@ -19,7 +19,7 @@ from jobs.registry.errors import (
 _WAIT = "wait until it answers; or check `registry` in frazil.yaml, then `frazil validate`"
 _LOG_IN = "check the user, token or certificate under `registry:` in frazil.yaml, then `frazil validate`"
 _TRUST = "check `registry: {tls: …}` in frazil.yaml, then `frazil validate`"
-_ADDRESS = "check `registry: {url: …}` in frazil.yaml, then `frazil validate`"
+CHECK_ADDRESS = "check `registry: {url: …}` in frazil.yaml, then `frazil validate`"
 _REFUSED_STATUS = (401, 403, 407)
 _PASSING_STATUS = (408, 425, 429)
 _INVALID_STATUS = (409, 422)
@@ -50,7 +50,7 @@ def answered_problem(status: int, code: int | None, said: str, registry: str) ->
     if status in _INVALID_STATUS:
         return RefusedSchemaError(f"{registry} does not take this schema: {first_line(said, f'HTTP {status}')}")
     kind = RegistryPageError if status == 404 else RegistryError
-    return kind(f"{registry} answers as no schema registry does: HTTP {status}{_told(code, said)}", fix=_ADDRESS)
+    return kind(f"{registry} answers as no schema registry does: HTTP {status}{_told(code, said)}", fix=CHECK_ADDRESS)
 
 
 def request_problem(problem: Exception, registry: str, timeout: float) -> RegistryError:
@@ -71,7 +71,7 @@ def request_problem(problem: Exception, registry: str, timeout: float) -> Regist
     if "TransportError" in kinds or isinstance(problem, OSError):
         return RegistryUnavailableError(f"{registry} cannot be reached: {first_line(problem)}", fix=_WAIT)
     # A page for people, a sign-in form: its text is left out.
-    return RegistryError(f"{registry} answers as no schema registry does ({type(problem).__name__})", fix=_ADDRESS)
+    return RegistryError(f"{registry} answers as no schema registry does ({type(problem).__name__})", fix=CHECK_ADDRESS)
 
 
 def tls_problem(problem: Exception, registry: str, options: Mapping[str, Any]) -> RegistryError:

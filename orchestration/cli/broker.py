@@ -1,4 +1,4 @@
-"""Commands `frazil up` and `frazil down`: the local broker."""
+"""Commands `frazil up` and `frazil down`: the local broker, and the local schema registry where there is one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import click
 from jobs.errors import FrazilError
 from jobs.install.preflight import preflight
 from jobs.local_broker.broker import LocalBroker
+from jobs.local_registry.registry import LocalRegistry
 from resources.deployment import Deployment
 
 
@@ -31,6 +32,15 @@ def local_broker(deployment: Deployment, *, detached: bool = False) -> LocalBrok
     )
 
 
+def local_registry(deployment: Deployment) -> LocalRegistry | None:
+    """The deployment's local schema registry, whether it runs or not; None where there never was one."""
+    registry = deployment.settings().registry
+    if registry is None or not registry.is_local:
+        return None
+    folder = deployment.embedded / "registry"
+    return LocalRegistry(folder, detached=True, on_progress=lambda line: click.echo(line, err=True))
+
+
 @click.command()
 @click.pass_obj
 def up(deployment: Deployment) -> None:
@@ -40,6 +50,8 @@ def up(deployment: Deployment) -> None:
     running = broker.status().running
     address = broker.start()
     click.echo(f"The local broker {'runs already' if running else 'is up'} at {address}.")
+    if registry := local_registry(deployment):
+        click.echo(f"The local schema registry is up at {registry.start()}.")
 
 
 @click.command()
@@ -48,3 +60,5 @@ def down(deployment: Deployment) -> None:
     """Stop the local broker, if it runs. What it holds stays, and the next `frazil up` has it again."""
     stopped = local_broker(deployment).stop()
     click.echo("The local broker is stopped." if stopped else "The local broker is not running.")
+    if (registry := local_registry(deployment)) and registry.stop():
+        click.echo("The local schema registry is stopped.")

@@ -26,6 +26,7 @@ class RegistryServer:
 
     Attributes:
         schemas: By id.
+        guids: Schemas by GUID; None of a registry that has none.
         authorization: The header that it wants; None lets everybody in.
         token_answer: What the identity provider at `/token` answers: a status and a body.
         broken: The status and the text of every answer, in place of the right one.
@@ -34,6 +35,7 @@ class RegistryServer:
     """
 
     schemas: dict[int, str] = field(default_factory=lambda: {1: SCHEMA})
+    guids: dict[str, str] | None = None
     authorization: Callable[[], str | None] = lambda: None
     token_answer: Callable[[], tuple[int, dict[str, Any]]] = lambda: (404, {})
     broken: tuple[int, str] | None = None
@@ -59,6 +61,11 @@ class RegistryServer:
             if number in self.schemas:
                 return 200, json.dumps({"schema": self.schemas[number]})
             return 404, json.dumps({"error_code": 40403, "message": f"Schema {number} not found"})
+        if page.startswith("/schemas/guids/") and self.guids is not None:
+            guid = page.rpartition("/")[2]
+            if guid in self.guids:
+                return 200, json.dumps({"schema": self.guids[guid], "guid": guid, "id": 1})
+            return 404, json.dumps({"error_code": 40403, "message": f"Schema {guid} not found"})
         if page in ("/subjects", "/schemas/types"):
             return 200, "[]"
         return 404, "<html>no such page</html>"

@@ -9,9 +9,13 @@ import pytest
 
 from jobs.catalog import connect_catalog
 from jobs.commit.stamp_history import history
+from jobs.formats.known_formats import FORMATS
 from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
+from jobs.registry.known_schemas import read_known_schemas
+from jobs.state.stream_folder import stream_folder
 from orchestration.cli.demo.record_counts import table_sums
+from orchestration.cli.demo.registry_payments import DEMO_FORMATS
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import ROOT, Marked
@@ -53,3 +57,19 @@ def test_the_demo_adds_up_also_after_one_that_was_interrupted(demo_home: Path) -
     assert sums.distinct == sums.rows + sums.dead
     assert stamp is not None
     assert stamp.totals.read == sums.produced
+
+
+@pytest.mark.timeout(500)
+def test_payments_whose_schema_is_in_a_registry(demo_home: Path) -> None:
+    format_ = DEMO_FORMATS[0]
+    demo = Marked(demo_home, ["demo", "--once", "--payments", "2000", "--format", format_])
+    status, output, errors = demo.finish(400)
+    assert status == 0, output + errors
+    assert "Produced = landed + dead letters + tombstones." in output
+    # Broker, registry, driver and Dagster are ended.
+    assert demo.living() == []
+
+    settings = Deployment.at(demo_home / ".frazil" / "demo" / format_).settings()
+    # What its driver has met is known to the next one.
+    (schema,) = read_known_schemas(stream_folder(settings, "payments").store).values()
+    assert schema.kind == FORMATS[format_].registry_kind

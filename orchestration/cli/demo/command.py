@@ -18,8 +18,10 @@ from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
 from orchestration.cli.demo.live_view import PER_SECOND, show_arriving
+from orchestration.cli.demo.payments import WriteValue
 from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
 from orchestration.cli.demo.record_counts import StampedCounts, some_rows, stamped_counts, table_sums
+from orchestration.cli.demo.registry_payments import DEMO_FORMATS, format_deployment, payment_writer
 from orchestration.cli.demo.report import Demo, print_report
 from orchestration.cli.dev.command import local_services, stay
 from orchestration.cli.dev.graphql import FINISHED, AssetJob
@@ -38,9 +40,17 @@ _NOTHING_LANDS_SECONDS = 120.0
 @click.command()
 @click.option("--once", is_flag=True, help="End when all is landed; exit status 0 only if the sums are right.")
 @click.option("--payments", type=click.IntRange(1), default=200_000, show_default=True, help="How many to produce.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["json", *DEMO_FORMATS]),
+    default="json",
+    show_default=True,
+    help="Of the payments; all but json with a schema registry, in .frazil/demo.",
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
 @click.pass_obj
-def demo(deployment: Deployment, once: bool, payments: int, port: int | None) -> None:
+def demo(deployment: Deployment, once: bool, payments: int, format_: str, port: int | None) -> None:
     """Show it all: produce payments, some of them bad, land them through Dagster, and add them up.
 
     The stream then runs on, and payments keep coming, until Ctrl-C, which ends everything that the demo started. A
@@ -48,6 +58,9 @@ def demo(deployment: Deployment, once: bool, payments: int, port: int | None) ->
     """
     started = time.monotonic()
     preflight()
+    if format_ != "json":
+        deployment = format_deployment(deployment, format_)
+        click.echo(f"This demo has a home of its own; other commands find it with --home {deployment.home}", err=True)
     spec = deployment.stream(STREAM)
     settings = deployment.prepared_settings()
     if not settings.kafka.is_embedded:
@@ -100,7 +113,10 @@ class _Landing:
             max(0, end - self._before.position.get(at, log.earliest[at])) for at, end in log.latest.items()
         )
         self._payments: int = payments
-        self._producer: PaymentProducer = PaymentProducer(address, topic, sum(log.latest.values()), payments)
+        self._write: WriteValue | None = payment_writer(spec.decode.format, topic, settings)
+        self._producer: PaymentProducer = PaymentProducer(
+            address, topic, sum(log.latest.values()), payments, write=self._write
+        )
         self._address: str = address
         self._topic: str = topic
         self.store: StateStore = stream_folder(settings, spec.stream).store
@@ -149,7 +165,7 @@ class _Landing:
     def trickle(self) -> PaymentProducer:
         """More payments, slowly, without an end."""
         first = sum(self._kafka.state(self._spec.source).latest.values())
-        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND)
+        return PaymentProducer(self._address, self._topic, first, sys.maxsize, per_second=PER_SECOND, write=self._write)
 
     def _drain(self, job: AssetJob, expected: int) -> None:
         for _ in range(_RUNS):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, TypeAlias
 
 Kind = Literal["good", "truncated_json", "wrong_type", "missing_field", "empty_value", "tombstone"]
 BAD_KINDS: tuple[Kind, ...] = ("truncated_json", "wrong_type", "missing_field", "empty_value", "tombstone")
@@ -33,25 +33,31 @@ class Payment:
     kind: Kind
 
 
-def payments(first: int, count: int, now: datetime) -> Iterator[Payment]:
+Record: TypeAlias = dict[str, object]
+WriteValue: TypeAlias = Callable[[Record, datetime, Kind, random.Random], bytes | None]
+"""Writes a payment, created at a time, as a value of some kind."""
+
+
+def payments(first: int, count: int, now: datetime, write: WriteValue | None = None) -> Iterator[Payment]:
     """Payments `first` to `first + count - 1`, created over the three days before `now`.
 
     Args:
         first: The number of the first one; the same number gives the same payment but for its time.
         count: How many.
         now: The time that the newest one is created at, UTC.
+        write: Writes values; as JSON without it.
     """
     step = timedelta(days=_DAYS) / max(count, 1)
     begin = now.astimezone(UTC) - timedelta(days=_DAYS)
     for index in range(count):
-        yield payment(first + index, begin + step * (index + 1))
+        yield payment(first + index, begin + step * (index + 1), write)
 
 
-def payment(number: int, created_at: datetime) -> Payment:
+def payment(number: int, created_at: datetime, write: WriteValue | None = None) -> Payment:
     """The payment of a number."""
     rng = random.Random(number)
     payer = f"payer-{rng.randrange(20_000):05d}"
-    record: dict[str, object] = {
+    record: Record = {
         "amount": round(rng.lognormvariate(3.5, 1.1), 2),
         "created_at": created_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "document": f"{rng.choice(_WORDS)}-{rng.randrange(10**8):08d}",
@@ -60,10 +66,11 @@ def payment(number: int, created_at: datetime) -> Payment:
         "type": rng.choice(_TYPES),
     }
     kind: Kind = rng.choice(BAD_KINDS) if rng.random() < BAD_SHARE else "good"
-    return Payment(payer.encode(), _value(record, kind, rng), kind)
+    return Payment(payer.encode(), (write or json_value)(record, created_at, kind, rng), kind)
 
 
-def _value(record: dict[str, object], kind: Kind, rng: random.Random) -> bytes | None:
+def json_value(record: Record, _: datetime, kind: Kind, rng: random.Random) -> bytes | None:
+    """A payment as JSON, or what is bad in its place."""
     if kind == "tombstone":
         return None
     if kind == "empty_value":

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from jobs.errors import FrazilError
 from jobs.kafka.record_producer import RecordProducer
-from orchestration.cli.demo.payments import payments
+from orchestration.cli.demo.payments import WriteValue, payments
 
 PARTITIONS = 4
 
@@ -44,11 +44,21 @@ class PaymentProducer(threading.Thread):
         first: Number of the first payment.
         count: How many.
         per_second: How fast; None as fast as the broker takes them.
+        write: Writes values; as JSON without it.
     """
 
-    def __init__(self, address: str, topic: str, first: int, count: int, per_second: float | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        first: int,
+        count: int,
+        per_second: float | None = None,
+        write: WriteValue | None = None,
+    ) -> None:
         super().__init__(name="payments", daemon=True)
         self._topic: str = topic
+        self._write: WriteValue | None = write
         self._first: int = first
         self._count: int = count
         self._pause: float = 1 / per_second if per_second else 0.0
@@ -70,7 +80,7 @@ class PaymentProducer(threading.Thread):
             self._problem = problem
 
     def _produce(self) -> None:
-        for number, payment in enumerate(payments(self._first, self._count, datetime.now(UTC))):
+        for number, payment in enumerate(payments(self._first, self._count, datetime.now(UTC), self._write)):
             if self._stop_early.wait(self._pause) if self._pause else self._stop_early.is_set():
                 break
             self._producer.produce(self._topic, payment.value, payment.key)

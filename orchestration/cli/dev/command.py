@@ -19,7 +19,7 @@ from jobs.supervise.keeper_record import KEY as KEEPER
 from jobs.supervise.keeper_record import read_keeper
 from jobs.supervise.launches import PROCESS_KEY
 from jobs.supervise.stream_control import StreamControl
-from orchestration.cli.broker import local_broker
+from orchestration.cli.broker import local_broker, local_registry
 from orchestration.cli.dev.services import DagsterServices
 from orchestration.cli.interrupts import Interrupts
 from orchestration.cli.terminal import print_error
@@ -30,7 +30,7 @@ from resources.deployment import Deployment
 def local_services(
     deployment: Deployment, port: int | None, interrupts: Interrupts, *, end_streams: bool = False
 ) -> Iterator[DagsterServices]:
-    """The local broker (if the settings want one) and Dagster's services, ended when the block is left.
+    """The local broker and registry (if the settings want them) and Dagster's services, ended when the block is left.
 
     A broker that was running before is left running, and so is one that streams still read from.
 
@@ -46,6 +46,8 @@ def local_services(
     services.claim()
     broker = local_broker(deployment, detached=True) if settings.kafka.is_embedded else None
     ours = broker is not None and not broker.status().running
+    registry = local_registry(deployment)
+    our_registry = registry is not None and registry.running() is None
     ran_before = attended_streams(settings)
     if broker is not None:
         # Here Ctrl-C may interrupt, while below it waits.
@@ -57,6 +59,9 @@ def local_services(
         if broker is not None:
             with interrupts.deferred():
                 broker.start()
+        if registry is not None:
+            with interrupts.deferred():
+                registry.start()
         yield services
     finally:
         interrupts.ignore()
@@ -69,6 +74,8 @@ def local_services(
         left = [stream for stream in attended_streams(settings) if stream in living or stream not in ended]
         if broker is not None and ours and not left:
             broker.stop()
+        if registry is not None and our_registry and not left:
+            registry.stop()
         if left:
             names = ", ".join(left)
             down = ", then `frazil down` the broker" if broker is not None else ""

@@ -10,6 +10,7 @@ from jobs.registry.client import LINES_TO_ADD, RegistryClient, quick_registry
 from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.new_rows import subjects
 from orchestration.cli.validate.findings import Finding
 
 
@@ -33,8 +34,8 @@ def check_registry(specs: list[StreamSpec], settings: Settings) -> Iterator[Find
         return
     yield Finding(None, "registry", "ok", f"{client.shown} answers")
     for spec in needing:
-        for topic in spec.source.topics or ():
-            yield _check_subject(spec, f"{topic}-value", client)
+        for subject in subjects(spec, list(spec.source.topics or ())):
+            yield _check_subject(spec, subject, client)
     client.close()
 
 

@@ -72,3 +72,16 @@ def test_the_question_is_well_formed_and_a_mirror_is_passed_on(
     assert (
         '<dependency org="org.example" name="a&lt;b" rev="1.0" conf="jars-&gt;default" transitive="false"/>' in module
     )
+
+
+def test_another_file_of_a_module_is_asked_for_without_its_description(java: Path, tmp_path: Path) -> None:
+    speak(java, f'echo "$@" > {tmp_path}/arguments')
+    archive = Coordinate("org.example", "app", "2.0", "a test", classifier="all", packaging="tar.gz")
+    assert archive.filename == "app-2.0-all.tar.gz"
+    ivy.retrieve([archive], tmp_path / "out", work=tmp_path / "work", label="app", on_progress=lambda _: None)
+    module = (tmp_path / "work" / "ivy.xml").read_text()
+    assert '<artifact name="app" type="tar.gz" ext="tar.gz" m:classifier="all"/></dependency>' in module
+    arguments = (tmp_path / "arguments").read_text()
+    assert "-types jar bundle tar.gz" in arguments
+    assert f"-settings {tmp_path}/work/ivysettings.xml" in arguments
+    assert 'usepoms="false"' in (tmp_path / "work" / "ivysettings.xml").read_text()

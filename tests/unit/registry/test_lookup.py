@@ -82,6 +82,22 @@ def test_an_id_that_the_registry_cannot_look_up_is_a_record_at_fault(schema_id: 
             lookup.find(schema_id)
 
 
+def test_a_guid_finds_its_schema() -> None:
+    guid = "01234567-89ab-cdef-0123-456789abcdef"
+    with serving(RegistryServer(guids={guid: '"int"'})) as server:
+        lookup = RegistryLookup(registry_connection(settings(server.url)))
+        assert lookup.find(SchemaId(None, guid.replace("-", ""))) == INT
+        with pytest.raises(ValueProblem, match="needs the schema with GUID abab"):
+            lookup.find(SchemaId(None, "ab" * 16))
+
+
+def test_an_answer_without_a_schema_is_no_records_fault() -> None:
+    with serving(RegistryServer(broken=(200, "{}"))) as server:
+        lookup = RegistryLookup(registry_connection(settings(server.url)))
+        with pytest.raises(OSError, match="answers as no schema registry does: without a schema"):
+            lookup.find(SchemaId(1))
+
+
 def test_a_wrong_address_is_no_records_fault() -> None:
     with serving(RegistryServer()) as server:
         lookup = RegistryLookup(registry_connection(settings(f"{server.url}/elsewhere")))

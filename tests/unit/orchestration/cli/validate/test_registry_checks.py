@@ -19,7 +19,7 @@ from tests.unit.orchestration.deployments import deployment_in
 
 
 def stream(format_: str = "json", topics: tuple[str, ...] = ("payments",)) -> Any:
-    decode = SimpleNamespace(format=format_, needs_registry=True)
+    decode = SimpleNamespace(format=format_, needs_registry=True, subject=None)
     return SimpleNamespace(stream="payments", decode=decode, source=SimpleNamespace(topics=topics))
 
 
