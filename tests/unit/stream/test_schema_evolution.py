@@ -258,3 +258,31 @@ def test_a_new_table_of_a_stream_that_keeps_has_the_column(home: Path) -> None:
     assert one.rows[0]["_extra"] == '{"items":[null,{"more":null}]}'
     assert "_extra" not in one.rows[1]
     assert one.letters == {2: "wrong_type"} and one.runs == 1
+
+
+def test_a_value_that_clashes_lands_as_text_beside_its_column(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string, n int, s struct<a int>, l list<int>", clash="shadow")
+    done = one.land(
+        {"id": "a", "n": 1},
+        b'{"id":"b","n": "many","s":{"a":1.50},"l":[1,"x"],"new":true}',
+        {"id": "c", "n": 2**40},
+        {"id": "d", "n": [2**70]},
+        b"{",
+    )
+    assert done.counts.landed == 4 and one.letters == {4: "malformed_json"}
+    assert one.columns["n"] == "long" and one.columns["n_text"] == "string" and one.columns["new"] == "boolean"
+    assert one.rows == [
+        {"id": "a", "n": 1},
+        {"id": "b", "n_text": '"many"', "s": {"a": None, "a_text": "1.50"}, "l_text": '[1,"x"]', "new": True},
+        {"id": "c", "n": 2**40},
+        {"id": "d", "n_text": f"[{2**70}]"},
+    ]
+    one.land({"id": "e", "n": "few"}, batch=1)
+    assert (one.runs, one.rows[-1]) == (1, {"id": "e", "n_text": '"few"'})
+
+
+def test_a_record_that_has_a_member_where_its_text_would_go_is_a_dead_letter(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string not null, n int, n_text string, d date, d_text int", clash="shadow")
+    one.land({"id": "a", "n": "x", "n_text": "mine"}, {"id": 5}, {"id": "c", "d": "x"}, {"id": "d", "n": "x"})
+    assert one.letters == {0: "wrong_type", 1: "wrong_type", 2: "bad_date"}
+    assert one.rows == [{"id": "d", "n_text": '"x"'}]
