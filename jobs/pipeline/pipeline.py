@@ -8,10 +8,11 @@ import pyarrow as pa
 
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
+from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
-from jobs.schema.kafka_columns import KafkaColumns
 
 
 class Pipeline:
@@ -49,7 +50,7 @@ def stream_pipeline(
     destination: str,
     fit: Fit,
     *,
-    kafka: KafkaColumns,
+    columns: RecordColumns,
     first: Sequence[Stage] = (),
     reference: bool = False,
 ) -> Pipeline:
@@ -59,10 +60,16 @@ def stream_pipeline(
         decoder: Of the values.
         destination: Name of the target that the rows are for.
         fit: Gives rows as that target's table holds them; raises as `TableFit.apply` does.
-        kafka: The columns that rows have of Kafka's own.
+        columns: Those of the rows that are not from the value.
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
     """
     format_ = FORMATS[decoder.kind]
     decode = DecodeValue((format_.reference if reference else format_.block)(decoder), format_.probe)
-    return Pipeline([*first, decode, FitToTable({destination: fit}, kafka=kafka)], destination)
+    more: list[Stage] = []
+    if (key := columns.key) is not None:
+        keys = FORMATS[key.decoder.kind]
+        more.append(DecodeKey(key, (keys.reference if reference else keys.block)(key.decoder), keys.probe))
+    if columns.headers:
+        more.append(DecodeHeaders(columns.headers))
+    return Pipeline([*first, decode, *more, FitToTable({destination: fit}, kafka=columns.kafka)], destination)

@@ -90,6 +90,12 @@ class SchemaEvolution:
         )
 
     @property
+    def _elsewhere(self) -> frozenset[str]:
+        """The columns that are not from the value."""
+        columns = self._stream.spec.record_columns
+        return columns.kafka.names | {field.name for field in columns.decoded}
+
+    @property
     def _table(self) -> Target:
         return self._stream.targets[self._stream.spec.table.name]
 
@@ -108,7 +114,9 @@ class SchemaEvolution:
         if not needs:
             return None
         stream = self._stream
-        new = [need for need in needs if (need.change, need.path) not in self._settled]
+        # What the value has under the name of a column from elsewhere is left out: no change makes room for it.
+        own = self._elsewhere
+        new = [each for each in needs if (each.change, each.path) not in self._settled and each.path[0] not in own]
 
         def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Evolution]:
             found = self._judged(new, metadata)

@@ -84,7 +84,7 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
         return [
             result
             for slice_ in pieces
-            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, plan.kafka.fetched))
+            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, plan.columns.fetched))
         ]
 
     try:
@@ -113,7 +113,7 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         ranges: The batch's.
         needs: Of it, by target, what the target lacks.
     """
-    spec = stream.spec
+    spec, resolved = stream.spec, stream.resolved
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, table = needs[target.name], stream.targets[target.name].table
@@ -125,8 +125,8 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         batch=batch,
         epoch=stream.epoch,
         first_seen=datetime.now(UTC),
-        resolved=stream.resolved,
-        kafka=spec.kafka_columns,
+        resolved=resolved,
+        columns=spec.record_columns.with_schemas(resolved.decoder.schemas),
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=consumer_options(stream.settings.kafka, spec.stream),

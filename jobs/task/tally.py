@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure, shortened_path
+from jobs.formats.decoder import KEY_PATH, OTHER_UNKNOWN_PATHS, Failure, shortened_path
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import without_value
@@ -142,7 +142,9 @@ def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
             name = OTHER_UNKNOWN_PATHS
         counts[name] = counts.get(name, 0) + count
     known = tally.unknown_examples
-    new = [path for path in block.unknown_fields if (name := shortened_path(path)) in counts and name not in known]
+    # Of keys no example is looked for.
+    own = [path for path in block.unknown_fields if not path.startswith(KEY_PATH)]
+    new = [path for path in own if (name := shortened_path(path)) in counts and name not in known]
     if not new:
         return
     values, offsets = block.records.column("value"), block.records.column("offset")
