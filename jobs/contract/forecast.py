@@ -11,6 +11,7 @@ from jobs.contract.finding import ContractFinding
 from jobs.formats.conform_values import conversion
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import Evolution, judged, protected_columns
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
 from jobs.spec.models import StreamSpec
 
@@ -31,7 +32,7 @@ def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[Co
         metadata: Of the stream's table.
     """
     table = metadata.schema()
-    found = differences(rows, spec.resolved_for(table).schema)
+    found = differences(rows, spec.resolved_for(table).schema, own={EXTRA_COLUMN})
     needed = [RecordNeed(each.needs.change, each.needs.path, each.needs.type, _NOWHERE) for each in found if each.needs]
     protected = protected_columns(table, metadata.partition_specs)
     verdict = judged(needed, table, spec.evolution, protected=protected)
@@ -75,6 +76,8 @@ def _needed(
 def _left_out(spec: StreamSpec, difference: Difference) -> ContractFinding:
     if spec.decode.unknown_fields == "fail":
         return ContractFinding(difference, "dead_letter", "decode.unknown_fields is fail")
+    if spec.decode.unknown_fields == "keep":
+        return ContractFinding(difference, "lands", f"no column takes it: it is kept in {EXTRA_COLUMN}")
     return ContractFinding(difference, "left_out", "no column takes it: it is left out and counted")
 
 
