@@ -91,12 +91,25 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     ),
     (r"key\.converter\.schemas\.enable", "is not needed: the columns of a key are in decode.key.schema"),
     (r"key\.converter\..+", "has no counterpart: decode.key says how a key is read"),
-    (r"value\.converter", "is decode.value: json, or string, bytes, long and so on, with the columns in decode.schema"),
-    (r"(value\.converter\.)?schemas\.enable", "is not needed: the columns and their types are in decode.schema"),
+    (
+        r"value\.converter",
+        "is decode.value: json, connect_json, string, bytes, long and so on, with the columns in decode.schema",
+    ),
+    (
+        r"(value\.converter\.)?schemas\.enable",
+        "is decode.value: connect_json where it is true, so that each value carries its schema; json where it is false",
+    ),
+    (r"(value\.converter\.)?schema\.content", "is schema.content of decode.value: {format: connect_json}"),
+    (
+        r"(value\.converter\.)?replace\.null\.with\.default",
+        "is replace.null.with.default of decode.value: {format: connect_json}, where it is false unless it says else: "
+        "null stays null",
+    ),
     (
         r"(value\.converter\.)?decimal\.format",
-        "is not needed: a decimal is read from a JSON number or a text of digits",
+        "is not needed: it is for writing. With connect_json a decimal is read in either form",
     ),
+    (r"(value\.converter\.)?schemas\.cache\.(size|config)", "is not needed: what decodes a schema is kept"),
     (r"value\.converter\..+", "has no counterpart: decode.schema says how a value is read"),
     (
         r"header\.converter(\..+)?",
