@@ -178,18 +178,9 @@ def asked_subjects(
     spec: StreamSpec, table: Table | None, registry: "Callable[[], RegistryClient]"
 ) -> "tuple[list[SubjectContract], str | None]":
     """The newest versions of a stream's subjects held against it; and why the registry could not be asked."""
-    from jobs.contract.subjects import newest_contracts, subjects_of
+    from jobs.contract.subjects import asked_contracts
 
-    if table is None or not subjects_of(spec):
-        return [], None
-    try:
-        client = registry()
-        try:
-            return list(newest_contracts(spec, table.metadata, client)), None
-        finally:
-            client.close()
-    except FrazilError as problem:
-        return [], problem.message
+    return ([], None) if table is None else asked_contracts(spec, table.metadata, registry)
 
 
 def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) -> "list[SchemaProposal]":

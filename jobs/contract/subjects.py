@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +68,26 @@ def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: Registry
             # Nothing was produced as yet, or its producers use other names.
             continue
         yield subject_contract(spec, metadata, subject, found.version, found.schema)
+
+
+def asked_contracts(
+    spec: StreamSpec, metadata: TableMetadata, registry: Callable[[], RegistryClient]
+) -> tuple[list[SubjectContract], str | None]:
+    """The newest versions of a stream's subjects held against it; and why the registry could not be asked.
+
+    Args:
+        registry: Connects to the registry; asked only for a stream whose records name schemas of it.
+    """
+    if not subjects_of(spec):
+        return [], None
+    try:
+        client = registry()
+        try:
+            return list(newest_contracts(spec, metadata, client)), None
+        finally:
+            client.close()
+    except FrazilError as problem:
+        return [], problem.message
 
 
 def subject_contract(

@@ -14,14 +14,13 @@ from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.registry.client import registry_client
 from jobs.registry.errors import NotInRegistryError
-from jobs.schema.iceberg_schema import with_null
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.cli.schema.diff import stream_table
-from orchestration.cli.terminal import print_columns, print_json
+from orchestration.cli.schema.subject_output import print_subject
+from orchestration.cli.terminal import print_json
 from resources.deployment import Deployment
 
-_TEXT = {"column", "difference", "the records", "the table has", "then"}
 _SHOWN = 20
 
 
@@ -47,7 +46,7 @@ def check(ctx: click.Context, stream: str, against: str, as_json: bool) -> None:
         print_json(_example_facts(spec, against, examples)) if as_json else _print_examples(spec, against, examples)
         ctx.exit(1 if examples.failures else 0)
     found = _contract(spec, settings, table, against)
-    print_json(_facts(spec, table, found)) if as_json else _print_contract(spec, found)
+    print_json(_facts(spec, table, found)) if as_json else print_subject(spec, found)
     ctx.exit(0 if found.level == "ok" else 1)
 
 
@@ -79,27 +78,6 @@ def _lines(file: Path) -> list[bytes]:
     if not lines:
         raise click.UsageError(f"{file} has no record; write one on each line")
     return lines
-
-
-def _print_contract(spec: StreamSpec, found: SubjectContract) -> None:
-    if found.problem is not None:
-        click.echo(f"{spec.stream}: {found.shown}: {found.problem}. Its records would become dead letters.")
-        return
-    if not found.findings:
-        click.echo(f"{spec.stream}: {found.shown} has exactly the columns of table {spec.table.name}.")
-        return
-    click.echo(f"{spec.stream}: {found.shown} against table {spec.table.name}")
-    rows = [
-        [
-            finding.difference.column,
-            finding.difference.kind.replace("_", " "),
-            with_null(finding.difference.rows) if finding.difference.rows else None,
-            with_null(finding.difference.table) if finding.difference.table else None,
-            f"{finding.outcome.replace('_', ' ')}: {finding.why}",
-        ]
-        for finding in found.findings
-    ]
-    print_columns(["column", "difference", "the records", "the table has", "then"], rows, text=_TEXT)
 
 
 def _print_examples(spec: StreamSpec, against: str, found: ExamplesContract) -> None:

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.types import StringType
 
 from jobs.catalog import connect_catalog
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
+from jobs.schema.schema_change import SchemaChange
+from jobs.state.stream_folder import stream_folder
+from jobs.stream.schema_proposals import keep_proposal
 from orchestration.cli.main import main
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import create_table, deployment_in
@@ -92,3 +96,15 @@ def test_records_of_json_are_decoded_as_the_stream_does(home: Path) -> None:
 )
 def test_a_wrong_question_is_no_verdict(home: Path, stream: str, against: str) -> None:
     assert check(home, stream, against).exit_code == 2
+
+
+def test_diff_shows_proposals_and_a_registry_that_cannot_be_asked(home: Path) -> None:
+    store = stream_folder(Deployment.at(home).settings(), "events").store
+    keep_proposal(store, "events", "orders.events", SchemaChange("add", ("more",), StringType()))
+    said = CliRunner().invoke(main, ["--home", str(home), "schema", "diff", "events"])
+    assert said.exit_code == 0, said.output
+    lines = said.stdout.splitlines()
+    assert lines[0] == "events: its columns are from: registry; the file declares none."
+    assert lines[1].startswith("The registry was not asked: ")
+    assert lines[2] == "Proposed: add column more string"
+    assert lines[3].startswith("  Next: frazil schema apply events --proposal ")
