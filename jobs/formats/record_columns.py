@@ -66,11 +66,13 @@ class RecordColumns:
         kafka: Those of Kafka's own, the last of a table.
         key: Those from the key.
         headers: Those from headers.
+        schema_headers: Whether headers may name the writer schemas of values and keys.
     """
 
     kafka: KafkaColumns = KAFKA_COLUMNS
     key: KeyColumns | None = None
     headers: tuple[HeaderColumn, ...] = ()
+    schema_headers: bool = True
 
     @property
     def key_names(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.record_columns import RecordColumns
+from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
@@ -45,6 +46,23 @@ class Pipeline:
         return block
 
 
+def fetched_parts(decoder: DecoderSpec, columns: RecordColumns) -> frozenset[str]:
+    """What has to be fetched of a record beyond its value and coordinates, see `jobs.kafka.records.fetched_block`.
+
+    Args:
+        decoder: Of the values.
+        columns: Those of the rows that are not from the value.
+    """
+    parts = columns.fetched
+    if not columns.schema_headers:
+        return parts
+    if FORMATS[decoder.kind].registry_kind is not None:
+        parts |= {VALUE_SCHEMA_ID}
+    if columns.key is not None and FORMATS[columns.key.decoder.kind].registry_kind is not None:
+        parts |= {KEY_SCHEMA_ID}
+    return parts
+
+
 def stream_pipeline(
     decoder: DecoderSpec,
     destination: str,
@@ -65,11 +83,15 @@ def stream_pipeline(
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
     """
     format_ = FORMATS[decoder.kind]
-    decode = DecodeValue((format_.reference if reference else format_.block)(decoder), format_.probe)
+    values = (format_.reference if reference else format_.block)(decoder)
+    decode = DecodeValue(values, format_.probe, headed=columns.schema_headers and format_.registry_kind is not None)
     more: list[Stage] = []
     if (key := columns.key) is not None:
         keys = FORMATS[key.decoder.kind]
-        more.append(DecodeKey(key, (keys.reference if reference else keys.block)(key.decoder), keys.probe))
+        keys_decoder = (keys.reference if reference else keys.block)(key.decoder)
+        more.append(
+            DecodeKey(key, keys_decoder, keys.probe, headed=columns.schema_headers and keys.registry_kind is not None)
+        )
     if columns.headers:
         more.append(DecodeHeaders(columns.headers))
     return Pipeline([*first, decode, *more, FitToTable({destination: fit}, kafka=columns.kafka)], destination)

@@ -1,21 +1,19 @@
 """Stages of keys and headers: columns of rows that are not from the value."""
 
-# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.formats.decoder import DECODE_HEADER, DECODE_KEY, KEY_PATH, Failure, ValueDecoder
 from jobs.formats.header_values import header_values
 from jobs.formats.problems import INVALID_UTF8, MISSING_FIELD, NULL_IN_REQUIRED
 from jobs.formats.record_columns import HeaderColumn, KeyColumns
+from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID
 from jobs.pipeline.block import Block, Indices
+from jobs.pipeline.schema_ids import headed_decode, last_of
 from jobs.schema.arrow_schema import arrow_type, rows_arrow_type
 from jobs.schema.declared import Primitive
 
@@ -45,11 +43,13 @@ class DecodeKey:
         columns: What rows have of it.
         decoder: Of the keys.
         probe: A key that a decoder of this format takes, if only to refuse it.
+        headed: Whether a header may name a key's writer schema, so that the decoder takes what it says.
     """
 
     name: str = DECODE_KEY
 
-    def __init__(self, columns: KeyColumns, decoder: ValueDecoder, probe: bytes) -> None:
+    def __init__(self, columns: KeyColumns, decoder: ValueDecoder, probe: bytes, *, headed: bool = False) -> None:
+        self._headed: bool = headed
         self._columns: KeyColumns = columns
         self._decoder: ValueDecoder = decoder
         self._probe: bytes = probe
@@ -61,7 +61,11 @@ class DecodeKey:
 
     def apply(self, block: Block) -> Block:
         """The block with the key's columns behind its own; they are null where a record has no key."""
-        decoded = self._decoder.decode(_of_rows(block, "key"))
+        wanted = [each for each in ("key", "headers", KEY_SCHEMA_ID) if each in block.records.schema.names]
+        records = block.records.select(wanted if self._headed else ["key"])
+        records = records if block.is_whole else records.take(pa.array(block.positions))
+        decode = headed_decode(self._decoder, records, KEY_HEADER, KEY_SCHEMA_ID) if self._headed else None
+        decoded = (decode or self._decoder.decode)(records.column("key"))
         failures = [
             Failure(each.row, self.name, each.error_class, each.message, self._place(each.field))
             for each in decoded.failures
@@ -142,25 +146,6 @@ class DecodeHeaders:
     def probe(self, block: Block) -> Block:
         """No records: what is made of none can be made of all that are."""
         return block.part(0, 0)
-
-
-def last_of(headers: pa.Array, name: str) -> tuple[list[bytes | None], np.ndarray]:
-    """The value of each record's last header of a name, null without one; and which records have one."""
-    count = len(headers)
-    offsets = headers.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    names, values = headers.values.field("key"), headers.values.field("value")
-    hits = np.flatnonzero(_equal(names, name))
-    # A hit belongs to the record whose headers begin last before it; a later one takes the place of an earlier one.
-    last = np.full(count, -1, np.int64)
-    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
-    last[np.searchsorted(offsets, hits, side="right") - 1] = hits
-    there = last >= 0
-    found = values.take(pa.array(last, mask=~there))
-    return found.to_pylist(), there
-
-
-def _equal(names: pa.Array, name: str) -> np.ndarray:
-    return pc.fill_null(pc.equal(names, name), False).to_numpy(zero_copy_only=False)
 
 
 def _of_rows(block: Block, column: str) -> pa.Array:

@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from jobs.formats.decoder import DECODE_VALUE, Failure, ValueDecoder
 from jobs.formats.problems import BAD_SCHEMA, UNKNOWN_SCHEMA, ValueProblem
+from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
+from jobs.pipeline.schema_ids import headed_decode
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.write.projection import UnfitValueError
 
@@ -47,17 +49,20 @@ class DecodeValue:
     Args:
         decoder: Of the values.
         probe: A value that a decoder of this format takes, if only to refuse it.
+        headed: Whether a header may name a value's writer schema, so that the decoder takes what it says.
     """
 
     name: str = DECODE_VALUE
 
-    def __init__(self, decoder: ValueDecoder, probe: bytes) -> None:
+    def __init__(self, decoder: ValueDecoder, probe: bytes, *, headed: bool = False) -> None:
+        self._headed: bool = headed
         self._decoder: ValueDecoder = decoder
         self._probe: bytes = probe
 
     def apply(self, block: Block) -> Block:
         """The block with the decoded rows; records without a value are dropped."""
-        decoded = self._decoder.decode(block.rows.column("value"))
+        decode = headed_decode(self._decoder, block.rows, VALUE_HEADER, VALUE_SCHEMA_ID) if self._headed else None
+        decoded = (decode or self._decoder.decode)(block.rows.column("value"))
         return block.with_rows(
             decoded.rows,
             decoded.positions,

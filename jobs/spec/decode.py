@@ -177,6 +177,7 @@ class Decode(SpecModel):
         unknown_fields: What becomes of fields of a value that no column takes.
         key: Columns from the record's key, if there are any.
         headers: Columns from the record's headers, by the column's name.
+        schema_id: Where a record names its writer schema: in a header or else before its value; or there only.
         subject: Of the registry, whose newest version makes the table and is watched; without it the topic's name with
             ``-value`` behind it. Records say themselves which schema they have.
     """
@@ -191,6 +192,7 @@ class Decode(SpecModel):
     unknown_fields: Annotated[Literal["ignore", "fail", "keep"], ChangesRows()] = "ignore"
     subject: str | None = None
     key: Annotated[DecodeKey | None, ChangesRows(written=hashed_key, unless=None)] = None
+    schema_id: Annotated[Literal["both", "prefix"], ChangesRows(unless="both")] = "both"
     headers: Annotated[Headers, ChangesRows(written=hashed_headers, unless={})] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -233,7 +235,7 @@ class Decode(SpecModel):
             kafka: Those of Kafka's own.
         """
         headers = tuple(header.column(name) for name, header in self.headers.items())
-        return RecordColumns(kafka, self.key.columns if self.key else None, headers)
+        return RecordColumns(kafka, self.key.columns if self.key else None, headers, self.schema_id == "both")
 
     @property
     def schema_source(self) -> SchemaSource:

@@ -18,6 +18,7 @@ from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
+from jobs.pipeline.pipeline import fetched_parts
 from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
@@ -81,10 +82,11 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
         return TaskResults({name: [] for name in stream.targets}, [])
 
     def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
+        parts = fetched_parts(plan.resolved.decoder, plan.columns)
         return [
             result
             for slice_ in pieces
-            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, plan.columns.fetched))
+            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, parts))
         ]
 
     try:

@@ -127,7 +127,7 @@ def fields_of(model: type[SpecModel], path: str = "") -> Iterator[tuple[str, boo
 
 
 CHANGES_ROWS = {
-    "decode.value", "decode.schema_text", "decode.unknown_fields", "decode.key", "decode.headers",
+    "decode.value", "decode.schema_text", "decode.unknown_fields", "decode.key", "decode.headers", "decode.schema_id",
     "table.name", "table.partition_by", "table.kafka_columns",
     # The letters' table is hashed as what it comes to, so the block is marked and not its `table`.
     "errors.tolerance", "errors.dead_letters", "errors.dead_letters.mask",
