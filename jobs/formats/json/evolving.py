@@ -17,7 +17,7 @@ from pyiceberg.types import StringType
 from jobs.formats.decoder import DECODE_VALUE, OTHER_UNKNOWN_PATHS, Decoded, Failure, ValueDecoder
 from jobs.formats.json.decoded_rows import with_rows, without_rows
 from jobs.formats.json.healing import Heal, column_at, heal, healed
-from jobs.formats.json.new_fields import NewField, NewFieldTypes, new_fields, value_types
+from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.json.shadow import CLASHES, shadow_of, with_shadow, with_text
 from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, change_refused
@@ -59,6 +59,7 @@ class EvolvingJsonDecoder:
     ) -> None:
         self._inner: ValueDecoder = inner
         self._declared: StructType = declared
+        self._new: NewFields = NewFields(declared)
         self._policy: EvolutionPolicy = policy
         self._refused: Mapping[str, str] = refused
         self._types: NewFieldTypes = types
@@ -85,12 +86,14 @@ class EvolvingJsonDecoder:
         """The rows that land, with the needs of fields that they have beside the columns."""
         failures: dict[int, Failure] = {}
         left: dict[int, set[str]] = {}
+        # What a record that failed needs may be needed by one before it.
+        found.simple.clear()
         names = [path.rsplit(".", 1)[-1].encode() for path in decoded.unknown_fields if path != OTHER_UNKNOWN_PATHS]
         some = len(names) < len(decoded.unknown_fields)
         for row, value in zip(decoded.positions.tolist(), _values(values, decoded.positions), strict=True):
             if not (some or b"\\" in value or any(name in value for name in names)):
                 continue
-            fields = list(new_fields(self._declared, parsed(value)))
+            fields = list(self._new.of(parsed(value)))
             problem = self._take(row, fields, found)
             if problem is not None:
                 failures[row], left[row] = problem, {field.place for field in fields}
@@ -100,18 +103,26 @@ class EvolvingJsonDecoder:
         """Note what the fields of a row need; the failure if one of them gets no column."""
         refused: Failure | None = None
         needs: list[Need] = []
+        seen: list[tuple[Path, object]] = []
         for field in fields:
             if field.value is None:
                 continue
             if (why := self._refused.get(field.place)) is not None:
                 return _refusal(row, why, field.place)
+            simple = simple_kind(field.value, self._types)
+            if simple is not None and (field.path, simple) in found.simple and self._policy.add != "propose":
+                # An earlier record needs the same.
+                continue
             for kind in value_types(field.value, self._types):
                 if kind is None:
                     return _refusal(row, _BEYOND, field.place)
                 needs.append(Need("add", field.path, kind, row))
                 if self._policy.add == "propose":
                     refused = Failure(row, DECODE_VALUE, SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED, field.place)
+            if simple is not None:
+                seen.append((field.path, simple))
         found.add(needs)
+        found.simple.update(seen)
         return refused
 
     def _with_cures(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
@@ -146,7 +157,7 @@ class EvolvingJsonDecoder:
         for row, cures in sorted(cured.items()):
             needs = [Need(cure.change, cure.path, cure.iceberg, row) for cure in cures]
             if self._policy.add in ("auto", "fail"):
-                fields = new_fields(self._declared, parsed(records[row]))
+                fields = self._new.of(parsed(records[row]))
                 if self._take(row, fields, found) is not None:
                     continue
             found.add(needs)
@@ -187,7 +198,7 @@ class EvolvingJsonDecoder:
             text = rewritten
             decoded = self._decoder_of(columns).decode(pa.array([text], pa.binary()))
             if len(decoded.positions):
-                if needs and self._take(row, new_fields(self._declared, parsed(record)), found) is None:
+                if needs and self._take(row, self._new.of(parsed(record)), found) is None:
                     found.add(needs)
                 return None if needs else decoded
             failure = decoded.failures[0].at(row)
@@ -204,6 +215,7 @@ class _Needs:
 
     def __init__(self) -> None:
         self.by: dict[tuple[Change, Path, str], Need] = {}
+        self.simple: set[tuple[Path, object]] = set()
 
     def add(self, needs: Iterable[Need]) -> None:
         for need in needs:
