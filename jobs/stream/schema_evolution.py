@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import SchemaChangeError
+from jobs.commit.name_mapping import mapping_with_new_columns
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.proposals import Proposal, Seen
 from jobs.commit.schema_history import added_since, new_record, with_record
@@ -169,7 +170,8 @@ class SchemaEvolution:
             example=min(each.at for each in found.changes if each.at),
             added=len(index_by_id(after)) - len(index_by_id(before)),
         )
-        return ChangeSchema(after, with_record(metadata.properties, record), record.id)
+        mapping = mapping_with_new_columns(metadata.properties, after, found.changes)
+        return ChangeSchema(after, with_record(metadata.properties, record) | mapping, record.id)
 
     def _refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""

@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from jobs.commit.errors import FencedError, SchemaChangeError
+from jobs.commit.name_mapping import PROPERTY
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
@@ -286,3 +287,26 @@ def test_a_record_that_has_a_member_where_its_text_would_go_is_a_dead_letter(hom
     one.land({"id": "a", "n": "x", "n_text": "mine"}, {"id": 5}, {"id": "c", "d": "x"}, {"id": "d", "n": "x"})
     assert one.letters == {0: "wrong_type", 1: "wrong_type", 2: "bad_date"}
     assert one.rows == [{"id": "d", "n_text": '"x"'}]
+
+
+def test_a_name_mapping_knows_the_new_columns(home: Path) -> None:
+    """As PyIceberg's own change of the same columns leaves it."""
+    one = EvolvingStream(home, columns="id string, s struct<a int>, l list<struct<x int>>")
+    mapping = one.table.schema().name_mapping.model_dump_json()
+    with one.table.transaction() as change:
+        change.set_properties({PROPERTY: mapping})
+    twin = one.catalog.create_table("orders.twin", one.table.schema(), properties={PROPERTY: mapping})
+    one.land({"id": "a", "x": 1, "s": {"b": "t"}, "l": [{"y": {"z": 1}}]})
+    with twin.update_schema() as update:
+        update.add_column("x", LongType())
+        update.add_column(("s", "b"), StringType())
+        update.add_column(("l", "element", "y"), StructType(NestedField(1, "z", LongType(), required=False)))
+    found, expected = (each.name_mapping() for each in (one.table, twin))
+    assert found is not None and expected is not None
+
+    def named(fields: Any) -> list[Any]:
+        return sorted((sorted(each.names), named(each.fields)) for each in fields)
+
+    assert named(found.root) == named(expected.root)
+    schema = one.table.schema()
+    assert {each.field_id for each in found.root if "x" in each.names} == {schema.find_field("x").field_id}
