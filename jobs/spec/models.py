@@ -22,11 +22,12 @@ from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.evolve import Evolve, evolve_problems
-from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableName, TableProperties
+from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableLocation, TableName, TableProperties
 from jobs.spec.kafka_columns import KafkaColumnsField, hashed_kafka_columns, kafka_columns
 from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
 from jobs.spec.mask import case_problem
 from jobs.spec.partitioning import partition_problems, sort_column_problems
+from jobs.spec.sort_order import SortText
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
@@ -40,12 +41,16 @@ class Table(SpecModel):
         kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
             ``_kafka_offset``, ``_kafka_timestamp``; or names for these columns and others of Kafka's own.
         properties: Iceberg's table properties; applied when the table is created.
+        location: Where a new table lies; without it where the catalog puts it.
+        sort_by: The sort order of a new table, which Spark's writes follow; frazil writes rows as they come.
     """
 
     name: Annotated[TableName, ChangesRows()]
     partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
     kafka_columns: Annotated[KafkaColumnsField, ChangesRows(written=hashed_kafka_columns)] = True
     properties: TableProperties = Field(default_factory=dict)
+    location: TableLocation | None = None
+    sort_by: tuple[SortText, ...] = ()
 
 
 class Freshness(SpecModel):
@@ -168,6 +173,7 @@ class StreamSpec(SpecModel):
             *mask_problems_of(self.errors, every),
             *sort_problems_of(self.maintenance, every, self.table),
             *type_problems_of(self.maintenance, every),
+            *table_sort_problems_of(every, self.table),
         ]
 
     @property
@@ -335,3 +341,10 @@ def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[tuple
     """Returns what is wrong with the types of the columns, of a table that frazil is to maintain."""
     problem = unread_problem(rows) if maintenance.enabled else None
     return [(("decode", "schema"), problem)] if problem else []
+
+
+def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns that a new table is to be sorted by and does not have as single values."""
+    columns = [each.column for each in table.sort_by]
+    problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
+    return [(("table", "sort_by", index), problem) for index, problem in problems]

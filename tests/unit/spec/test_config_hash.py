@@ -134,7 +134,8 @@ CHANGES_ROWS = {
     "evolve.add", "evolve.widen", "evolve.relax", "evolve.clash",
 }  # fmt: skip
 CHANGES_NONE = {
-    "stream", "description", "owner", "trigger.every", "table.properties", "decode.subject",
+    "stream", "description", "owner", "trigger.every", "table.properties", "table.location", "table.sort_by",
+    "decode.subject",
     # Which records are read, and when: never what becomes of one.
     "source.topics", "source.topics_pattern", "source.group", "source.start.timestamp", "source.start.offsets",
     "source.max_records_per_batch", "source.min_records_per_batch", "source.max_delay",
