@@ -183,7 +183,8 @@ def _schema_ids(header: str) -> Callable[[Sequence[Message]], pa.Array]:
     """What the last header of a name holds, null without one; nothing, which is no id, where it cannot be known."""
 
     def last(headers: Any) -> bytes | None:
-        for name, value in reversed(headers or ()):
+        pairs: Sequence[tuple[str, bytes | None]] = headers or ()
+        for name, value in reversed(pairs):
             if name == header:
                 return value or b""
         return None
