@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
@@ -14,24 +13,37 @@ from jobs.formats.avro.options import WITHOUT_MEANING, variable_scale_problem
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import RecordColumns
-from jobs.formats.writer_schema import BadWriterSchema
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
+from jobs.spec.connect_json import ConnectJsonOptions
 from jobs.spec.decode_record import Headers, KeyDecode, hashed_headers, hashed_key
 from jobs.spec.fields import schema_text
 from jobs.spec.infer import Infer
 
 FormatName = Literal[
-    "json", "connect_json", "avro", "protobuf", "string", "bytes", "boolean", "short", "int", "long", "float", "double"
+    "json",
+    "connect_json",
+    "json_schema",
+    "avro",
+    "protobuf",
+    "string",
+    "bytes",
+    "boolean",
+    "short",
+    "int",
+    "long",
+    "float",
+    "double",
 ]
 SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
 _SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
     "json": ("declared", "table", "infer"),
     "connect_json": ("declared", "table"),
+    "json_schema": ("declared", "registry", "table"),
     "avro": ("declared", "registry", "table"),
     "protobuf": ("declared", "registry", "table"),
 }
@@ -51,31 +63,10 @@ class JsonOptions(SpecModel):
     infer: Infer = Infer()
 
 
-def _connect_schema(value: object) -> str:
-    # What decodes JSON is not needed by who only reads the file of another stream.
-    from jobs.formats.connect_json.schema import connect_types
+class JsonSchemaOptions(SpecModel):
+    """Values are JSON behind the id of their JSON Schema in a registry."""
 
-    text = value if isinstance(value, str) else json.dumps(value)
-    try:
-        connect_types(text)
-    except BadWriterSchema as problem:
-        raise ValueError(f"is no schema as Connect's JSON has them: {problem.message}") from None
-    return text
-
-
-class ConnectJsonOptions(SpecModel):
-    """Values are in the envelope of Kafka Connect's JsonConverter, a schema and a payload.
-
-    Args:
-        schema_content: A schema in Connect's JSON, text or as YAML, of values that are plain payloads.
-        replace_null_with_default: Whether null and missing members take the default of their schema.
-    """
-
-    format: Literal["connect_json"]
-    schema_content: Annotated[
-        Annotated[str, BeforeValidator(_connect_schema)] | None, Field(alias="schema.content")
-    ] = None
-    replace_null_with_default: Annotated[Flag, Field(alias="replace.null.with.default")] = False
+    format: Literal["json_schema"]
 
 
 class AvroOptions(SpecModel):
@@ -116,7 +107,7 @@ class ProtobufOptions(SpecModel):
     generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
 
 
-FormatOptions: TypeAlias = JsonOptions | ConnectJsonOptions | AvroOptions | ProtobufOptions
+FormatOptions: TypeAlias = JsonOptions | ConnectJsonOptions | JsonSchemaOptions | AvroOptions | ProtobufOptions
 """Of the formats that have options: a model each, whose `format` is its name."""
 
 
@@ -134,6 +125,7 @@ ValueFormat = Annotated[
     Annotated[FormatName, Tag("@name")]
     | Annotated[JsonOptions, Tag("@json")]
     | Annotated[ConnectJsonOptions, Tag("@connect_json")]
+    | Annotated[JsonSchemaOptions, Tag("@json_schema")]
     | Annotated[AvroOptions, Tag("@avro")]
     | Annotated[ProtobufOptions, Tag("@protobuf")],
     Discriminator(
