@@ -1,4 +1,4 @@
-"""Records whose schemas a registry keeps, the whole way: tables made of a subject, several writers, a registry away."""
+"""Avro records, the whole way: a subject makes the table, its next version a column, an unknown id a dead letter."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ import fastavro
 import pytest
 import yaml
 
-from jobs.local_registry.registry import LocalRegistry
 from jobs.registry.client import RegistryClient, registry_client
-from jobs.registry.known_schemas import RegistryRemadeError, read_known_schemas
+from jobs.registry.known_schemas import read_known_schemas
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.registry import RegistrySettings
@@ -153,44 +152,17 @@ def test_an_unknown_id_is_a_dead_letter_that_names_id_and_subject_and_comes_back
     assert (result.replayed, result.failed) == (0, 1)
 
 
-def test_a_registry_that_is_away_sets_no_record_aside_and_another_one_is_noticed(
-    pipeline: Pipeline, spark: SparkSession, tmp_path: Path
+def test_the_next_version_of_a_schema_gives_the_table_a_column(
+    pipeline: Pipeline, producer: Producer, spark: SparkSession
 ) -> None:
-    registry = LocalRegistry(tmp_path / "registry")
-    url = registry.start()
-    port = int(url.split(":")[2].split("/")[0])
-    use_registry(pipeline, url)
-    producer = Producer(pipeline, url)
-    try:
-        first = producer.register(FIRST)
-        producer.send([producer.encoded(FIRST, first, **payment(1))])
-        assert pipeline.drain(spark).counts.landed == 1
-        wider = with_field({"name": "more", "type": ["null", "string"], "default": None})
-        second = producer.register(wider)
-        registry.stop()
-        # What the stream has seen it reads without the registry.
-        producer.send([producer.encoded(FIRST, first, **payment(2))])
-        assert pipeline.drain(spark).counts.landed == 1
-        # What it has not seen it does not pass over.
-        producer.send([producer.encoded(wider, second, **payment(3), more="x"), b"bad"])
-        with pytest.raises(Exception, match="RegistryUnavailableError"):
-            pipeline.drain(spark)
-        assert (len(landed(pipeline)), dead(pipeline)) == (2, [])
-        LocalRegistry(registry.folder, port=port).start()
-        counts = pipeline.drain(spark).counts
-        assert (counts.landed, counts.dead) == (1, 1)
-        rows = landed(pipeline)
-        assert {name: row["more"] for name, row in rows.items()} == {"p1": None, "p2": None, "p3": "x"}
-        # Made anew, it gives the first id to something else.
-        registry.stop()
-        remade = LocalRegistry(tmp_path / "remade", port=port)
-        try:
-            remade.start()
-            assert Producer(pipeline, url).register(wider | {"name": "Another"}) == first
-            with pytest.raises(RegistryRemadeError, match="made anew"):
-                pipeline.drain(spark)
-        finally:
-            remade.stop()
-    finally:
-        producer.client.close()
-        registry.stop()
+    first = producer.register(FIRST)
+    producer.send([producer.encoded(FIRST, first, **payment(1))])
+    assert pipeline.drain(spark).counts.landed == 1
+    wider = with_field({"name": "fee", "type": ["null", "long"], "default": None})
+    second = producer.register(wider)
+    values = [producer.encoded(FIRST, first, **payment(2)), producer.encoded(wider, second, **payment(3), fee=7)]
+    producer.send(values)
+    assert pipeline.drain(spark).counts.landed == 2
+    assert {name: row["fee"] for name, row in landed(pipeline).items()} == {"p1": None, "p2": None, "p3": 7}
+    assert [name for name in pipeline.table().schema().column_names if not name.startswith("_kafka")][-1] == "fee"
+    assert dead(pipeline) == []
