@@ -5,8 +5,8 @@ what else the machine does meets both alike. Records per CPU-second of the decod
 over the rounds, and the ratio of the two of each round. The payments are those of the comparison with Kafka Connect;
 bad ones are cut off, have a wrong type, lack a field, have too many digits, or no time, in turn.
 
-`--protobuf` measures the same payments as Protobuf messages behind the id of a schema, in turn with JSON, both in
-blocks and to the same columns.
+`--avro` and `--protobuf` measure the same payments as Avro records and as Protobuf messages behind the id of a schema,
+in turn with JSON, both in blocks and to the same columns; bad ones are cut off.
 
 `--others` measures the same for what could have taken the block decoder's place, each without any proof or conversion:
 pyarrow's JSON reader with the columns as its schema, msgspec for each record, msgspec for a block as one JSON array.
@@ -26,9 +26,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
+from bench.avro_payments import AvroPayments
 from bench.dead_letters import bad
 from bench.protobuf_payments import ProtobufPayments
-from bench.versus.enveloped import enveloped
 from bench.versus.records import Size, payments, schema_text
 from jobs.formats.decoder import ValueDecoder
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
@@ -50,13 +50,11 @@ class Case:
 
     Attributes:
         values: Blocks of records.
-        format: In which they are written.
     """
 
     name: str
     declared: StructType
     values: list[pa.BinaryArray]
-    format: str = "json"
 
 
 def main() -> None:
@@ -66,11 +64,13 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--others", action="store_true")
+    parser.add_argument("--avro", action="store_true")
     parser.add_argument("--protobuf", action="store_true")
     arguments = parser.parse_args()
-    if arguments.protobuf:
-        compare_protobuf(arguments.records, arguments.blocks, arguments.rounds)
-        return
+    for name in ("avro", "protobuf"):
+        if getattr(arguments, name):
+            compare_with_json(name, arguments.records, arguments.blocks, arguments.rounds)
+            return
     if arguments.others:
         compare_others(arguments.records, arguments.rounds)
         return
@@ -93,15 +93,12 @@ def cases(records: int, blocks: int) -> list[Case]:
         half = StructType(declared.fields[::2])
         found.append(Case(f"{size}, half undeclared", half, _blocks(values, records)))
         found.append(Case(f"{size}, keys in any order", declared, _blocks(_shuffled(values), records)))
-        carried = _blocks(enveloped(declared, values), records)
-        found.append(Case(f"{size}, connect_json", declared, carried, "connect_json"))
     return found
 
 
 def measured(case: Case, rounds: int) -> tuple[list[float], list[float]]:
     """Records per CPU-second of the reference and of the block decoder, one figure for each round."""
-    format_, spec = FORMATS[case.format], DecoderSpec(case.format, DeclaredSchema(case.declared.text))
-    decoders: list[ValueDecoder] = [format_.reference(spec), format_.block(spec)]
+    decoders: list[ValueDecoder] = [JsonReferenceDecoder(case.declared), JsonBlockDecoder(case.declared)]
     reference, block = in_turn([(decoder, case.values) for decoder in decoders], rounds)
     return reference, block
 
@@ -119,18 +116,16 @@ def in_turn(sides: Sequence[tuple[ValueDecoder, list[pa.BinaryArray]]], rounds: 
     return found
 
 
-def compare_protobuf(records: int, blocks: int, rounds: int) -> None:
-    """Print records per CPU-second of JSON, of Protobuf, and their ratio."""
-    print(f"{'records per CPU-second':24}{'JSON':>26}{'Protobuf':>30}{'ratio':>20}")
+def compare_with_json(format_: str, records: int, blocks: int, rounds: int) -> None:
+    """Print records per CPU-second of JSON, of another format, and their ratio."""
+    print(f"{'records per CPU-second':24}{'json':>26}{format_:>30}{'ratio':>20}")
     for size in _SIZES:
         payments_of = [one for part in payments(size, records * blocks) for one in part.values]
         declared = parse_schema(schema_text(size))
-        protobuf = ProtobufPayments(declared)
-        messages = [protobuf.record(one) for one in payments_of]
+        written = AvroPayments(declared) if format_ == "avro" else ProtobufPayments(declared)
+        messages = [written.record(one) for one in payments_of]
         options = {"unknown_fields": "ignore"}
-        decoder = FORMATS["protobuf"].block(
-            DecoderSpec("protobuf", DeclaredSchema(schema_text(size)), options, protobuf)
-        )
+        decoder = FORMATS[format_].block(DecoderSpec(format_, DeclaredSchema(schema_text(size)), options, written))
         for share in SHARES:
             every = round(1 / share) if share else len(messages) + 1
             cut = [one[:-1] if number % every == every - 1 else one for number, one in enumerate(messages)]

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +14,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.deadletter.masking import HEADERS, KEY, MARK, can_return
+from jobs.deadletter.masking import can_return
 from jobs.formats.decoder import DECODE_HEADER, Failure
 from jobs.formats.problems import INVALID_UTF8
-from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
@@ -41,7 +39,7 @@ def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup |
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
     """
-    whole = WholeLetters(spec.resolved_for(table.schema()).schema, spec.record_columns)
+    whole = WholeLetters(spec.resolved_for(table.schema()).schema, spec.kafka_columns.fetched)
     return record_pipeline(spec, table, schemas, first=[whole])
 
 
@@ -60,7 +58,7 @@ def record_pipeline(
         spec.resolved_for(table.schema()).with_schemas(schemas).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
-        columns=spec.record_columns.with_schemas(schemas),
+        kafka=spec.kafka_columns,
         first=first,
         reference=True,
     )
@@ -71,15 +69,14 @@ class WholeLetters:
 
     Args:
         rows: The schema of the rows that values are decoded to.
-        columns: Those of the rows that are not from the value.
+        besides: What else rows have columns of: `key`, `headers`.
     """
 
     name: str = REPLAY_STAGE
 
-    def __init__(self, rows: Schema, columns: RecordColumns) -> None:
+    def __init__(self, rows: Schema, besides: Collection[str] = ()) -> None:
         self._rows: Schema = rows
-        self._columns: RecordColumns = columns
-        self._besides: frozenset[str] = columns.fetched & {KEY, *([HEADERS] if columns.kafka.headers else [])}
+        self._besides: Collection[str] = besides
 
     def apply(self, block: Block) -> Block:
         """The block without the letters that have no value, or not the whole of it."""
@@ -88,11 +85,8 @@ class WholeLetters:
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
         withheld = [bool(parts) and not can_return(parts, self._rows, self._besides) for parts in masked]
         whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False) & ~np.array(withheld, dtype=bool)
-        if HEADERS in self._columns.fetched:
+        if "headers" in self._besides:
             whole &= ~_without_headers(letters)
-            masked_headers = _masked_headers(letters, frozenset(each.header for each in self._columns.headers))
-            withheld = [one or other for one, other in zip(withheld, masked_headers, strict=True)]
-            whole &= ~np.array(withheld, dtype=bool)
         failures = [_gone(row, withheld[row]) for row in np.flatnonzero(~whole).tolist()]
         kept = np.flatnonzero(whole)
         return block.with_rows(letters if not failures else letters.take(kept), kept, failures=failures)
@@ -108,13 +102,6 @@ def _without_headers(letters: pa.RecordBatch) -> np.ndarray:
     lost = (DECODE_HEADER, INVALID_UTF8)
     unread = np.array([each == lost for each in zip(stages, classes, strict=True)], dtype=bool)
     return unread & letters.column("headers").is_null().to_numpy(zero_copy_only=False)
-
-
-def _masked_headers(letters: pa.RecordBatch, names: frozenset[str]) -> list[bool]:
-    """Letters in which a header of these names is masked."""
-    found: list[list[dict[str, Any]] | None] = letters.column("headers").to_pylist()
-    mark = MARK.encode()
-    return [any(each["key"] in names and each["value"] == mark for each in headers or ()) for headers in found]
 
 
 def _gone(row: int, withheld: bool) -> Failure:

@@ -101,26 +101,35 @@ def _where(found: pa.BooleanArray) -> Indices:
 def _decimals(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Indices]:
     starts, ends, data = _extents(array)
     lengths = ends - starts
-    valid = np.asarray(array.is_valid())
     bad = (lengths == 0) | (lengths > _WIDTH)
-    found = np.zeros((len(array), _WIDTH), np.uint8)
-    if len(data) and not bad.all():
-        first = data[np.minimum(starts, len(data) - 1)]
-        negative = np.where((first >= 0x80) & ~bad, np.uint8(0xFF), np.uint8(0))
-        longest = int(lengths[~bad].max())
-        found[:, longest:] = negative[:, None]
-        for place in range(longest):
-            there = (place < lengths) & ~bad
-            at = np.where(there, ends - 1 - place, 0)
-            found[:, place] = np.where(there, data[at], negative)
-    halves = found.view(np.int64).reshape(-1, 2)
-    low, high = halves[:, 0].view(np.uint64), halves[:, 1]
+    if bad.any():
+        lengths = np.where(bad, 0, lengths)
+    longest = int(lengths.max(initial=0))
+    halves = np.zeros((len(array), 2), np.uint64)
+    if longest:
+        last = len(data) - 1
+        # Bytes that a value does not have repeat its sign.
+        fill = np.where((data[np.minimum(starts, last)] & 0x80 > 0) & ~bad, np.uint64(0xFF), np.uint64(0))
+        uniform = int(lengths.min()) == longest
+        for half in range(2):
+            for place in range(8 * half, 8 * half + 8):
+                if place < longest:
+                    byte = data[np.clip(ends - 1 - place, 0, last)].astype(np.uint64)
+                    byte = byte if uniform else np.where(place < lengths, byte, fill)
+                else:
+                    byte = fill
+                halves[:, half] |= byte << np.uint64(8 * (place % 8))
+    low, high = halves[:, 0], halves[:, 1].view(np.int64)
     beyond = _at_least(low, high, 10**kind.precision) | ~_at_least(low, high, 1 - 10**kind.precision)
-    validity = array.buffers()[0] if array.offset == 0 else None
-    if array.null_count and validity is None:
-        validity = pa.array(valid).buffers()[1]
-    made = pa.Array.from_buffers(kind, len(array), [validity, pa.py_buffer(found)], array.null_count)
-    return made, np.flatnonzero((bad | beyond) & valid)
+    refused = bad | beyond
+    if array.null_count:
+        refused &= np.asarray(array.is_valid())
+    buffers = [_validity(array), pa.py_buffer(halves)]
+    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count), np.flatnonzero(refused)
+
+
+def _validity(array: pa.Array) -> pa.Buffer | None:
+    return pa.array(np.asarray(array.is_valid())).buffers()[1] if array.null_count else None
 
 
 def _at_least(low: npt.NDArray[np.uint64], high: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.bool_]:
@@ -141,8 +150,8 @@ def _uuids(array: pa.StringArray) -> tuple[pa.Array, Indices]:
         good = (digits < _NO_DIGIT).all(axis=1) & (texts[:, _HYPHENS] == ord("-")).all(axis=1)
         fit[rows] = good
         found[rows] = digits[:, 0::2] << 4 | digits[:, 1::2] & 0x0F
-    validity = pa.array(valid).buffers()[1] if array.null_count else None
-    made = pa.Array.from_buffers(pa.binary(_WIDTH), len(array), [validity, pa.py_buffer(found)], array.null_count)
+    buffers = [_validity(array), pa.py_buffer(found)]
+    made = pa.Array.from_buffers(pa.binary(_WIDTH), len(array), buffers, array.null_count)
     return made, np.flatnonzero(valid & ~fit)
 
 

@@ -19,8 +19,7 @@ from jobs.formats.json.block_plan import (
 from jobs.formats.json.block_text import LONGEST_STEP, Constant
 from jobs.formats.json.record_types import can_be_extra
 from jobs.formats.problems import shown_key
-from jobs.schema.declared import TEXTUAL, DeclaredType, Field, ListType, Primitive, StructType
-from jobs.schema.time_patterns import TIME_TYPES
+from jobs.schema.declared import DeclaredType, Field, ListType, Primitive, StructType
 
 MOST_UNKNOWN = 100
 IDLE_BLOCKS = 64
@@ -186,7 +185,7 @@ class RecordPlan:
                 return (
                     TextPlan(declared) if isinstance(value, str) else NumberPlan(replace(declared, encoding="number"))
                 )
-            case Primitive(name, encoding=way) if name in TIME_TYPES and way not in TEXTUAL:
+            case Primitive("date" | "time" | "timestamp" | "timestamptz", encoding=encoding) if encoding != "iso":
                 return NumberPlan(declared)
             case Primitive():
                 return TextPlan(declared)

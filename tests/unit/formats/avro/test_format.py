@@ -34,6 +34,9 @@ class Known:
     def find(self, schema_id: SchemaId) -> RegistrySchema:
         return RegistrySchema("AVRO", self.schemas[schema_id.number or 0])
 
+    def learned(self) -> dict[SchemaId, RegistrySchema]:
+        return {}
+
 
 KNOWN = Known(
     {
