@@ -36,7 +36,7 @@ class AvroPayments:
         self.schema: WriterSchema = WriterSchema(json.dumps(schema))
         self._parsed: Any = fastavro.parse_schema(schema)
 
-    def find(self, _: SchemaId) -> RegistrySchema:
+    def find(self, schema_id: SchemaId) -> RegistrySchema:
         """The schema, as a registry would find it."""
         return RegistrySchema("AVRO", self.schema)
 
