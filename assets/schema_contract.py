@@ -2,8 +2,8 @@
 
 # No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pyiceberg.table import Table
@@ -13,14 +13,21 @@ from assets.failures import failure
 from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.contract.declared import declared_contract
-from jobs.contract.finding import ContractFinding, worst
+from jobs.contract.finding import ContractFinding, Level, worst
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from jobs.write.table_remaking import is_as_made
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.registry import RegistryResource
+
+if TYPE_CHECKING:
+    from jobs.contract.subjects import SubjectContract
+    from jobs.registry.client import RegistryClient
+    from jobs.stream.schema_proposals import SchemaProposal
 
 SCHEMA_CONTRACT = "schema_contract"
 DESCRIPTION = (
@@ -31,7 +38,12 @@ _SHOWN = 50
 
 
 def contract_outcome(
-    spec: StreamSpec, table: Table | None, downstream: Sequence[str] = (), file: str | None = None
+    spec: StreamSpec,
+    table: Table | None,
+    downstream: Sequence[str] = (),
+    subjects: "Sequence[SubjectContract]" = (),
+    proposed: "Sequence[SchemaProposal]" = (),
+    unasked: str | None = None,
 ) -> CheckOutcome:
     """What the check says of a stream.
 
@@ -39,7 +51,9 @@ def contract_outcome(
         spec: As its file is now.
         table: Of its rows, as it is now; None if it is not there yet.
         downstream: Assets that are made from it.
-        file: What the sentence calls the stream's file.
+        subjects: The newest versions of the subjects that its records are of.
+        proposed: Changes that somebody has to decide about.
+        unasked: Why the registry could not be asked, if it could not.
     """
     figures: dict[str, Any] = {"downstream_assets": len(downstream)}
     if downstream:
@@ -47,27 +61,59 @@ def contract_outcome(
     if table is None:
         return _outcome("ok", f"Table {spec.table.name} is not there yet; the first run creates it.", figures)
     figures["schema_id"] = table.metadata.current_schema_id
+    figures |= {f"version of {each.name}": each.version for each in subjects if each.version is not None}
     if is_as_made(table.metadata, spec.stream):
         return _outcome("ok", f"Table {spec.table.name} has no rows; the next run makes it as it is needed.", figures)
-    if spec.decode.declared is None:
-        return _outcome("ok", f"The columns of table {spec.table.name} are from: {spec.decode.schema_source}.", figures)
-    found = declared_contract(spec, table.schema())
-    figures["differences"] = len(found.findings)
-    if found.findings:
-        figures["findings"] = dg.MetadataValue.md(findings_markdown(found.findings))
-    file = file or f"streams/{spec.stream}.yaml"
-    if found.fits:
-        return _outcome("ok", f"Table {spec.table.name} takes what {file} declares.", figures, found.findings)
-    wrong = [finding for finding in found.findings if finding.level != "ok"]
+    found, parts = list[ContractFinding](), list[tuple[Level, str, str]]()
+    if spec.decode.declared is not None:
+        held = declared_contract(spec, table.schema())
+        found += held.findings
+        if not held.fits:
+            fix = f"frazil schema {'apply' if held.can_be_applied else 'diff'} {spec.stream}"
+            said = f"A driver with streams/{spec.stream}.yaml would not start, so the former one goes on: "
+            parts.append((worst(list(held.findings)), said + _listed(held.findings), fix))
+    for subject in subjects:
+        found += subject.findings
+        if subject.level != "ok":
+            said = (
+                f"Records of {subject.shown} would {'stop the stream' if subject.level == 'error' else 'be refused'}: "
+            )
+            fix = f"frazil schema check {spec.stream} --against {subject.name}"
+            parts.append((subject.level, said + (subject.problem or _listed(subject.findings)), fix))
+    if proposed:
+        figures["proposals"] = dg.MetadataValue.md(
+            "\n".join(f"- `{each.digest}` {cell(each.says)}" for each in proposed)
+        )
+        said = f"{len(proposed)} changes wait for somebody to decide: " + "; ".join(each.says for each in proposed[:3])
+        parts.append(("warn", said, f"frazil schema apply {spec.stream}"))
+    figures |= {"differences": len(found), "proposed_changes": len(proposed)}
+    if found:
+        figures["findings"] = dg.MetadataValue.md(findings_markdown(found))
+    if not parts:
+        return _outcome("ok", _fits(spec, subjects, unasked), figures, found)
+    level: Level = "error" if any(each[0] == "error" for each in parts) else "warn"
+    sentence = ". ".join(said.rstrip(".") for _, said, _ in parts)
+    return _outcome(level, f"{sentence}. Next: {parts[0][2]}", figures, found)
+
+
+def _listed(findings: Sequence[ContractFinding]) -> str:
+    wrong = [finding for finding in findings if finding.level != "ok"]
     said = "; ".join(str(finding.difference) for finding in wrong[:3])
-    more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-    fix = f"frazil schema {'apply' if found.can_be_applied else 'diff'} {spec.stream}"
-    sentence = f"A driver with {file} would not start, so the former one goes on: {said}{more}. Next: {fix}"
-    return _outcome(worst(list(found.findings)), sentence, figures, found.findings)
+    return f"{said}; and {len(wrong) - 3} more" if len(wrong) > 3 else said
+
+
+def _fits(spec: StreamSpec, subjects: "Sequence[SubjectContract]", unasked: str | None) -> str:
+    if unasked is not None:
+        return f"What records will bring is not known: {unasked}"
+    if subjects:
+        return f"Table {spec.table.name} takes what {', '.join(each.shown for each in subjects)} brings."
+    if spec.decode.declared is not None:
+        return f"Table {spec.table.name} takes what streams/{spec.stream}.yaml declares."
+    return f"The columns of table {spec.table.name} are from: {spec.decode.schema_source}."
 
 
 def _outcome(
-    level: str, sentence: str, figures: dict[str, Any], findings: Sequence[ContractFinding] = ()
+    level: Level, sentence: str, figures: dict[str, Any], findings: Sequence[ContractFinding] = ()
 ) -> CheckOutcome:
     code = f"{level}:{[(each.difference.column, each.difference.kind, each.outcome) for each in findings]}"
     return CheckOutcome(SCHEMA_CONTRACT, level == "ok", sentence, code, warn=level == "warn", figures=figures)
@@ -100,7 +146,10 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
         specs=[dg.AssetCheckSpec(SCHEMA_CONTRACT, asset=keys[0], description=DESCRIPTION)],
     )
     def compare_schemas(
-        context: dg.AssetCheckExecutionContext, deployment: DeploymentResource, catalog: CatalogResource
+        context: dg.AssetCheckExecutionContext,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        registry: RegistryResource,
     ) -> Iterator[dg.AssetCheckResult]:
         # Imported here: a code location that only loads should not wait for it.
         from jobs.catalog import NoCatalogYet, find_table
@@ -117,9 +166,31 @@ def schema_contract_check(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> dg.A
                 table = None
         except FrazilError as problem:
             raise failure(problem) from None
-        yield check_result(contract_outcome(current, table, _downstream(context, keys)), keys[0])
+        subjects, unasked = asked_subjects(current, table, registry.quick)
+        proposed = open_proposals(current, deployment.settings(), table)
+        said = contract_outcome(current, table, _downstream(context, keys), subjects, proposed, unasked)
+        yield check_result(said, keys[0])
 
     return compare_schemas
+
+
+def asked_subjects(
+    spec: StreamSpec, table: Table | None, registry: "Callable[[], RegistryClient]"
+) -> "tuple[list[SubjectContract], str | None]":
+    """The newest versions of a stream's subjects held against it; and why the registry could not be asked."""
+    from jobs.contract.subjects import asked_contracts
+
+    return ([], None) if table is None else asked_contracts(spec, table.metadata, registry)
+
+
+def open_proposals(spec: StreamSpec, settings: Settings, table: Table | None) -> "list[SchemaProposal]":
+    """Changes of a stream's table that wait for somebody to decide."""
+    from jobs.state.stream_folder import stream_folder
+    from jobs.stream.schema_proposals import proposals
+
+    if table is None or not spec.evolution.evolves:
+        return []
+    return proposals(stream_folder(settings, spec.stream).store, table.schema())
 
 
 def _downstream(context: dg.AssetCheckExecutionContext, keys: Sequence[dg.AssetKey]) -> list[str]:

@@ -29,6 +29,7 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 from bench.avro_payments import AvroPayments
 from bench.dead_letters import bad
 from bench.protobuf_payments import ProtobufPayments
+from bench.versus.enveloped import enveloped
 from bench.versus.records import Size, payments, schema_text
 from jobs.formats.decoder import ValueDecoder
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
@@ -50,11 +51,13 @@ class Case:
 
     Attributes:
         values: Blocks of records.
+        format: In which they are written.
     """
 
     name: str
     declared: StructType
     values: list[pa.BinaryArray]
+    format: str = "json"
 
 
 def main() -> None:
@@ -93,12 +96,15 @@ def cases(records: int, blocks: int) -> list[Case]:
         half = StructType(declared.fields[::2])
         found.append(Case(f"{size}, half undeclared", half, _blocks(values, records)))
         found.append(Case(f"{size}, keys in any order", declared, _blocks(_shuffled(values), records)))
+        carried = _blocks(enveloped(declared, values), records)
+        found.append(Case(f"{size}, connect_json", declared, carried, "connect_json"))
     return found
 
 
 def measured(case: Case, rounds: int) -> tuple[list[float], list[float]]:
     """Records per CPU-second of the reference and of the block decoder, one figure for each round."""
-    decoders: list[ValueDecoder] = [JsonReferenceDecoder(case.declared), JsonBlockDecoder(case.declared)]
+    format_, spec = FORMATS[case.format], DecoderSpec(case.format, DeclaredSchema(case.declared.text))
+    decoders: list[ValueDecoder] = [format_.reference(spec), format_.block(spec)]
     reference, block = in_turn([(decoder, case.values) for decoder in decoders], rounds)
     return reference, block
 

@@ -37,9 +37,13 @@ class ProtobufPayments:
         self.schema: WriterSchema = WriterSchema(text)
         self._class: Any = GetMessageClass(message_of(self.schema))
 
-    def find(self, _: SchemaId) -> RegistrySchema:
-        """The schema, as a registry would find it."""
+    def find(self, schema_id: SchemaId) -> RegistrySchema:
+        """The schema, as a registry would find it, whatever the id."""
         return RegistrySchema("PROTOBUF", self.schema)
+
+    def learned(self) -> dict[SchemaId, RegistrySchema]:
+        """No registry is asked."""
+        return {}
 
     def record(self, payment: bytes) -> bytes:
         """A payment as a topic has it, of its JSON."""
@@ -49,13 +53,10 @@ class ProtobufPayments:
 
 
 def _message(name: str, declared: StructType) -> str:
-    inner = "".join(_message(_type_name(each), each.type) for each in declared.fields if _is_struct(each))
+    structs = [(_type_name(each), each.type) for each in declared.fields if isinstance(each.type, StructType)]
+    inner = "".join(_message(*each) for each in structs)
     fields = "".join(_field(each, number) for number, each in enumerate(declared.fields, 1))
     return f"message {name} {{ {inner}{fields}}} "
-
-
-def _is_struct(field: Field) -> bool:
-    return isinstance(field.type, StructType)
 
 
 def _type_name(field: Field) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from jobs.commit.offsets import TopicPartition
+from jobs.formats.registry_wire import VALUE_SCHEMA_ID
 from jobs.kafka.records import fetched_block
 
 COUNT = 10_000
@@ -24,6 +25,8 @@ _CASES: tuple[tuple[str, frozenset[str], int], ...] = (
     ("with headers, of records without any", frozenset({"headers"}), 0),
     ("with headers, one each", frozenset({"headers"}), 1),
     ("with headers, four each", frozenset({"headers"}), 4),
+    ("with the schema id of a header, of records without any", frozenset({VALUE_SCHEMA_ID}), 0),
+    ("with the schema id of a header, one each", frozenset({VALUE_SCHEMA_ID}), 1),
 )
 
 

@@ -38,13 +38,13 @@ from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import loaded
 from jobs.commit.offsets import OffsetRange, PartitionRange, TopicPartition
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.record_columns import RecordColumns
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.range_reader import MOST_RECORDS, read_split
 from jobs.kafka.records import FetchedBlock
 from jobs.local_broker.broker import LocalBroker
 from jobs.pipeline.pipeline import stream_pipeline
-from jobs.schema.kafka_columns import KAFKA_COLUMNS
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import KafkaSettings
 from jobs.stream.opening import ensure_tables
@@ -135,7 +135,7 @@ class Task:
             epoch=1,
             first_seen=datetime.now(UTC),
             resolved=spec.resolved,
-            kafka=spec.kafka_columns,
+            columns=spec.record_columns,
             targets=tuple(TargetPlan(target, task_metadata(tables[target.name])) for target in spec.targets),
             file_prefix="stages",
         )
@@ -189,7 +189,7 @@ class Task:
             decoder.decode(block.records.column("value"))
 
     def _fit(self) -> None:
-        pipeline = stream_pipeline(self._decoder, "stages", self._projection.apply, kafka=KAFKA_COLUMNS)
+        pipeline = stream_pipeline(self._decoder, "stages", self._projection.apply, columns=RecordColumns())
         for block in self._blocks():
             pipeline.run(block.records)
 

@@ -55,7 +55,7 @@ class DeclaredContract:
 
 def own_columns(spec: StreamSpec) -> frozenset[str]:
     """Columns of the stream's table that no record has: they say where its rows came from."""
-    return frozenset(spec.table_schema_of(Schema()).column_names)
+    return spec.kafka_columns.names
 
 
 def declared_contract(spec: StreamSpec, table: Schema) -> DeclaredContract:

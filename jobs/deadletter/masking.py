@@ -12,8 +12,9 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, StructType
 
-from jobs.formats.decoder import Failure
+from jobs.formats.decoder import DECODE_KEY, Failure
 from jobs.formats.json.keys import without_repeated
+from jobs.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
 from jobs.spec.mask import Mask, path_parts
 
 MARK = "[masked]"
@@ -53,7 +54,13 @@ class Masked:
 
 
 def masked(
-    records: pa.RecordBatch, failures: Sequence[Failure], mask: Mask, rows: Schema, *, json_fields: bool = True
+    records: pa.RecordBatch,
+    failures: Sequence[Failure],
+    mask: Mask,
+    rows: Schema,
+    columns: RecordColumns = NO_RECORD_COLUMNS,
+    *,
+    json_fields: bool = True,
 ) -> Masked:
     """Masks failed records.
 
@@ -62,35 +69,63 @@ def masked(
         failures: Why they failed.
         mask: What is not kept.
         rows: The schema of the rows that the stream decodes.
+        columns: Those of the rows that are not from the value: with one of them its key, or its header, is masked.
         json_fields: Whether values are JSON; nothing is kept of others if any of their columns is masked.
     """
+    told = [_untold(failure, mask, columns) for failure in failures]
+    paths = mask.paths if json_fields else tuple(path for path in mask.paths if path[0] not in _elsewhere(columns))
+    without_key, headers = _key_masked(mask, columns), _headers_masked(mask, columns)
     parts: list[list[str]] = [[] for _ in failures]
     changed = {name: records.column(name) for name in ("key", "value", "headers") if name in records.schema.names}
-    told, record = list(failures), rows.as_struct()
-    if mask.key and "key" in changed:
+    record = rows.as_struct()
+    if without_key and "key" in changed:
         for row, key in enumerate(changed["key"].is_valid().to_pylist()):
             if key:
                 parts[row].append(KEY)
         changed["key"] = pa.nulls(records.num_rows, changed["key"].type)
-    if mask.headers and "headers" in changed:
-        changed["headers"] = _masked_headers(changed["headers"], set(mask.headers), parts)
-    if mask.columns and "value" in changed:
+    if headers and "headers" in changed:
+        changed["headers"] = _masked_headers(changed["headers"], headers, parts)
+    if paths and "value" in changed:
         values: list[bytes | None] = []
         for row, value in enumerate(changed["value"].to_pylist()):
-            kept, gone = _masked_value(value, mask.paths) if json_fields else (None, list(mask.paths))
+            kept, gone = _masked_value(value, paths) if json_fields else (None, list(paths))
             values.append(kept)
             withheld = value is not None and kept is None
             if withheld or any(_declares(record, path) for path in gone):
                 parts[row].append(VALUE)
             else:
                 parts[row].extend(FIELD + _text(path) for path in gone)
-            if withheld or _about(told[row].field, mask.paths):
+            if withheld or _about(told[row].field, paths):
                 told[row] = told[row].saying("what was found is masked")
         changed["value"] = pa.array(values, changed["value"].type)
     for name, column in changed.items():
         index = records.schema.get_field_index(name)
         records = records.set_column(index, records.schema.field(index), column)
     return Masked(records, told, [",".join(each) or None for each in parts])
+
+
+def _elsewhere(columns: RecordColumns) -> frozenset[str]:
+    return columns.key_names | {each.name for each in columns.headers}
+
+
+def _key_masked(mask: Mask, columns: RecordColumns) -> bool:
+    return mask.key or any(path[0] in columns.key_names for path in mask.paths)
+
+
+def _headers_masked(mask: Mask, columns: RecordColumns) -> set[str]:
+    named = {path[0] for path in mask.paths}
+    return {*mask.headers, *(each.header for each in columns.headers if each.name in named)}
+
+
+def _untold(failure: Failure, mask: Mask, columns: RecordColumns) -> Failure:
+    """The failure without what it may quote of a masked key or header."""
+    headers = _headers_masked(mask, columns)
+    hidden = {f"$.{each.name}" for each in columns.headers if each.header in headers}
+    of_key = {f"$.{name}" for name in columns.key_names} if _key_masked(mask, columns) else set[str]()
+    place = _INDEX.sub("", failure.field or "")
+    if place in hidden or any(place == each or place.startswith(f"{each}.") for each in of_key):
+        return failure.saying("what was found is masked")
+    return failure.saying("what was found is masked") if of_key and failure.stage == DECODE_KEY else failure
 
 
 def can_return(parts: str | None, rows: Schema, besides: Collection[str] = ()) -> bool:

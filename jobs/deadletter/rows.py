@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from jobs.deadletter.masking import masked
 from jobs.deadletter.table import ARROW_SCHEMA
 from jobs.formats.decoder import Failure
+from jobs.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
 from jobs.spec.mask import NO_MASK, Mask
 
 _NO_COLUMNS = Schema()
@@ -28,6 +29,7 @@ def dead_letter_rows(
     first_seen: datetime,
     mask: Mask = NO_MASK,
     rows: Schema = _NO_COLUMNS,
+    columns: RecordColumns = NO_RECORD_COLUMNS,
     json_fields: bool = True,
 ) -> pa.RecordBatch:
     """Failed records as rows of the dead-letter table.
@@ -43,6 +45,7 @@ def dead_letter_rows(
         first_seen: An instant that is the same in each attempt at the batch, so that a replay makes the same rows.
         mask: What is not kept of the records.
         rows: The schema of the rows that the stream decodes.
+        columns: Those of the rows that are not from the value.
         json_fields: Whether the values are JSON, see `masked`.
 
     Returns:
@@ -55,7 +58,7 @@ def dead_letter_rows(
         raise ValueError("first_seen must have a zone")
     parts: list[str | None] = []
     if mask != NO_MASK:
-        hidden = masked(records, failures, mask, rows, json_fields=json_fields)
+        hidden = masked(records, failures, mask, rows, columns, json_fields=json_fields)
         records, failures, parts = hidden.records, hidden.failures, hidden.parts
     count = records.num_rows
 
@@ -79,8 +82,10 @@ def dead_letter_rows(
         "message": pa.array([_text(failure.message) for failure in failures], pa.string()),
         "field": pa.array([_text(failure.field) for failure in failures], pa.string()),
     }
-    columns = [arrays[name] if name in arrays else from_kafka(name, kind) for name, kind in kinds.items()]
-    made = pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    made = pa.RecordBatch.from_arrays(
+        [arrays[name] if name in arrays else from_kafka(name, kind) for name, kind in kinds.items()],
+        schema=ARROW_SCHEMA,
+    )
     return made.append_column(pa.field("masked", pa.string()), pa.array(parts, pa.string())) if any(parts) else made
 
 

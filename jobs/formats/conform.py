@@ -244,7 +244,7 @@ class _Work:
             case MapPlan(key, value):
                 offsets, start, end = _offsets(values)
                 inner = _entries(place, offsets, place.within(values))
-                keys = self._column(key, values.keys.slice(start, end - start), inner)
+                keys = _filled(self._column(key, values.keys.slice(start, end - start), inner))
                 items = self._column(value, values.items.slice(start, end - start), inner)
                 return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind, mask=_nulls(values))
 
@@ -293,3 +293,12 @@ def _offsets(values: pa.ListArray | pa.MapArray) -> tuple[npt.NDArray[np.int32],
 
 def _nulls(values: pa.Array) -> pa.Array | None:
     return values.is_null() if values.null_count else None
+
+
+def _filled(keys: pa.Array) -> pa.Array:
+    """Keys of maps, with some value in place of those that were refused: their rows are dropped."""
+    if not keys.null_count:
+        return keys
+    some = pa.array([None], pa.struct([pa.field("key", keys.type, nullable=False)])).field(0)
+    take = np.where(np.asarray(keys.is_null()), len(keys), np.arange(len(keys)))
+    return pa.concat_arrays([keys, some]).take(pa.array(take))

@@ -21,6 +21,8 @@ DECODE_VALUE = "decode_value"
 """The stage that refuses a value, as dead letters call it."""
 DECODE_KEY = "decode_key"
 """The stage that refuses a key."""
+KEY_PATH = "$key"
+"""How paths of unknown fields begin that are a key's."""
 DECODE_HEADER = "decode_header"
 """The stage that refuses a header."""
 

@@ -22,6 +22,8 @@ from jobs.formats.writer_schema import SchemaId
 
 VALUE_HEADER = "__value_schema_id"
 KEY_HEADER = "__key_schema_id"
+VALUE_SCHEMA_ID, KEY_SCHEMA_ID = "value_schema_id", "key_schema_id"
+"""Columns of records that hold what these headers say."""
 
 _NUMBER, _GUID = 5, 17
 _WORD = 8

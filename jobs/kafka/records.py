@@ -12,6 +12,7 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from jobs.commit.offsets import TopicPartition
+from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID, VALUE_HEADER, VALUE_SCHEMA_ID
 
 INSTANT = pa.timestamp("us", "UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -67,7 +68,8 @@ def fetched_block(
         source: Where all of them come from.
         messages: Records, none of them an error.
         offsets: Of each.
-        parts: What is fetched besides: of `timestamp_type`, `key`, `headers`.
+        parts: What is fetched besides: of `timestamp_type`, `key`, `headers`, and the columns of schema ids
+            (`VALUE_SCHEMA_ID`, `KEY_SCHEMA_ID`), which are null where the record has no such header.
     """
     count = len(messages)
     records = pa.RecordBatch.from_arrays(
@@ -177,10 +179,35 @@ def headers_array(found: Sequence[Sequence[tuple[str, object]] | None]) -> pa.Li
     return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=HEADERS, mask=unreadable)
 
 
+def _schema_ids(header: str) -> Callable[[Sequence[Message]], pa.Array]:
+    """What the last header of a name holds, null without one; nothing, which is no id, where it cannot be known."""
+
+    def last(headers: Any) -> bytes | None:
+        pairs: Sequence[tuple[str, bytes | None]] = headers or ()
+        for name, value in reversed(pairs):
+            if name == header:
+                return value or b""
+        return None
+
+    def make(messages: Sequence[Message]) -> pa.Array:
+        try:
+            found: list[Any] = list(map(Message.headers, messages))
+        except (SystemError, UnicodeDecodeError):
+            each = [headers_of(message) for message in messages]
+            return pa.array([b"" if headers is None else last(headers) for headers in each], pa.binary())
+        if not any(found):
+            return pa.nulls(len(found), pa.binary())
+        return pa.array(list(map(last, found)), pa.binary())
+
+    return make
+
+
 _PARTS: Mapping[str, tuple[str, Callable[[Sequence[Message]], pa.Array]]] = {
     "key": ("key", _keys),
     "headers": ("headers", _headers),
     "timestamp_type": ("timestampType", _timestamp_types),
+    VALUE_SCHEMA_ID: (VALUE_SCHEMA_ID, _schema_ids(VALUE_HEADER)),
+    KEY_SCHEMA_ID: (KEY_SCHEMA_ID, _schema_ids(KEY_HEADER)),
 }
 
 

@@ -8,10 +8,12 @@ import pyarrow as pa
 
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.record_columns import RecordColumns
+from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
+from jobs.pipeline.record_stages import DecodeHeaders, DecodeKey
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
-from jobs.schema.kafka_columns import KafkaColumns
 
 
 class Pipeline:
@@ -44,12 +46,29 @@ class Pipeline:
         return block
 
 
+def fetched_parts(decoder: DecoderSpec, columns: RecordColumns) -> frozenset[str]:
+    """What has to be fetched of a record beyond its value and coordinates, see `jobs.kafka.records.fetched_block`.
+
+    Args:
+        decoder: Of the values.
+        columns: Those of the rows that are not from the value.
+    """
+    parts = columns.fetched
+    if not columns.schema_headers:
+        return parts
+    if FORMATS[decoder.kind].registry_kind is not None:
+        parts |= {VALUE_SCHEMA_ID}
+    if columns.key is not None and FORMATS[columns.key.decoder.kind].registry_kind is not None:
+        parts |= {KEY_SCHEMA_ID}
+    return parts
+
+
 def stream_pipeline(
     decoder: DecoderSpec,
     destination: str,
     fit: Fit,
     *,
-    kafka: KafkaColumns,
+    columns: RecordColumns,
     first: Sequence[Stage] = (),
     reference: bool = False,
 ) -> Pipeline:
@@ -59,10 +78,20 @@ def stream_pipeline(
         decoder: Of the values.
         destination: Name of the target that the rows are for.
         fit: Gives rows as that target's table holds them; raises as `TableFit.apply` does.
-        kafka: The columns that rows have of Kafka's own.
+        columns: Those of the rows that are not from the value.
         first: Stages before all others.
         reference: Decode by the reference alone: of records that have failed before, it is the faster one.
     """
     format_ = FORMATS[decoder.kind]
-    decode = DecodeValue((format_.reference if reference else format_.block)(decoder), format_.probe)
-    return Pipeline([*first, decode, FitToTable({destination: fit}, kafka=kafka)], destination)
+    values = (format_.reference if reference else format_.block)(decoder)
+    decode = DecodeValue(values, format_.probe, headed=columns.schema_headers and format_.registry_kind is not None)
+    more: list[Stage] = []
+    if (key := columns.key) is not None:
+        keys = FORMATS[key.decoder.kind]
+        keys_decoder = (keys.reference if reference else keys.block)(key.decoder)
+        more.append(
+            DecodeKey(key, keys_decoder, keys.probe, headed=columns.schema_headers and keys.registry_kind is not None)
+        )
+    if columns.headers:
+        more.append(DecodeHeaders(columns.headers))
+    return Pipeline([*first, decode, *more, FitToTable({destination: fit}, kafka=columns.kafka)], destination)

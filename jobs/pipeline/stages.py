@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
-from jobs.formats.decoder import DECODE_HEADER, DECODE_VALUE, Failure, ValueDecoder
-from jobs.formats.problems import BAD_SCHEMA, INVALID_UTF8, UNKNOWN_SCHEMA, ValueProblem
+from jobs.formats.decoder import DECODE_VALUE, Failure, ValueDecoder
+from jobs.formats.problems import BAD_SCHEMA, UNKNOWN_SCHEMA, ValueProblem
+from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
+from jobs.pipeline.schema_ids import headed_decode
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.write.projection import UnfitValueError
 
@@ -48,17 +49,20 @@ class DecodeValue:
     Args:
         decoder: Of the values.
         probe: A value that a decoder of this format takes, if only to refuse it.
+        headed: Whether a header may name a value's writer schema, so that the decoder takes what it says.
     """
 
     name: str = DECODE_VALUE
 
-    def __init__(self, decoder: ValueDecoder, probe: bytes) -> None:
+    def __init__(self, decoder: ValueDecoder, probe: bytes, *, headed: bool = False) -> None:
+        self._headed: bool = headed
         self._decoder: ValueDecoder = decoder
         self._probe: bytes = probe
 
     def apply(self, block: Block) -> Block:
         """The block with the decoded rows; records without a value are dropped."""
-        decoded = self._decoder.decode(block.rows.column("value"))
+        decode = headed_decode(self._decoder, block.rows, VALUE_HEADER, VALUE_SCHEMA_ID) if self._headed else None
+        decoded = (decode or self._decoder.decode)(block.rows.column("value"))
         return block.with_rows(
             decoded.rows,
             decoded.positions,
@@ -72,27 +76,6 @@ class DecodeValue:
         """A record with the probe for its value."""
         value = pa.array([self._probe], pa.binary())
         return Block.of(pa.RecordBatch.from_arrays([value], ["value"]), block.destination)
-
-
-class ReadHeaders:
-    """Refuses records whose headers could not be read, of a stream that has columns of them."""
-
-    name: str = DECODE_HEADER
-
-    def apply(self, block: Block) -> Block:
-        """The block without them; records without a value pass, which become no rows."""
-        lacking = block.rows.column("headers").is_null().to_numpy(zero_copy_only=False)
-        unreadable = np.flatnonzero(lacking & block.rows.column("value").is_valid().to_numpy(zero_copy_only=False))
-        if not len(unreadable):
-            return block
-        message = "needs names of headers in UTF-8, found others"
-        failures = [Failure(row, self.name, INVALID_UTF8, message, None) for row in unreadable.tolist()]
-        kept = np.setdiff1d(np.arange(block.rows.num_rows), unreadable)
-        return block.with_rows(block.rows.take(pa.array(kept)), kept, failures=failures)
-
-    def probe(self, block: Block) -> Block:
-        """No records."""
-        return block.part(0, 0)
 
 
 def _with_subject(failure: Failure, records: pa.RecordBatch) -> Failure:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from jobs.deadletter.masking import can_return
+from jobs.deadletter.masking import HEADERS, KEY, MARK, can_return
 from jobs.formats.decoder import DECODE_HEADER, Failure
 from jobs.formats.problems import INVALID_UTF8
+from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
@@ -39,7 +41,7 @@ def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup |
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
     """
-    whole = WholeLetters(spec.resolved_for(table.schema()).schema, spec.kafka_columns.fetched)
+    whole = WholeLetters(spec.resolved_for(table.schema()).schema, spec.record_columns)
     return record_pipeline(spec, table, schemas, first=[whole])
 
 
@@ -58,7 +60,7 @@ def record_pipeline(
         spec.resolved_for(table.schema()).with_schemas(schemas).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
-        kafka=spec.kafka_columns,
+        columns=spec.record_columns.with_schemas(schemas),
         first=first,
         reference=True,
     )
@@ -69,14 +71,15 @@ class WholeLetters:
 
     Args:
         rows: The schema of the rows that values are decoded to.
-        besides: What else rows have columns of: `key`, `headers`.
+        columns: Those of the rows that are not from the value.
     """
 
     name: str = REPLAY_STAGE
 
-    def __init__(self, rows: Schema, besides: Collection[str] = ()) -> None:
+    def __init__(self, rows: Schema, columns: RecordColumns) -> None:
         self._rows: Schema = rows
-        self._besides: Collection[str] = besides
+        self._columns: RecordColumns = columns
+        self._besides: frozenset[str] = columns.fetched & {KEY, *([HEADERS] if columns.kafka.headers else [])}
 
     def apply(self, block: Block) -> Block:
         """The block without the letters that have no value, or not the whole of it."""
@@ -85,8 +88,11 @@ class WholeLetters:
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
         withheld = [bool(parts) and not can_return(parts, self._rows, self._besides) for parts in masked]
         whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False) & ~np.array(withheld, dtype=bool)
-        if "headers" in self._besides:
+        if HEADERS in self._columns.fetched:
             whole &= ~_without_headers(letters)
+            masked_headers = _masked_headers(letters, frozenset(each.header for each in self._columns.headers))
+            withheld = [one or other for one, other in zip(withheld, masked_headers, strict=True)]
+            whole &= ~np.array(withheld, dtype=bool)
         failures = [_gone(row, withheld[row]) for row in np.flatnonzero(~whole).tolist()]
         kept = np.flatnonzero(whole)
         return block.with_rows(letters if not failures else letters.take(kept), kept, failures=failures)
@@ -102,6 +108,13 @@ def _without_headers(letters: pa.RecordBatch) -> np.ndarray:
     lost = (DECODE_HEADER, INVALID_UTF8)
     unread = np.array([each == lost for each in zip(stages, classes, strict=True)], dtype=bool)
     return unread & letters.column("headers").is_null().to_numpy(zero_copy_only=False)
+
+
+def _masked_headers(letters: pa.RecordBatch, names: frozenset[str]) -> list[bool]:
+    """Letters in which a header of these names is masked."""
+    found: list[list[dict[str, Any]] | None] = letters.column("headers").to_pylist()
+    mark = MARK.encode()
+    return [any(each["key"] in names and each["value"] == mark for each in headers or ()) for headers in found]
 
 
 def _gone(row: int, withheld: bool) -> Failure:

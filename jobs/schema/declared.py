@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from jobs.schema.time_patterns import TimeTexts
 from jobs.schema.tokens import default_encoding
+
+TEXTUAL = ("iso", "pattern")
+"""The encodings of dates and times that are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,7 @@ class Primitive:
         precision, scale: Of a decimal.
         encoding: How JSON carries it; None: one way only.
         length: Of a fixed, in bytes.
+        texts: Of a date or time with the encoding `pattern`: the forms of its texts.
     """
 
     name: str
@@ -25,6 +30,7 @@ class Primitive:
     scale: int | None = None
     encoding: str | None = None
     length: int | None = None
+    texts: TimeTexts | None = None
 
     def __str__(self) -> str:
         match self.name:
@@ -36,7 +42,7 @@ class Primitive:
                 sized = name
         if self.encoding is None or self.encoding == default_encoding(self.name):
             return sized
-        return f"{sized} as {self.encoding}"
+        return f"{sized} as {self.texts or self.encoding}"
 
 
 JSON_AS_SENT = Primitive("json", encoding="sent")

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, column_paths
+from jobs.schema.time_patterns import TimePattern, TimeTexts, parse_pattern, zone_problem
 from jobs.schema.tokens import (
     ENCODINGS,
     FURTHER_ENCODINGS,
@@ -138,6 +139,8 @@ class _Parser:
             case "decimal":
                 precision, scale = self.precision_and_scale()
                 return Primitive("decimal", precision, scale, self.encoding("decimal"))
+            case "date" | "time" | "timestamp" | "timestamptz":
+                return self.texts(name) or Primitive(name, encoding=self.encoding(name))
             case "fixed":
                 length = self.length()
                 return Primitive("fixed", encoding=self.encoding("fixed"), length=length)
@@ -192,6 +195,42 @@ class _Parser:
                 raise self.error(f"{word} is not a way to carry {name}; the ways are {', '.join(known)}.", word)
         return encoding
 
+    def texts(self, name: str) -> Primitive | None:
+        """A date or time in patterns, such as `as 'dd.MM.yyyy' or iso in Asia/Tokyo`; None if it is in none."""
+        words = self.words[self.at : self.at + 3]
+        if words[0].text.lower() != "as" or not (words[1].kind == "text" or _begins(words[1:], "iso", "or", "in")):
+            return None
+        first = self.take()
+        forms = [self.form(name)]
+        while self.next.text.lower() == "or":
+            self.take()
+            forms.append(self.form(name))
+        zone = None
+        if self.next.text.lower() == "in":
+            self.take()
+            first = self.take()
+            if first.kind not in ("word", "text"):
+                raise self.error(
+                    f"a time zone such as Asia/Tokyo is expected after 'in', but {first} was found.", first
+                )
+            zone = first.text.strip("'\"")
+        texts = TimeTexts(tuple(forms), zone)
+        if problem := zone_problem(texts, name):
+            raise self.error(f"{problem}.", first)
+        return Primitive(name, encoding="pattern", texts=texts)
+
+    def form(self, name: str) -> TimePattern | None:
+        word = self.take()
+        if word.kind == "word" and word.text.lower() == "iso":
+            return None
+        if word.kind != "text":
+            raise self.error(f"a pattern such as 'yyyy-MM-dd', or iso, is expected, but {word} was found.", word)
+        inside = word.text[1:-1]
+        try:
+            return parse_pattern(inside.replace("''", "'") if word.text[0] == "'" else inside, name)
+        except ValueError as problem:
+            raise self.error(f"{problem}.", word) from None
+
     def not_null(self) -> bool:
         if self.next.text.lower() != "not":
             return False
@@ -220,3 +259,8 @@ class _Parser:
 
     def error(self, problem: str, word: Token) -> SchemaTextError:
         return SchemaTextError(problem, text=self.text, position=word.position, word=word.text)
+
+
+def _begins(words: list[Token], first: str, *then: str) -> bool:
+    """Whether words begin with the first one and any of the others."""
+    return len(words) > 1 and words[0].text.lower() == first and words[1].text.lower() in then

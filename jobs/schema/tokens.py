@@ -9,7 +9,10 @@ from difflib import get_close_matches
 
 from jobs.errors import FrazilError
 
-_TOKEN = re.compile(r"\s+|(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[A-Za-z0-9_]+)|(?P<mark>[<>(),:])")
+_TOKEN = re.compile(
+    r"\s+|(?P<quoted>`(?:[^`]|``)*`)|(?P<text>'(?:[^']|'')*'|\"[^\"]*\")"
+    r"|(?P<word>[A-Za-z0-9_]+(?:/[A-Za-z0-9_+-]+)*)|(?P<mark>[<>(),:])"
+)
 
 
 class SchemaTextError(FrazilError):
@@ -37,7 +40,7 @@ class SchemaTextError(FrazilError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word or mark; `kind` is word, quoted, mark or end."""
+    """One word or mark; `kind` is word, quoted (a name), text (a pattern), mark or end."""
 
     kind: str
     text: str
@@ -59,9 +62,10 @@ def tokenize(text: str) -> list[Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             character = text[position]
+            opened = {"`": "name that starts with a backtick", "'": "pattern that starts", '"': "pattern that starts"}
             problem = (
-                "the name that starts with a backtick here is never closed."
-                if character == "`"
+                f"the {opened[character]} here is never closed."
+                if character in opened
                 else f"'{character}' does not belong here; a name with other characters than letters, digits and _"
                 " is written in backticks."
             )

@@ -85,15 +85,36 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
         r"((key|value)\.converter\.)?(auto\.register\.schemas|use\.latest\.version)",
         "is not needed: nothing is registered, and each record is read with the schema that it names",
     ),
-    (r"key\.converter(\..+)?", "is not needed: keys are not decoded; the dead letters keep a failed record's"),
-    (r"value\.converter", "is decode.value: json, or string, bytes, long and so on, with the columns in decode.schema"),
-    (r"(value\.converter\.)?schemas\.enable", "is not needed: the columns and their types are in decode.schema"),
+    (
+        r"key\.converter",
+        "is decode.key: {format: string, into: key}, where the key is wanted as a column, in any format of values",
+    ),
+    (r"key\.converter\.schemas\.enable", "is not needed: the columns of a key are in decode.key.schema"),
+    (r"key\.converter\..+", "has no counterpart: decode.key says how a key is read"),
+    (
+        r"value\.converter",
+        "is decode.value: json, connect_json, string, bytes, long and so on, with the columns in decode.schema",
+    ),
+    (
+        r"(value\.converter\.)?schemas\.enable",
+        "is decode.value: connect_json where it is true, so that each value carries its schema; json where it is false",
+    ),
+    (r"(value\.converter\.)?schema\.content", "is schema.content of decode.value: {format: connect_json}"),
+    (
+        r"(value\.converter\.)?replace\.null\.with\.default",
+        "is replace.null.with.default of decode.value: {format: connect_json}, where it is false unless it says else: "
+        "null stays null",
+    ),
     (
         r"(value\.converter\.)?decimal\.format",
-        "is not needed: a decimal is read from a JSON number or a text of digits",
+        "is not needed: it is for writing. With connect_json a decimal is read in either form",
     ),
+    (r"(value\.converter\.)?schemas\.cache\.(size|config)", "is not needed: what decodes a schema is kept"),
     (r"value\.converter\..+", "has no counterpart: decode.schema says how a value is read"),
-    (r"header\.converter(\..+)?", "is not needed: headers are not decoded; the dead letters keep a failed record's"),
+    (
+        r"header\.converter(\..+)?",
+        "is decode.headers, where headers are wanted as columns: {trace_id: string}; their types are never guessed",
+    ),
     (r"(transforms|predicates)(\..+)?", _NO_TRANSFORMS),
     (r"errors\.tolerance", "is tolerance under errors: none, data or all"),
     (r"errors\.retry\.timeout", "is timeout under errors.retry, with a unit: 5m; forever in place of -1"),

@@ -12,20 +12,38 @@ from pyiceberg.schema import Schema
 from jobs.formats.avro.options import WITHOUT_MEANING, variable_scale_problem
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
+from jobs.formats.record_columns import RecordColumns
+from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
+from jobs.spec.connect_json import ConnectJsonOptions
+from jobs.spec.decode_record import Headers, KeyDecode, hashed_headers, hashed_key
 from jobs.spec.fields import schema_text
 from jobs.spec.infer import Infer
 
 FormatName = Literal[
-    "json", "avro", "protobuf", "string", "bytes", "boolean", "short", "int", "long", "float", "double"
+    "json",
+    "connect_json",
+    "json_schema",
+    "avro",
+    "protobuf",
+    "string",
+    "bytes",
+    "boolean",
+    "short",
+    "int",
+    "long",
+    "float",
+    "double",
 ]
 SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
 
 _SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
     "json": ("declared", "table", "infer"),
+    "connect_json": ("declared", "table"),
+    "json_schema": ("declared", "registry", "table"),
     "avro": ("declared", "registry", "table"),
     "protobuf": ("declared", "registry", "table"),
 }
@@ -43,6 +61,12 @@ class JsonOptions(SpecModel):
 
     format: Literal["json"]
     infer: Infer = Infer()
+
+
+class JsonSchemaOptions(SpecModel):
+    """Values are JSON behind the id of their JSON Schema in a registry."""
+
+    format: Literal["json_schema"]
 
 
 class AvroOptions(SpecModel):
@@ -83,7 +107,7 @@ class ProtobufOptions(SpecModel):
     generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
 
 
-FormatOptions: TypeAlias = JsonOptions | AvroOptions | ProtobufOptions
+FormatOptions: TypeAlias = JsonOptions | ConnectJsonOptions | JsonSchemaOptions | AvroOptions | ProtobufOptions
 """Of the formats that have options: a model each, whose `format` is its name."""
 
 
@@ -100,6 +124,8 @@ def _form(value: object) -> str | None:
 ValueFormat = Annotated[
     Annotated[FormatName, Tag("@name")]
     | Annotated[JsonOptions, Tag("@json")]
+    | Annotated[ConnectJsonOptions, Tag("@connect_json")]
+    | Annotated[JsonSchemaOptions, Tag("@json_schema")]
     | Annotated[AvroOptions, Tag("@avro")]
     | Annotated[ProtobufOptions, Tag("@protobuf")],
     Discriminator(
@@ -127,6 +153,12 @@ def _hashed_schema(_: Any, text: str) -> str:
     return text if text in ("registry", "table", "infer") else parse_schema(text).text
 
 
+class DecodeKey(KeyDecode):
+    """How the bytes of a record's key become columns, in a format of values."""
+
+    form: Annotated[ValueFormat, Field(alias="@form")]
+
+
 class Decode(SpecModel):
     """How bytes become typed columns.
 
@@ -135,6 +167,9 @@ class Decode(SpecModel):
         schema_text: The columns, in the language of ``jobs.schema.parser``; or where they are from: ``registry``,
             ``table``, ``infer``.
         unknown_fields: What becomes of fields of a value that no column takes.
+        key: Columns from the record's key, if there are any.
+        headers: Columns from the record's headers, by the column's name.
+        schema_id: Where a record names its writer schema: in a header or else before its value; or there only.
         subject: Of the registry, whose newest version makes the table and is watched; without it the topic's name with
             ``-value`` behind it. Records say themselves which schema they have.
     """
@@ -148,6 +183,9 @@ class Decode(SpecModel):
     ]
     unknown_fields: Annotated[Literal["ignore", "fail", "keep"], ChangesRows()] = "ignore"
     subject: str | None = None
+    key: Annotated[DecodeKey | None, ChangesRows(written=hashed_key, unless=None)] = None
+    schema_id: Annotated[Literal["both", "prefix"], ChangesRows(unless="both")] = "both"
+    headers: Annotated[Headers, ChangesRows(written=hashed_headers, unless={})] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Decode:
@@ -182,6 +220,15 @@ class Decode(SpecModel):
         """The name of the format of values."""
         return self.value if isinstance(self.value, str) else self.value.format
 
+    def record_columns(self, kafka: KafkaColumns) -> RecordColumns:
+        """The columns of rows that are not from the value.
+
+        Args:
+            kafka: Those of Kafka's own.
+        """
+        headers = tuple(header.column(name) for name, header in self.headers.items())
+        return RecordColumns(kafka, self.key.columns if self.key else None, headers, self.schema_id == "both")
+
     @property
     def schema_source(self) -> SchemaSource:
         """Where the schema of the rows is from."""
@@ -193,8 +240,9 @@ class Decode(SpecModel):
 
     @property
     def needs_registry(self) -> bool:
-        """Whether values can only be decoded with schemas of a registry."""
-        return self.format in _REGISTRY_FORMATS or self.schema_source == "registry"
+        """Whether values or keys can only be decoded with schemas of a registry."""
+        formats = {self.format, self.key.format if self.key else self.format}
+        return bool(formats & _REGISTRY_FORMATS) or self.schema_source == "registry"
 
     @property
     def declared(self) -> ResolvedSchema | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from jobs.schema.evolution_policy import NO_EVOLUTION, Answer, EvolutionPolicy
+from jobs.schema.evolution_policy import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
 from jobs.spec.base import Location, SpecModel
 from jobs.spec.config_hash import ChangesRows
 from jobs.spec.decode import Decode, SchemaSource
@@ -46,7 +46,7 @@ class Evolve(SpecModel):
     add: Annotated[Answer | None, ChangesRows(unless=None)] = None
     widen: Annotated[Answer | None, ChangesRows(unless=None)] = None
     relax: Annotated[Answer | None, ChangesRows(unless=None)] = None
-    clash: Annotated[Literal["dead_letter"], ChangesRows(unless="dead_letter")] = "dead_letter"
+    clash: Annotated[Clash, ChangesRows(unless="dead_letter")] = "dead_letter"
     limits: EvolveLimits = EvolveLimits()
 
     def policy(self, decode: Decode) -> EvolutionPolicy:
@@ -75,4 +75,7 @@ def evolve_problems(evolve: Evolve, decode: Decode, stream: str) -> list[tuple[L
     if decode.unknown_fields != "ignore" and evolve.policy(decode).add != "ignore":
         problem = f"has to be ignore where decode.unknown_fields is {decode.unknown_fields}"
         problems.append((("evolve", "add"), problem))
+    if evolve.clash == "shadow" and decode.format != "json":
+        problem = f"can be shadow for JSON only, not for values of the format {decode.format}"
+        problems.append((("evolve", "clash"), problem))
     return problems

@@ -120,3 +120,13 @@ TableProperties = Annotated[dict[str, str], BeforeValidator(_table_properties)]
 NonNegativeInt = Annotated[AnyInt, Field(ge=0, le=MAX_INT64)]
 PositiveInt = Annotated[AnyInt, Field(gt=0, le=MAX_INT64)]
 BootstrapServers = Annotated[str, BeforeValidator(_servers)]
+
+
+def _table_location(value: str) -> str:
+    if not re.fullmatch(r"(?:[a-z][a-z0-9+.-]*://?|/)[^\s$]*[^\s$/]/?", value):
+        raise ValueError("must be a URI such as s3://bucket/orders/payments, or an absolute path")
+    return value
+
+
+TableLocation = Annotated[str, AfterValidator(_table_location)]
+"""Where a table lies; secrets have no place in it."""

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pyiceberg.schema import Schema
 
+from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.spec.base import Location, SpecModel
 from jobs.spec.error_handling import Errors
 from jobs.spec.maintenance_policy import StreamMaintenance
@@ -99,18 +101,21 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     parts = {name: _part(model, data.get(name)) for name, model in _PARTS.items()}
     decode, table, errors, source = (parts[name] for name in ("decode", "table", "errors", "source"))
     declared = decode.declared if isinstance(decode, Decode) else None
-    if declared and isinstance(table, Table):
-        yield from column_problems_of(declared.schema, table)
-        yield from partition_problems_of(declared.schema, table)
+    rows = Schema()
+    if isinstance(decode, Decode) and declared:
+        rows = decode.record_columns(NO_KAFKA_COLUMNS).beside(declared.schema)
+    if isinstance(decode, Decode) and declared and isinstance(table, Table):
+        yield from column_problems_of(declared.schema, decode, table)
+        yield from partition_problems_of(rows, table)
     if isinstance(errors, Errors) and isinstance(source, Source):
         yield from topic_problems_of(errors, source)
     if isinstance(errors, Errors) and declared:
-        yield from mask_problems_of(errors, declared.schema)
+        yield from mask_problems_of(errors, rows)
     maintenance = parts["maintenance"]
     if isinstance(maintenance, StreamMaintenance) and declared and isinstance(table, Table):
-        yield from sort_problems_of(maintenance, declared.schema, table)
+        yield from sort_problems_of(maintenance, rows, table)
     if isinstance(maintenance, StreamMaintenance) and declared:
-        yield from type_problems_of(maintenance, declared.schema)
+        yield from type_problems_of(maintenance, rows)
 
 
 _PARTS: dict[str, type[SpecModel]] = {

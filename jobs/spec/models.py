@@ -9,7 +9,9 @@ from pydantic import AfterValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
+from jobs.formats.decoder import KEY_PATH
 from jobs.formats.decoder_spec import ResolvedSchema
+from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.kafka_columns import KafkaColumns
@@ -20,11 +22,12 @@ from jobs.spec.config_hash import ChangesRows, config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.evolve import Evolve, evolve_problems
-from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableName, TableProperties
+from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableLocation, TableName, TableProperties
 from jobs.spec.kafka_columns import KafkaColumnsField, hashed_kafka_columns, kafka_columns
 from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
 from jobs.spec.mask import case_problem
 from jobs.spec.partitioning import partition_problems, sort_column_problems
+from jobs.spec.sort_order import SortText
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
@@ -38,12 +41,16 @@ class Table(SpecModel):
         kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
             ``_kafka_offset``, ``_kafka_timestamp``; or names for these columns and others of Kafka's own.
         properties: Iceberg's table properties; applied when the table is created.
+        location: Where a new table lies; without it where the catalog puts it.
+        sort_by: The sort order of a new table, which Spark's writes follow; frazil writes rows as they come.
     """
 
     name: Annotated[TableName, ChangesRows()]
     partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
     kafka_columns: Annotated[KafkaColumnsField, ChangesRows(written=hashed_kafka_columns)] = True
     properties: TableProperties = Field(default_factory=dict)
+    location: TableLocation | None = None
+    sort_by: tuple[SortText, ...] = ()
 
 
 class Freshness(SpecModel):
@@ -65,7 +72,7 @@ class Freshness(SpecModel):
 
 
 def _json_path(value: str) -> str:
-    if value != "$" and not value.startswith("$."):
+    if value not in ("$", KEY_PATH) and not value.startswith(("$.", f"{KEY_PATH}.")):
         raise ValueError("must be the path of a key such as $.debug, or $ for all")
     return value
 
@@ -159,12 +166,14 @@ class StreamSpec(SpecModel):
         Args:
             rows: Their columns, without those that say where they came from.
         """
+        every = self.record_columns.beside(rows)
         return [
-            *column_problems_of(rows, self.table),
-            *partition_problems_of(rows, self.table),
-            *mask_problems_of(self.errors, rows),
-            *sort_problems_of(self.maintenance, rows, self.table),
-            *type_problems_of(self.maintenance, rows),
+            *column_problems_of(rows, self.decode, self.table),
+            *partition_problems_of(every, self.table),
+            *mask_problems_of(self.errors, every),
+            *sort_problems_of(self.maintenance, every, self.table),
+            *type_problems_of(self.maintenance, every),
+            *table_sort_problems_of(every, self.table),
         ]
 
     @property
@@ -200,15 +209,16 @@ class StreamSpec(SpecModel):
             table: Of the stream.
             evolving: For the stream's driver, which may alter the table.
         """
-        named = self.kafka_columns.names
-        mine = (each for each in table.fields if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX))
-        found = self.decode.resolved_for(Schema(*(each for each in mine if each.name not in named)))
+        mine = self.record_columns.left_of(table).fields
+        found = self.decode.resolved_for(
+            Schema(*(each for each in mine if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX)))
+        )
         policy = self.evolution if evolving else self.evolution.elsewhere
         return found.with_options(policy.as_options())
 
     def disagreements_with(self, table: Schema) -> list[str]:
         """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason."""
-        return disagreements(self.resolved_for(table).schema, table, self.kafka_columns)
+        return disagreements(self.record_columns.beside(self.resolved_for(table).schema), table, self.kafka_columns)
 
     @property
     def table_schema(self) -> Schema:
@@ -225,9 +235,15 @@ class StreamSpec(SpecModel):
         Raises:
             FrazilError: frazil could not maintain it.
         """
-        if self.maintenance.enabled and (problem := unread_problem(rows)):
+        every = self.record_columns.beside(rows)
+        if self.maintenance.enabled and (problem := unread_problem(every)):
             raise FrazilError(f"stream {self.stream}: table {self.table.name} is not made: {problem}.")
-        return self.kafka_columns.added_to(self.decode.with_extra_column(rows))
+        return self.kafka_columns.added_to(self.record_columns.beside(self.decode.with_extra_column(rows)))
+
+    @property
+    def record_columns(self) -> RecordColumns:
+        """The columns that rows have of the key, the headers and Kafka's own."""
+        return self.decode.record_columns(self.kafka_columns)
 
     @property
     def kafka_columns(self) -> KafkaColumns:
@@ -273,14 +289,21 @@ class StreamSpec(SpecModel):
         return config_hash(self)
 
 
-def column_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
-    """Returns the columns of Kafka's own whose names other columns have as well."""
-    taken = {field.name.casefold(): field.name for field in rows.fields}
-    return [
-        (("table", "kafka_columns", each.part), f"'{taken[each.name.casefold()]}' is a column of decode.schema")
-        for each in kafka_columns(table.kafka_columns).columns
-        if each.name.casefold() in taken
+def column_problems_of(rows: Schema, decode: Decode, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns of key, headers and Kafka's own whose names other columns have as well."""
+    columns = decode.record_columns(kafka_columns(table.kafka_columns))
+    taken = {field.name.casefold(): f"'{field.name}' is a column of decode.schema" for field in rows.fields}
+    named: list[tuple[Location, str, str]] = [
+        *((("decode", "key"), field.name, "decode.key") for field in (columns.key.fields if columns.key else ())),
+        *((("decode", "headers", each.name), each.name, "decode.headers") for each in columns.headers),
+        *((("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns),
     ]
+    problems: list[tuple[Location, str]] = []
+    for place, name, block in named:
+        if problem := taken.get(name.casefold()):
+            problems.append((place, problem))
+        taken.setdefault(name.casefold(), f"'{name}' is a column of {block}")
+    return problems
 
 
 def partition_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
@@ -318,3 +341,10 @@ def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[tuple
     """Returns what is wrong with the types of the columns, of a table that frazil is to maintain."""
     problem = unread_problem(rows) if maintenance.enabled else None
     return [(("decode", "schema"), problem)] if problem else []
+
+
+def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns that a new table is to be sorted by and does not have as single values."""
+    columns = [each.column for each in table.sort_by]
+    problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
+    return [(("table", "sort_by", index), problem) for index, problem in problems]

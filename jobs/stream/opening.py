@@ -40,6 +40,7 @@ from jobs.write.locations import local_folder, state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table, refuse_format
 from jobs.write.table_remaking import as_made_property, differs, is_as_made, remade_table
+from jobs.write.table_sort_order import sort_order
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +234,8 @@ def _row_table(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema
     schema = spec.table_schema_of(rows)
     properties = create_table_properties(spec.table.properties, schema) | as_made_property(spec.stream)
     partitions = partition_spec(spec.table.partition_by, schema)
-    table = ensure_table(catalog, name, schema, partitions, properties)
+    order = sort_order(spec.table.sort_by, schema)
+    table = ensure_table(catalog, name, schema, partitions, properties, location=spec.table.location, order=order)
     if declared and is_as_made(table.metadata, spec.stream) and differs(table.metadata, schema, partitions):
         table = remade_table(table, spec.stream, schema, partitions)
     return table

@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import SchemaChangeError
+from jobs.commit.name_mapping import mapping_with_new_columns
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.proposals import Proposal, Seen
 from jobs.commit.schema_history import added_since, new_record, with_record
@@ -90,6 +91,12 @@ class SchemaEvolution:
         )
 
     @property
+    def _elsewhere(self) -> frozenset[str]:
+        """The columns that are not from the value."""
+        columns = self._stream.spec.record_columns
+        return columns.kafka.names | {field.name for field in columns.decoded}
+
+    @property
     def _table(self) -> Target:
         return self._stream.targets[self._stream.spec.table.name]
 
@@ -108,7 +115,9 @@ class SchemaEvolution:
         if not needs:
             return None
         stream = self._stream
-        new = [need for need in needs if (need.change, need.path) not in self._settled]
+        # What the value has under the name of a column from elsewhere is left out: no change makes room for it.
+        own = self._elsewhere
+        new = [each for each in needs if (each.change, each.path) not in self._settled and each.path[0] not in own]
 
         def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Evolution]:
             found = self._judged(new, metadata)
@@ -161,7 +170,8 @@ class SchemaEvolution:
             example=min(each.at for each in found.changes if each.at),
             added=len(index_by_id(after)) - len(index_by_id(before)),
         )
-        return ChangeSchema(after, with_record(metadata.properties, record), record.id)
+        mapping = mapping_with_new_columns(metadata.properties, after, found.changes)
+        return ChangeSchema(after, with_record(metadata.properties, record) | mapping, record.id)
 
     def _refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""

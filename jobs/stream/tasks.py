@@ -18,6 +18,7 @@ from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
+from jobs.pipeline.pipeline import fetched_parts
 from jobs.schema.needs import RecordNeed
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
@@ -81,10 +82,11 @@ def run_tasks(stream: OpenStream, plan: TaskPlan, ranges: Ranges, context: Spark
         return TaskResults({name: [] for name in stream.targets}, [])
 
     def run(pieces: Iterable[list[PartitionRange]]) -> Iterable[TaskResult]:
+        parts = fetched_parts(plan.resolved.decoder, plan.columns)
         return [
             result
             for slice_ in pieces
-            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, plan.kafka.fetched))
+            for result in run_split(plan, read_split(plan.reader, slice_, plan.timeout, parts))
         ]
 
     try:
@@ -113,7 +115,7 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         ranges: The batch's.
         needs: Of it, by target, what the target lacks.
     """
-    spec = stream.spec
+    spec, resolved = stream.spec, stream.resolved
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, table = needs[target.name], stream.targets[target.name].table
@@ -125,8 +127,8 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         batch=batch,
         epoch=stream.epoch,
         first_seen=datetime.now(UTC),
-        resolved=stream.resolved,
-        kafka=spec.kafka_columns,
+        resolved=resolved,
+        columns=spec.record_columns.with_schemas(resolved.decoder.schemas),
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=consumer_options(stream.settings.kafka, spec.stream),

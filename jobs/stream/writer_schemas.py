@@ -74,9 +74,14 @@ def writer_schemas(spec: StreamSpec, settings: Settings) -> WriterSchemas | None
     known = KnownSchemas(stream_folder(settings, spec.stream).store, connection.identity, spec.stream)
     if not known.schemas:
         return WriterSchemas(connection, known)
-    from jobs.registry.client import RegistryClient
+    from jobs.registry.client import quick_registry
 
-    return WriterSchemas(connection, known, confirmed=known.compare(RegistryClient(connection).schema))
+    # One that does not answer keeps nobody from starting, and not for long.
+    client = quick_registry(settings.registry)
+    try:
+        return WriterSchemas(connection, known, confirmed=known.compare(client.schema))
+    finally:
+        client.close()
 
 
 def schema_lookup(spec: StreamSpec, settings: Settings) -> RegistryLookup | None:

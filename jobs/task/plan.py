@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder_spec import ResolvedSchema
-from jobs.schema.kafka_columns import KafkaColumns
+from jobs.formats.record_columns import RecordColumns
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.targets import TargetSpec
 
@@ -45,7 +45,7 @@ class TaskPlan:
         timeout: Seconds without a record after which Kafka counts as unavailable.
         targets: The coordinator first.
         resolved: What values become, and how.
-        kafka: The columns that rows have of Kafka's own.
+        columns: Those of the rows that are not from the value.
         first_seen: When the batch was planned, UTC.
         mask: What of a failed record its dead letter does not keep.
     """
@@ -56,7 +56,7 @@ class TaskPlan:
     epoch: int
     first_seen: datetime
     resolved: ResolvedSchema
-    kafka: KafkaColumns
+    columns: RecordColumns
     targets: tuple[TargetPlan, ...]
     file_prefix: str
     reader: Mapping[str, Any] = field(default_factory=dict, repr=False)

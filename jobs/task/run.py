@@ -27,7 +27,7 @@ from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.records import FetchedBlock
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
-from jobs.pipeline.stages import ReadHeaders
+from jobs.pipeline.record_stages import ReadHeaders
 from jobs.spec.targets import Role, TargetSpec
 from jobs.task.needs import TaskNeeds
 from jobs.task.plan import TargetPlan, TaskPlan
@@ -111,8 +111,8 @@ class _Split:
             plan.resolved.decoder,
             self._rows.target.name,
             lambda rows: self._rows.writer.fit(rows),
-            kafka=plan.kafka,
-            first=[ReadHeaders()] if "headers" in plan.kafka.fetched else [],
+            columns=plan.columns,
+            first=[ReadHeaders()] if "headers" in plan.columns.fetched else [],
         )
 
     def process(self, fetched: FetchedBlock) -> None:
@@ -145,6 +145,7 @@ class _Split:
             first_seen=self._plan.first_seen,
             mask=self._plan.mask,
             rows=self._plan.resolved.schema,
+            columns=self._plan.columns,
             json_fields=FORMATS[self._plan.resolved.decoder.kind].json_fields,
         )
         self._dead.writer.write(letters)

@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, Failure, shortened_path
+from jobs.formats.decoder import KEY_PATH, OTHER_UNKNOWN_PATHS, Failure, shortened_path
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import without_value
+from jobs.formats.registry_wire import VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import UNEXPECTED
 from jobs.pipeline.block import Block
 
@@ -142,11 +143,17 @@ def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:
             name = OTHER_UNKNOWN_PATHS
         counts[name] = counts.get(name, 0) + count
     known = tally.unknown_examples
-    new = [path for path in block.unknown_fields if (name := shortened_path(path)) in counts and name not in known]
+    # Of keys no example is looked for.
+    own = [path for path in block.unknown_fields if not path.startswith(KEY_PATH)]
+    new = [path for path in own if (name := shortened_path(path)) in counts and name not in known]
     if not new:
         return
     values, offsets = block.records.column("value"), block.records.column("offset")
-    found = FORMATS[decoder.kind].unknown_fields(decoder, values, block.positions, new)
+    positions = block.positions
+    if VALUE_SCHEMA_ID in block.records.schema.names:
+        # Of records whose header names their schema no example is looked for: their values do not say it.
+        positions = positions[np.asarray(block.records.column(VALUE_SCHEMA_ID).is_null())[positions]]
+    found = FORMATS[decoder.kind].unknown_fields(decoder, values, positions, new)
     for path, field in found.items():
         known.setdefault(shortened_path(path), UnknownExample(offsets[field.row].as_py(), field.within, field.column))
 

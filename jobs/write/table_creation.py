@@ -15,6 +15,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from jobs.errors import FrazilError
 from jobs.write.uuid_columns import uuid_properties
@@ -55,7 +56,8 @@ def create_table_properties(extra: Mapping[str, str], schema: Schema = _NO_COLUM
     wanted = extra.get("format-version", FORMAT_VERSION)
     if str(wanted) != FORMAT_VERSION:
         raise FrazilError(
-            f"table.properties: format-version {wanted} cannot be written; frazil writes version {FORMAT_VERSION}",
+            f"table.properties: format-version {wanted} cannot be written; frazil writes version {FORMAT_VERSION}, as "
+            "PyIceberg cannot write the manifests of version 3 yet",
             fix="remove format-version from table.properties",
         )
     files = str(extra.get(_FILE_FORMAT, "parquet"))
@@ -69,7 +71,14 @@ def create_table_properties(extra: Mapping[str, str], schema: Schema = _NO_COLUM
 
 
 def ensure_table(
-    catalog: Catalog, name: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]
+    catalog: Catalog,
+    name: str,
+    schema: Schema,
+    spec: PartitionSpec,
+    properties: Mapping[str, str],
+    *,
+    location: str | None = None,
+    order: SortOrder = UNSORTED_SORT_ORDER,
 ) -> Table:
     """Load a table, or create it and its namespace. Of several that try at once, all get the same table.
 
@@ -79,6 +88,8 @@ def ensure_table(
         schema: Of a new table; the catalog gives it new field ids.
         spec: Of a new table, by the field ids of `schema`.
         properties: Of a new table, such as `create_table_properties` makes.
+        location: Of a new table; the catalog's choice without it.
+        order: Of a new table, by the field ids of `schema`.
 
     Returns:
         The table as it is; one that was there already may differ from what is asked for.
@@ -94,7 +105,14 @@ def ensure_table(
     for length in range(1, len(identifier)):
         _ensure_namespace(catalog, identifier[:length])
     try:
-        return catalog.create_table(identifier, schema=schema, partition_spec=spec, properties=dict(properties))
+        return catalog.create_table(
+            identifier,
+            schema=schema,
+            location=location,
+            partition_spec=spec,
+            sort_order=order,
+            properties=dict(properties),
+        )
     except TableAlreadyExistsError:
         return catalog.load_table(identifier)
 

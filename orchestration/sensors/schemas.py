@@ -11,6 +11,7 @@ from jobs.errors import FrazilError
 from orchestration.sensors.schemas_tick import SchemasCursor, refusal_sentence, run_schemas_tick
 from resources.catalog import CatalogResource
 from resources.deployment_resource import DeploymentResource
+from resources.registry import RegistryResource
 
 SENSOR = "frazil_schemas"
 INTERVAL_SECONDS = 30
@@ -25,12 +26,15 @@ def schema_sensor() -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             "Looks at streams whose file has changed, and in turn at all tables, which somebody may have altered, and "
-            "reports the check schema_contract: what would become of records, before one of them comes, and who is "
-            "downstream. A catalog that is away makes no check fail."
+            "at the newest schemas of the registry; reports the check schema_contract: what would become of records, "
+            "before one of them comes, and who is downstream. A catalog or a registry that is away makes no check fail."
         ),
     )
     def frazil_schemas(
-        context: dg.SensorEvaluationContext, deployment: DeploymentResource, catalog: CatalogResource
+        context: dg.SensorEvaluationContext,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        registry: RegistryResource,
     ) -> dg.SensorResult:
         memory = SchemasCursor.from_cursor(context.cursor)
         repository = context.repository_def
@@ -39,6 +43,7 @@ def schema_sensor() -> dg.SensorDefinition:
             tick = run_schemas_tick(
                 deployment.deployment(),
                 catalog.quick,
+                registry.quick,
                 memory,
                 lambda keys: downstream_of(graph, keys) if graph is not None else [],
                 time.time(),

@@ -13,7 +13,7 @@ import dagster as dg
 import msgspec
 
 from assets import dagster_names
-from assets.schema_contract import contract_outcome
+from assets.schema_contract import asked_subjects, contract_outcome, open_proposals
 from assets.stream_checks import evaluation
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.errors import FrazilError
@@ -24,6 +24,10 @@ from resources.deployment import Deployment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from jobs.contract.subjects import SubjectContract
+    from jobs.registry.client import RegistryClient
 
 # A tick looks at as many tables as it can in so long, those that it looked at longest ago first.
 BUDGET_SECONDS = 1.5
@@ -70,16 +74,19 @@ class SchemasTick:
     Attributes:
         looked_at: Streams that it has looked at.
         sentence: What is said of it.
+        unasked: Why the registry could not be asked, if it could not.
     """
 
     events: list[dg.AssetCheckEvaluation] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
     sentence: str = ""
+    unasked: str | None = None
 
 
 def run_schemas_tick(
     deployment: Deployment,
     catalog: Callable[[], Catalog],
+    registry: Callable[[], RegistryClient],
     memory: SchemasCursor,
     downstream: Callable[[Sequence[dg.AssetKey]], Sequence[str]],
     now: float,
@@ -87,10 +94,12 @@ def run_schemas_tick(
 ) -> SchemasTick:
     """Hold streams against their tables: those whose files have changed first, then those not looked at for longest.
 
-    A catalog that does not answer makes no check fail: it is said, and asked again by the next tick.
+    A catalog or a registry that does not answer makes no check fail: it is said, and asked again by the next tick. Each
+    subject of a stream is asked for once where the stream is looked at.
 
     Args:
         catalog: Connects to the catalog.
+        registry: Connects to the schema registry; asked only for streams whose records name schemas of it.
         downstream: The assets that are made from a stream's table, by the keys of its targets.
         now: Seconds since 1970.
         budget: Seconds after which no other table is asked for.
@@ -98,17 +107,24 @@ def run_schemas_tick(
     tick, began = SchemasTick(), time.monotonic()
     files, settings = read_files(deployment), deployment.settings()
     connected: Catalog | None = None
+    subjects_by = _Subjects(registry)
     with contextlib.suppress(NoCatalogYet):
         connected = catalog()
     for spec in _in_turn(list(files.specs.values()), memory):
         if tick.looked_at and time.monotonic() - began > budget:
             break
         table = find_table(connected, spec.table.name) if connected is not None else None
+        subjects, unasked = subjects_by(spec, table)
         keys = dagster_names.target_keys(settings, spec)
-        said = contract_outcome(spec, table, downstream(keys))
+        proposed = open_proposals(spec, settings, table)
+        said = contract_outcome(spec, table, downstream(keys), subjects, proposed, unasked)
         known = memory.streams.setdefault(spec.stream, ComparedStream())
         known.config, known.at = checksum(spec.config_hash), math.floor(now)
         tick.looked_at.append(spec.stream)
+        if unasked is not None:
+            # What was told before stays.
+            tick.unasked = unasked
+            continue
         told = checksum(f"{said.code}{said.sentence}{said.figures.get('downstream_assets')}")
         if told != known.told or due(now, known.told_at, AGAIN_SECONDS):
             known.told, known.told_at = told, math.floor(now)
@@ -118,7 +134,24 @@ def run_schemas_tick(
             del memory.streams[stream]
     changed = f"{len(tick.events)} told" if tick.events else "nothing new"
     tick.sentence = f"{len(tick.looked_at)} of {len(files.specs)} streams held against their tables; {changed}."
+    if tick.unasked is not None:
+        tick.sentence += f" Not asked: {tick.unasked}"
     return tick
+
+
+class _Subjects:
+    """Asks the registry for the subjects of streams; once it has not answered, not again in the same tick."""
+
+    def __init__(self, registry: Callable[[], RegistryClient]) -> None:
+        self._registry: Callable[[], RegistryClient] = registry
+        self._unasked: str | None = None
+
+    def __call__(self, spec: StreamSpec, table: Table | None) -> tuple[list[SubjectContract], str | None]:
+        if self._unasked is not None and spec.decode.needs_registry:
+            return [], self._unasked
+        found, unasked = asked_subjects(spec, table, self._registry)
+        self._unasked = self._unasked or unasked
+        return found, unasked
 
 
 def _in_turn(specs: Sequence[StreamSpec], memory: SchemasCursor) -> list[StreamSpec]:

@@ -11,6 +11,7 @@ from datetime import date, datetime, timedelta
 from uuid import UUID
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+from tests.helpers.json_records import PATTERNED
 
 _NAMES = ["a", "B", "some name", "d.e", "é", "type", "f0", "identification_number", "x1", "`x`", "cafeteria"]
 _UNKNOWN = ["zz", "other key", "ü", "A", "tYpe", "a_rather_long_key_that_is_not_declared", "z1", "z2"]
@@ -147,6 +148,8 @@ def _type(chance: random.Random, depth: int, *, maps: bool = False) -> DeclaredT
     if maps and luck < 0.3:
         return MapType(Primitive("string"), _type(chance, depth + 2), chance.random() < 0.3)
     name = chance.choice(_PRIMITIVES)
+    if chance.random() < 0.1:
+        return chance.choice(PATTERNED)
     if name == "decimal":
         precision = chance.choice([1, 3, 9, 12, 18, 19, 38])
         return Primitive(name, precision, chance.randint(0, min(precision, chance.choice([0, 2, 38]))), _way(chance))
@@ -233,6 +236,12 @@ def _leaf(kind: Primitive, look: _Look, path: str) -> str:
     match kind.name, kind.encoding:
         case "boolean", _:
             return chance.choice(["true", "false"])
+        case _, "pattern":
+            at = datetime(1, 1, 1) + timedelta(microseconds=chance.randrange(10**6 * 86400 * 3_652_058))
+            if chance.random() < 0.5:
+                at = datetime(2026, 10, 25, chance.randrange(24), chance.randrange(60), chance.randrange(60))
+            form = {"date": "%d.%m.%Y", "timestamp": "%Y-%m-%dT%H:%M:%S.123", "time": "%H%M%S"}.get(kind.name)
+            return json.dumps(at.strftime(form or chance.choice(["%Y/%m/%d %H:%M:%S", "%Y%m%d%H%M%SZ"])))
         case ("int" | "long" | "float" | "double") as name, "text":
             return json.dumps(_leaf(Primitive(name), look, path))
         case ("int" | "long") as name, "number":

@@ -37,7 +37,7 @@ decode:
   value: json
   schema: id string not null, amount decimal(12,2)
   unknown_fields: fail
-table: {name: orders.payments, kafka_columns: %s}
+%stable: {name: orders.payments, kafka_columns: %s}
 errors: {replay: {park_after: 2}}
 """
 GOOD, BROKEN, UNKNOWN = "good", "broken", "unknown"
@@ -54,16 +54,18 @@ def value_of(kind: str, number: int) -> bytes:
 
 @dataclass
 class DeadLetterWorld:
-    """One stream, its tables and its state; its `kafka_columns` on, off, or as YAML."""
+    """One stream, its tables and its state; its `kafka_columns` on, off, or as YAML,
+    and lines of `decode`."""
 
     home: Path
     kafka_columns: bool | str = True
     offsets: int = 0
+    decode: str = ""
     catalogs: list[Catalog] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         (self.home / "streams").mkdir(parents=True, exist_ok=True)
-        self.spec_file.write_text(SPEC % str(self.kafka_columns).lower())
+        self.spec_file.write_text(SPEC % (self.decode, str(self.kafka_columns).lower()))
         (self.home / ".frazil").mkdir(exist_ok=True)
         self.catalog: Catalog = self.connect()
         ensure_tables(self.spec, self.catalog)

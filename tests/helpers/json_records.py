@@ -10,7 +10,17 @@ from datetime import datetime
 from hypothesis import strategies as st
 
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+from jobs.schema.parser import parse_schema
 
+PATTERNED = [
+    field.type
+    for field in parse_schema(
+        "a date as 'dd.MM.yyyy' or iso, b timestamp as 'yyyy-MM-dd''T''HH:mm:ss.SSS' or 'd MMM yyyy', "
+        "c time as 'HHmmss', d timestamptz as 'yyyy/MM/dd HH:mm:ss' or iso in Europe/Paris, "
+        "e timestamptz as 'yyyyMMddHHmmssX'"
+    ).fields
+    if isinstance(field.type, Primitive)
+]
 NAMES = ["a", "B", "some name", "d.e", "é", "type", "f0", "`x`"]
 
 primitives = st.one_of(
@@ -29,6 +39,7 @@ primitives = st.one_of(
         lambda way: Primitive("time", encoding=way)
     ),
     st.just(Primitive("uuid")),
+    st.integers(0, len(PATTERNED) - 1).map(lambda index: PATTERNED[index]),
     st.just(Primitive("json", encoding="canonical")),
     st.tuples(st.sampled_from(["int", "long"]), st.sampled_from(["number", "text"])).map(
         lambda pair: Primitive(pair[0], encoding=pair[1])
@@ -149,6 +160,10 @@ def tokens(draw: st.DrawFn, kind: DeclaredType) -> str:
             return draw(
                 st.one_of(uuids, uuids, st.builds(lambda form, text: form % text, spoiled, uuids)).map(json.dumps)
             )
+        case Primitive(encoding="pattern"):
+            forms = st.sampled_from(["%d.%m.%Y", "%Y-%m-%dT%H:%M:%S.123", "%d %b %Y", "%H%M%S", "%Y/%m/%d %H:%M:%S"])
+            by_form = st.builds(lambda at, form: at.strftime(form), moments, forms)
+            return draw(st.one_of(by_form, moments.map(lambda at: f"{at:%Y%m%d%H%M%S}+02"), iso).map(json.dumps))
         case Primitive("time", encoding="iso"):
             return draw(clocks.map(json.dumps))
         case Primitive("binary" | "fixed", encoding=encoding):

@@ -31,13 +31,15 @@ FIRST_SEEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TIMESTAMP = datetime(2026, 1, 30, 8, 15, 0, 123_000, tzinfo=UTC)
 
 
-def stream_spec(schema: str, *, unknown_fields: str = "ignore", errors: Any = None, **table: Any) -> StreamSpec:
+def stream_spec(
+    schema: str, *, unknown_fields: str = "ignore", errors: Any = None, decode: Any = None, **table: Any
+) -> StreamSpec:
     """A stream of one topic."""
     return StreamSpec.model_validate(
         {
             "stream": "payments",
             "source": {"topics": ["payments"]},
-            "decode": {"value": "json", "schema": schema, "unknown_fields": unknown_fields},
+            "decode": {"value": "json", "schema": schema, "unknown_fields": unknown_fields} | (decode or {}),
             "table": {"name": "orders.payments", **table},
             "errors": errors or {},
         }
@@ -127,7 +129,7 @@ class TaskWorld:
             epoch=2,
             first_seen=FIRST_SEEN,
             resolved=self.spec.resolved,
-            kafka=self.spec.kafka_columns,
+            columns=self.spec.record_columns,
             targets=tuple(TargetPlan(target, task_metadata(metadata)) for target, metadata in tables.items()),
             file_prefix="payments-2-3-test",
             mask=self.spec.errors.mask,
@@ -137,7 +139,7 @@ class TaskWorld:
         """One task; its files are read, not committed."""
         made = TaskOutput()
         plan = self.plan()
-        results = run_split(plan, [as_block(each, plan.kafka.fetched) for each in blocks], self._make_pipeline)
+        results = run_split(plan, [as_block(each, plan.columns.fetched) for each in blocks], self._make_pipeline)
         tables = {name: self.catalog.load_table(name) for name in self.spec.target_names}
         for kind, target, payload in results:
             if kind == "tally":

@@ -142,6 +142,23 @@ def test_key_headers_and_type_are_there_for_those_that_are_asked_for(log: Log) -
     assert (second["offset"], second["key"], second["headers"]) == (1, None, None)
 
 
+def test_what_columns_are_made_of_is_fetched_of_every_record(log: Log) -> None:
+    named = [("__value_schema_id", b"\x00\x00\x00\x00\x07")]
+    log.produce(b"x", key=b"k", headers=[("h", b"\x00\xff"), ("h", None), *named], timestamp=1_790_000_000_123)
+    log.produce(b"y", partition=0)
+    parts = frozenset({"key", "headers", "timestamp_type", "value_schema_id"})
+    (block,) = read_split(log.options, [log.piece(0, 2)], 10.0, parts)
+    assert block.records.select(["key", "headers", "timestampType", "value_schema_id"]).to_pylist() == [
+        {
+            "key": b"k",
+            "headers": [{"key": name, "value": value} for name, value in (("h", b"\x00\xff"), ("h", None), *named)],
+            "timestampType": 0,
+            "value_schema_id": named[0][1],
+        },
+        {"key": None, "headers": [], "timestampType": 0, "value_schema_id": None},
+    ]
+
+
 def test_a_block_is_bounded_by_bytes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_reader, "MOST_BYTES", 100_000)
     log.produce(*(bytes(50_000) for _ in range(60)))

@@ -28,6 +28,9 @@ _WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 def whole_numbers(declared: Primitive, text: pa.StringArray) -> Leaf:
     """Whole numbers of texts: of JSON numbers, which may have a point and an exponent, or of digits."""
     target = arrow_type(declared)
+    if declared.encoding == "number":
+        # 517.0 is 517; what else has a point or an exponent is read one by one.
+        text = pc.replace_substring_regex(text, r"^(-?[0-9]+)\.0+$", r"\1")
     return certain_or_one_by_one(
         text, _CERTAIN[declared.name], target, lambda value: exact_whole(value, declared), target
     )

@@ -15,6 +15,7 @@ from jobs.formats.columns import text_values
 from jobs.formats.columns.json_values import json_values
 from jobs.formats.columns.number_columns import nearest, text_floats, whole_numbers
 from jobs.formats.columns.number_tokens import number_texts
+from jobs.formats.columns.pattern_times import pattern_times
 from jobs.formats.columns.text_columns import Leaf, decimals, iso_dates, iso_timestamps, one_by_one, true_at, without
 from jobs.formats.columns.unscaled import unscaled_decimals, unscaled_tokens
 from jobs.formats.problems import OUT_OF_RANGE, PRECISION_LOSS, BadValue
@@ -50,6 +51,8 @@ def convert_leaf(declared: Primitive, values: Sequence[Any] | pa.Array, *, requi
             return unscaled_decimals(declared, values)
         case "decimal", _:
             return decimals(declared, _array(values, pa.string()))
+        case (("date" | "time" | "timestamp" | "timestamptz"), "pattern"):
+            return pattern_times(declared, _array(values, pa.string()))
         case "date", "iso":
             return iso_dates(declared, _array(values, pa.string()))
         case ("timestamp" | "timestamptz") as name, "iso":

@@ -107,6 +107,17 @@ def exact_timestamp(text: str, *, zoned: bool) -> int:
     return result
 
 
+def looks_iso(text: str, name: str) -> bool:
+    """Whether a text has the look of an ISO 8601 date, timestamp or time, by the name of the type."""
+    return ({"date": _DATE, "time": _TIME}.get(name, _TIMESTAMP)).fullmatch(text) is not None
+
+
+def has_zone(text: str) -> bool:
+    """Whether a text with the look of an ISO 8601 timestamp says its zone."""
+    match = _TIMESTAMP.fullmatch(text)
+    return match is not None and bool(match.group(8) or match.group(9))
+
+
 def exact_date(text: str) -> int:
     """The days after 1970-01-01 of an ISO 8601 date.
 

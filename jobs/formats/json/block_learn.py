@@ -19,7 +19,8 @@ from jobs.formats.json.block_plan import (
 from jobs.formats.json.block_text import LONGEST_STEP, Constant
 from jobs.formats.json.record_types import can_be_extra
 from jobs.formats.problems import shown_key
-from jobs.schema.declared import DeclaredType, Field, ListType, Primitive, StructType
+from jobs.schema.declared import TEXTUAL, DeclaredType, Field, ListType, Primitive, StructType
+from jobs.schema.time_patterns import TIME_TYPES
 
 MOST_UNKNOWN = 100
 IDLE_BLOCKS = 64
@@ -185,7 +186,7 @@ class RecordPlan:
                 return (
                     TextPlan(declared) if isinstance(value, str) else NumberPlan(replace(declared, encoding="number"))
                 )
-            case Primitive("date" | "time" | "timestamp" | "timestamptz", encoding=encoding) if encoding != "iso":
+            case Primitive(name, encoding=way) if name in TIME_TYPES and way not in TEXTUAL:
                 return NumberPlan(declared)
             case Primitive():
                 return TextPlan(declared)

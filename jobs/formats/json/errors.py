@@ -18,6 +18,7 @@ from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 
 _PATH = re.compile(r" - at `(\$.*)`$", re.DOTALL)
 _TYPE = re.compile(r"Expected `[^`]*`, got `(\w+)`")
+_LENGTH = re.compile(r"Expected `array` of length 2")
 _BOUND = re.compile(r"Expected `\w+` [<>]= |(?:Number|Integer value) out of range")
 _MISSING = re.compile(r"Object missing required field `(.*)`$", re.DOTALL)
 
@@ -50,6 +51,8 @@ def problem_of(text: str, declared: StructType) -> ValueProblem:
             return ValueProblem(NOT_AN_OBJECT, f"needs a JSON object, found {kind}")
         error_class = NULL_IN_REQUIRED if found.group(1) == "null" else WRONG_TYPE
         return ValueProblem(error_class, f"needs {needed}, found {kind}", path)
+    if _LENGTH.match(reason):
+        return ValueProblem(WRONG_TYPE, f"needs {needed}, found an array of another length", path)
     if _BOUND.match(reason):
         return ValueProblem(OUT_OF_RANGE, f"needs {needed}, found a number beyond its range", path)
     if missing := _MISSING.match(reason):

@@ -6,17 +6,20 @@ none fails. A record alters nothing that its table would refuse anyway: its need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.types import StringType
 
 from jobs.formats.decoder import DECODE_VALUE, OTHER_UNKNOWN_PATHS, Decoded, Failure, ValueDecoder
+from jobs.formats.json.decoded_rows import with_rows, without_rows
 from jobs.formats.json.healing import Heal, column_at, heal, healed
-from jobs.formats.json.new_fields import NewField, NewFieldTypes, new_fields, value_types
+from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
 from jobs.formats.json.seen_values import parsed
+from jobs.formats.json.shadow import CLASHES, shadow_of, with_shadow, with_text
 from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, change_refused
 from jobs.schema.declared import Primitive, StructType
 from jobs.schema.evolution_policy import EvolutionPolicy
@@ -28,6 +31,7 @@ MOST_NEEDS = 2_000
 """Different ones that a block of records tells."""
 
 _LESSONS = 8
+_DECODERS = 15
 _BEYOND = "it has a number of more than 38 digits, or is nested too deep"
 
 
@@ -55,6 +59,7 @@ class EvolvingJsonDecoder:
     ) -> None:
         self._inner: ValueDecoder = inner
         self._declared: StructType = declared
+        self._new: NewFields = NewFields(declared)
         self._policy: EvolutionPolicy = policy
         self._refused: Mapping[str, str] = refused
         self._types: NewFieldTypes = types
@@ -71,6 +76,8 @@ class EvolvingJsonDecoder:
         found = _Needs()
         if decoded.failures and (self._policy.widen != "ignore" or self._policy.relax != "ignore"):
             decoded = self._with_cures(values, decoded, found)
+        if decoded.failures and self._policy.clash == "shadow":
+            decoded = self._with_shadows(values, decoded, found)
         if decoded.unknown_fields and self._policy.add != "ignore" and not _says_nothing(values, decoded):
             decoded = self._with_new_fields(values, decoded, found)
         return replace(decoded, needs=found.all()) if found.by else decoded
@@ -79,33 +86,43 @@ class EvolvingJsonDecoder:
         """The rows that land, with the needs of fields that they have beside the columns."""
         failures: dict[int, Failure] = {}
         left: dict[int, set[str]] = {}
+        # What a record that failed needs may be needed by one before it.
+        found.simple.clear()
         names = [path.rsplit(".", 1)[-1].encode() for path in decoded.unknown_fields if path != OTHER_UNKNOWN_PATHS]
         some = len(names) < len(decoded.unknown_fields)
         for row, value in zip(decoded.positions.tolist(), _values(values, decoded.positions), strict=True):
             if not (some or b"\\" in value or any(name in value for name in names)):
                 continue
-            fields = list(new_fields(self._declared, parsed(value)))
+            fields = list(self._new.of(parsed(value)))
             problem = self._take(row, fields, found)
             if problem is not None:
                 failures[row], left[row] = problem, {field.place for field in fields}
-        return _without(decoded, failures, left.values()) if failures else decoded
+        return without_rows(decoded, failures, left.values()) if failures else decoded
 
     def _take(self, row: int, fields: Iterable[NewField], found: _Needs) -> Failure | None:
         """Note what the fields of a row need; the failure if one of them gets no column."""
         refused: Failure | None = None
         needs: list[Need] = []
+        seen: list[tuple[Path, object]] = []
         for field in fields:
             if field.value is None:
                 continue
             if (why := self._refused.get(field.place)) is not None:
                 return _refusal(row, why, field.place)
+            simple = simple_kind(field.value, self._types)
+            if simple is not None and (field.path, simple) in found.simple and self._policy.add != "propose":
+                # An earlier record needs the same.
+                continue
             for kind in value_types(field.value, self._types):
                 if kind is None:
                     return _refusal(row, _BEYOND, field.place)
                 needs.append(Need("add", field.path, kind, row))
                 if self._policy.add == "propose":
                     refused = Failure(row, DECODE_VALUE, SCHEMA_CHANGE_PROPOSED, CHANGE_PROPOSED, field.place)
+            if simple is not None:
+                seen.append((field.path, simple))
         found.add(needs)
+        found.simple.update(seen)
         return refused
 
     def _with_cures(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
@@ -140,7 +157,7 @@ class EvolvingJsonDecoder:
         for row, cures in sorted(cured.items()):
             needs = [Need(cure.change, cure.path, cure.iceberg, row) for cure in cures]
             if self._policy.add in ("auto", "fail"):
-                fields = new_fields(self._declared, parsed(records[row]))
+                fields = self._new.of(parsed(records[row]))
                 if self._take(row, fields, found) is not None:
                     continue
             found.add(needs)
@@ -154,9 +171,42 @@ class EvolvingJsonDecoder:
         ]
         return replace(decoded, failures=failures)
 
+    def _with_shadows(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
+        """The block with records whose clashing values land as text in a column beside theirs."""
+        clashing = [each for each in decoded.failures if each.error_class in CLASHES]
+        records = _values(values, np.array([each.row for each in clashing]))
+        parts: dict[int, Decoded] = {}
+        for failure, record in zip(clashing, records, strict=True):
+            landed = self._shadowed(failure, record, found)
+            if landed is not None:
+                parts[failure.row] = landed
+        return with_rows(decoded, parts) if parts else decoded
+
+    def _shadowed(self, failure: Failure, record: bytes, found: _Needs) -> Decoded | None:
+        """The one record, once each value that clashes is text; None if it fails, or a column is not there yet."""
+        row, columns, needs = failure.row, self._declared, list[Need]()
+        text = record
+        for _ in range(_LESSONS):
+            column = column_at(columns, failure.field)
+            shadow = shadow_of(columns, column) if column and failure.error_class in CLASHES else None
+            rewritten = with_text(text, shadow) if shadow else None
+            if shadow is None or rewritten is None or not (shadow.exists or self._policy.add == "auto"):
+                return None
+            if not shadow.exists:
+                needs.append(Need("add", shadow.path, StringType(), row))
+                columns = with_shadow(columns, shadow.path)
+            text = rewritten
+            decoded = self._decoder_of(columns).decode(pa.array([text], pa.binary()))
+            if len(decoded.positions):
+                if needs and self._take(row, self._new.of(parsed(record)), found) is None:
+                    found.add(needs)
+                return None if needs else decoded
+            failure = decoded.failures[0].at(row)
+        return None
+
     def _decoder_of(self, columns: StructType) -> ValueDecoder:
         if columns not in self._others:
-            self._others = {columns: self._reference(columns)}
+            self._others = {**dict(list(self._others.items())[-_DECODERS:]), columns: self._reference(columns)}
         return self._others[columns]
 
 
@@ -165,6 +215,7 @@ class _Needs:
 
     def __init__(self) -> None:
         self.by: dict[tuple[Change, Path, str], Need] = {}
+        self.simple: set[tuple[Path, object]] = set()
 
     def add(self, needs: Iterable[Need]) -> None:
         for need in needs:
@@ -207,31 +258,6 @@ def _says_nothing(values: pa.BinaryArray, decoded: Decoded) -> bool:
         if not nulls or nulls != text.count(name) or b"." + last + b'"' in text:
             return False
     return True
-
-
-def _without(decoded: Decoded, failures: Mapping[int, Failure], left: Collection[set[str]]) -> Decoded:
-    """The block without rows that fail after all.
-
-    Args:
-        failures: By row.
-        left: Of each, the fields without a column.
-    """
-    good = ~np.isin(decoded.positions, np.fromiter(failures, np.int64, len(failures)))
-    unknown = dict(decoded.unknown_fields)
-    for places in left:
-        for place in places:
-            name = place if place in unknown else OTHER_UNKNOWN_PATHS
-            if unknown.get(name, 0) > 1:
-                unknown[name] -= 1
-            else:
-                unknown.pop(name, None)
-    return replace(
-        decoded,
-        rows=decoded.rows.filter(pa.array(good)),
-        positions=decoded.positions[good],
-        failures=sorted([*decoded.failures, *failures.values()], key=lambda each: each.row),
-        unknown_fields=unknown,
-    )
 
 
 def new_field_types(infer: Mapping[str, Any] | None) -> NewFieldTypes:

@@ -60,31 +60,69 @@ class NewField(NamedTuple):
     value: Any
 
 
-def new_fields(declared: DeclaredType, value: Any, path: Path = (), place: str = "$") -> Iterator[NewField]:
-    """The fields of a record that have no column, at every level.
+class NewFields:
+    """Finds the fields of records that have no column, at every level.
 
     Args:
         declared: The columns.
-        value: The record, or a part of it, as `parsed` gives it.
-        path: Of the part's column.
-        place: Of the part.
     """
-    match declared:
-        case StructType(fields) if isinstance(value, dict):
-            types = {each.name: each.type for each in fields}
-            for name, inner in value.items():
-                if name in types:
-                    yield from new_fields(types[name], inner, (*path, name), f"{place}.{name}")
-                else:
-                    yield NewField((*path, name), f"{place}.{shown_key(name)}", inner)
-        case ListType(element) if isinstance(value, list):
-            for inner in value:
-                yield from new_fields(element, inner, (*path, "element"), f"{place}[]")
-        case MapType(_, inner_type) if isinstance(value, dict):
-            for inner in value.values():
-                yield from new_fields(inner_type, inner, (*path, "value"), f"{place}{{}}")
+
+    def __init__(self, declared: StructType) -> None:
+        self._declared: StructType = declared
+        # By the struct's identity: its names, and those of its fields that have fields of their own.
+        self._known: dict[int, tuple[frozenset[str], dict[str, DeclaredType]]] = {}
+        self._learn(declared)
+
+    def of(self, record: Any) -> Iterator[NewField]:
+        """Those of one record, as `parsed` gives it."""
+        return self._within(self._declared, record, (), "$")
+
+    def _learn(self, kind: DeclaredType) -> bool:
+        """Take note of the structs; returns whether there is any."""
+        match kind:
+            case StructType(fields):
+                nested = {each.name: each.type for each in fields if self._learn(each.type)}
+                self._known[id(kind)] = (frozenset(each.name for each in fields), nested)
+                return True
+            case ListType(element):
+                return self._learn(element)
+            case MapType(_, value):
+                return self._learn(value)
+            case _:
+                return False
+
+    def _within(self, declared: DeclaredType, value: Any, path: Path, place: str) -> Iterator[NewField]:
+        match declared:
+            case StructType() if isinstance(value, dict):
+                names, nested = self._known[id(declared)]
+                for name, inner in value.items():
+                    if name not in names:
+                        yield NewField((*path, name), f"{place}.{shown_key(name)}", inner)
+                    elif name in nested:
+                        yield from self._within(nested[name], inner, (*path, name), f"{place}.{name}")
+            case ListType(element) if isinstance(value, list):
+                for inner in value:
+                    yield from self._within(element, inner, (*path, "element"), f"{place}[]")
+            case MapType(_, inner_type) if isinstance(value, dict):
+                for inner in value.values():
+                    yield from self._within(inner_type, inner, (*path, "value"), f"{place}{{}}")
+            case _:
+                return
+
+
+def simple_kind(value: Any, rules: NewFieldTypes) -> object:
+    """What tells the type of a value without parts, cheaply: values of one kind have one type. None if it does not."""
+    match value:
+        case bool():
+            return bool
+        case int():
+            return int if -_INT64 <= value < _INT64 else None
+        case Decimal():
+            return Decimal
+        case str() if not rules.times:
+            return str
         case _:
-            return
+            return None
 
 
 def value_types(value: Any, rules: NewFieldTypes, depth: int = 0) -> Iterator[ice.IcebergType | None]:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+from jobs.schema.declared import TEXTUAL, DeclaredType, Field, ListType, MapType, Primitive, StructType
+from jobs.schema.time_patterns import TIME_TYPES
 
 NULL_TOKEN = msgspec.Raw(b"null")
 ABSENT_TOKEN = msgspec.Raw(b"")
@@ -99,7 +100,7 @@ def _required_type(declared: DeclaredType, forbid: bool, extras: ExtraKeys, path
             return msgspec.Raw
         case Primitive("float" | "json"):
             return msgspec.Raw
-        case Primitive("date" | "time" | "timestamp" | "timestamptz", encoding=str() as encoding) if encoding != "iso":
+        case Primitive(name, encoding=str() as way) if name in TIME_TYPES and way not in TEXTUAL:
             return _Long
         case Primitive("int", encoding="int8" | "int16" as encoding):
             return _NARROW[encoding]

@@ -1,11 +1,12 @@
 """Block decoder of Protobuf: many records at a time; it gives what the reference decoder gives.
 
-ptars reads a block of records into Arrow by their wire message (jobs.formats.protobuf.wire_messages), and writes the
-same columns as records again. This is the proof: a record is taken only if what is written is, byte for byte, what was
-sent. So nothing of it was dropped, cut, merged or taken for something else, and what was written for these columns is a
-record of these columns. What the bytes do not tell (two fields of a oneof, a key of a map that comes twice) and what a
-value means (jobs.formats.protobuf.block_columns) is looked at in whole columns. All other records, be they bad or only
-written in another order, are decoded by the reference, so failures are always its own.
+A message without lists and maps is walked along with the others of its block (jobs.formats.protobuf.wire_walk), and
+taken if every byte of it is accounted for. Of any other message ptars reads the block into Arrow by its wire message
+(jobs.formats.protobuf.wire_messages), and writes the same columns as records again: a record is taken only if what is
+written is, byte for byte, what was sent. So in both ways nothing of it was dropped, cut, merged or taken for something
+else. What the bytes do not tell (two fields of a oneof, a key of a map that comes twice) and what a value means
+(jobs.formats.protobuf.block_columns) is looked at in whole columns. All other records, be they bad or only written in
+another order, are decoded by the reference, so failures are always its own.
 """
 
 # pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
@@ -31,6 +32,7 @@ from jobs.formats.protobuf.options import rules_of
 from jobs.formats.protobuf.reference import ProtobufReferenceDecoder
 from jobs.formats.protobuf.schema import message_tree
 from jobs.formats.protobuf.wire_messages import wire_message
+from jobs.formats.protobuf.wire_walk import WireWalk, walkable
 from jobs.formats.writer_schema import WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 
@@ -64,6 +66,7 @@ class ProtobufBlockDecoder:
         self._reference: ProtobufReferenceDecoder = ProtobufReferenceDecoder(tree, refuse_unknown=refuse_unknown)
         self._tree: Message = tree
         self._arrow: pa.Schema = rows_arrow_schema(self._reference.schema)
+        self._walkable: bool = walkable(tree)
         message = wire_message(tree, nested=False)
         config = ptars.PtarsConfig(list_value_name="element")
         self._handler: Any = ptars.HandlerPool([message.file], config=config).get_for_message(message)
@@ -82,20 +85,29 @@ class ProtobufBlockDecoder:
         """
         if len(values) < self._smallest or values.nbytes > _LARGEST_BLOCK:
             return self._reference.decode(values)
-        read, parsed = self._parsed(values)
-        if parsed is None or not len(read):
+        if self._walkable:
+            walk = WireWalk(values)
+            read, parsed, good = np.arange(len(values)), walk.read(self._tree), walk.good
+        else:
+            read, parsed, good = self._proven(values)
+        if not len(read):
             return self._reference.decode(values)
         columns = BlockColumns(parsed.num_rows)
         arrays = columns.message(self._tree, parsed, self._arrow)
-        taken = values if len(read) == len(values) else values.take(pa.array(read))
-        good = ~columns.doubtful
-        written = self._handler.record_batch_to_array(parsed)
-        if not written.equals(taken):
-            good &= pc.equal(written, taken).to_numpy(zero_copy_only=False)
+        good &= ~columns.doubtful
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
         if not good.all():
             rows, read = rows.filter(pa.array(good)), read[good]
         return self._whole(rows, read, values)
+
+    def _proven(self, values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """What ptars reads: of which records, their fields, and of which of them it writes the same bytes again."""
+        read, parsed = self._parsed(values)
+        taken = values if len(read) == len(values) else values.take(pa.array(read))
+        written = self._handler.record_batch_to_array(parsed)
+        if written.equals(taken):
+            return read, parsed, np.ones(len(read), np.bool_)
+        return read, parsed, pc.equal(written, taken).to_numpy(zero_copy_only=False).copy()
 
     def _whole(self, rows: pa.RecordBatch, read: npt.NDArray[np.int64], values: pa.BinaryArray) -> Decoded:
         none = np.zeros(0, np.int64)
@@ -111,8 +123,8 @@ class ProtobufBlockDecoder:
             read = positions[order]
         return Decoded(rows, read, failures, none, others.unknown_fields)
 
-    def _parsed(self, values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], pa.RecordBatch | None]:
-        """The records that ptars reads, and what it reads; None if it reads none."""
+    def _parsed(self, values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], pa.RecordBatch]:
+        """The records that ptars reads, and what it reads."""
         every = np.arange(len(values))
         if (parsed := self._parse(values)) is not None:
             return every, parsed
@@ -123,7 +135,7 @@ class ProtobufBlockDecoder:
         chunks = [read[first : first + _CHUNK] for first in range(0, len(read), _CHUNK)]
         sound = [chunk for chunk in chunks if self._parse(values.take(pa.array(chunk))) is not None]
         read = np.concatenate([every[:0], *sound])
-        return read, self._parse(values.take(pa.array(read)))
+        return read, self._handler.array_to_record_batch(values.take(pa.array(read)))
 
     def _parse(self, values: pa.BinaryArray) -> pa.RecordBatch | None:
         """What ptars reads; None if it does not read one of the records."""

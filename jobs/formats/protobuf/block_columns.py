@@ -1,4 +1,4 @@
-"""Block columns: what ptars reads of a block of records, as the columns that the message becomes.
+"""Block columns: the fields of a block of wire messages, as the columns that the message becomes.
 
 A value that is refused, or that only the reference can tell, makes its record doubtful; what stands in its place does
 not matter, as doubtful records are decoded by the reference.
@@ -35,7 +35,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class BlockColumns:
-    """Makes columns of what ptars read, and notes which records are doubtful.
+    """Makes columns of the fields of wire messages, and notes which records are doubtful.
 
     Args:
         records: How many were read.

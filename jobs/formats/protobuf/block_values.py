@@ -123,7 +123,8 @@ def logical_column(kind: Logical, read: pa.StructArray, target: pa.DataType) -> 
 
 
 def _number(read: pa.StructArray, index: int) -> Any:
-    return pc.fill_null(read.field(index), 0).to_numpy(zero_copy_only=False)
+    numbers = read.field(index)
+    return (pc.fill_null(numbers, 0) if numbers.null_count else numbers).to_numpy(zero_copy_only=False)
 
 
 def _timestamps(seconds: Any, nanos: Any) -> tuple[Any, Mask]:

@@ -192,6 +192,7 @@ class QueueTask:
             first_seen=first_seen,
             mask=self._spec.errors.mask,
             rows=self._spec.resolved_for(sink.schema()).schema,
+            columns=self._spec.record_columns,
             json_fields=FORMATS[self._spec.decode.format].json_fields,
         )
 

@@ -11,6 +11,7 @@ _COMMANDS = {
     "infer": ("orchestration.cli.schema.infer", "Write a stream's file from the records of a topic."),
     "diff": ("orchestration.cli.schema.diff", "Hold a stream's file against its table."),
     "apply": ("orchestration.cli.schema.apply", "Change a stream's table as its file says."),
+    "check": ("orchestration.cli.schema.check", "Tell what would become of records of a schema, for CI."),
 }
 
 

@@ -1,4 +1,4 @@
-"""`frazil schema diff`: what a stream's file declares, held against its table."""
+"""`frazil schema diff`: what a stream's file declares and its registry has, held against its table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pyiceberg.table import Table
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
 from jobs.contract.declared import DeclaredContract, declared_contract, schema_name
 from jobs.contract.finding import ContractFinding
+from jobs.contract.subjects import SubjectContract, asked_contracts
+from jobs.registry.client import quick_registry
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import shown_path
+from jobs.state.stream_folder import stream_folder
+from jobs.stream.schema_proposals import SchemaProposal, proposals
 from jobs.write.table_remaking import is_as_made
+from orchestration.cli.schema.subject_output import print_subject
 from orchestration.cli.terminal import print_columns, print_json
 from resources.deployment import Deployment
 
@@ -26,24 +31,54 @@ _TEXT = {"column", "difference", "the file says", "the table has", "then"}
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_context
 def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
-    """Hold the columns that the file of STREAM declares against its table.
+    """Hold the columns that the file of STREAM declares, and its newest schemas in the registry, against its table.
 
-    Each difference with what becomes of it. The exit status is 1 if a driver with this file would not start.
+    Each difference with what becomes of it, and the changes that are proposed. The exit status is 1 if a driver with
+    this file would not start, or the next record of such a schema would stop it.
     """
     deployment: Deployment = ctx.obj
     spec, settings = deployment.stream(stream), deployment.settings()
     file = shown_path(deployment.file_of(stream))
     table = stream_table(spec, settings)
-    if table is None or spec.decode.declared is None or is_as_made(table.metadata, stream):
+    if table is None or is_as_made(table.metadata, stream):
         sentence = _nothing_to_compare(spec, table)
         print_json(_facts(spec, table, None, sentence)) if as_json else click.echo(f"{stream}: {sentence}")
         return
-    found = declared_contract(spec, table.schema())
+    subjects, unasked = asked_contracts(spec, table.metadata, lambda: quick_registry(settings.registry))
+    proposed = proposals(stream_folder(settings, stream).store, table.schema())
+    found = None if spec.decode.declared is None else declared_contract(spec, table.schema())
+    sentence = _nothing_to_compare(spec, table) if found is None else None
+    fits = (found is None or found.fits) and all(each.level != "error" for each in subjects)
     if as_json:
-        print_json(_facts(spec, table, found, None))
+        facts = _facts(spec, table, found, sentence) | {"fits": fits, "unasked": unasked}
+        print_json(facts | {"subjects": list(map(_subject_facts, subjects)), "proposals": list(map(_offer, proposed))})
+        ctx.exit(0 if fits else 1)
+    if found is None:
+        click.echo(f"{stream}: {sentence}")
     else:
         print_contract(spec, found, f"{file} against table {spec.table.name} ({schema_name(table.metadata)})")
-    ctx.exit(0 if found.fits else 1)
+    for subject in subjects:
+        print_subject(spec, subject)
+    if unasked is not None:
+        click.echo(f"The registry was not asked: {unasked}")
+    for each in proposed:
+        click.echo(f"Proposed: {each.says}")
+        click.echo(f"  Next: {each.command}")
+    ctx.exit(0 if fits else 1)
+
+
+def _subject_facts(subject: SubjectContract) -> dict[str, Any]:
+    return {
+        "subject": subject.name,
+        "version": subject.version,
+        "verdict": subject.level,
+        "problem": subject.problem,
+        "differences": [finding.facts for finding in subject.findings],
+    }
+
+
+def _offer(proposal: SchemaProposal) -> dict[str, Any]:
+    return {"id": proposal.digest, "says": proposal.says, "next": proposal.command}
 
 
 def stream_table(spec: StreamSpec, settings: Settings) -> Table | None:

@@ -14,9 +14,14 @@ from jobs.commit.offsets import Ranges
 from jobs.errors import FrazilError
 from jobs.formats.json.inference import InferenceRules, inferred
 from jobs.formats.json.seen_values import Place, SeenValues, example_values, parsed
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import BadWriterSchema
 from jobs.kafka.topic_sample import SampleRecord, find_sample, read_sample
-from jobs.schema.declared import Primitive
+from jobs.registry.client import SubjectVersion, registry_client
+from jobs.schema.declared import Primitive, quoted
+from jobs.schema.iceberg_schema import with_null
 from jobs.schema.parser import parse_schema
+from jobs.spec.decode import Decode
 from jobs.spec.settings import KafkaSettings
 from orchestration.cli.schema.inferred_columns import column_lines, time_column
 from orchestration.cli.schema.stream_yaml import NewStream, stream_id, stream_yaml
@@ -47,6 +52,7 @@ def _decimal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @click.option("--stream", metavar="ID", help="The stream's id.  [default: made of the topic]")
 @click.option("--table", metavar="NAME", help="Where rows go.  [default: landing.ID]")
 @click.option("--show-values", is_flag=True, help="Also show some values of each field in the comments.")
+@click.option("--subject", metavar="SUBJECT", help="Look at this subject of the registry instead of at records.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there; never over it."
 )
@@ -61,15 +67,24 @@ def infer(
     stream: str | None,
     table: str | None,
     show_values: bool,
+    subject: str | None,
     output: Path | None,
 ) -> None:
     """Write the file of a stream that lands TOPIC, whose values are JSON, with comments that say what was seen.
+
+    With --subject the values are those of a schema registry: Avro, Protobuf or JSON Schema, as its newest version says.
 
     A whole number becomes a long, one with a fraction a double (--decimal), a text a string (--times). No column is
     `not null`. The comments have ranges of numbers and times, and no other value unless --show-values is given.
     """
     if output is not None and output.exists():
         raise FrazilError(f"{output} exists, and nothing is written over it.", fix="name another file with --output")
+    name = stream or stream_id(topic)
+    target = table or f"landing.{name.replace('-', '_')}"
+    if subject is not None:
+        found_version = _version(deployment, subject)
+        write_stream(stream_yaml(subject_stream(found_version, topic, name, target)), output, name)
+        return
     settings = deployment.settings().kafka
     ranges = find_sample(settings, topic, records, "oldest" if oldest else "newest")
     looked = _Looked(show_values)
@@ -79,14 +94,13 @@ def infer(
     found = inferred(looked.seen, InferenceRules(decimal, times))
     if found.schema is None:
         raise FrazilError(f"topic {topic}: no record that was looked at has a field.", fix="produce some, or --oldest")
-    name = stream or stream_id(topic)
     text = stream_yaml(
         NewStream(
             name,
             topic,
             "json",
             list(column_lines(found, looked.examples)),
-            table or f"landing.{name.replace('-', '_')}",
+            target,
             list(looked.told(topic, "oldest" if oldest else "newest")),
             time_column(found.schema),
         )
@@ -113,6 +127,39 @@ def write_stream(text: str, output: Path | None, stream: str) -> None:
         raise FrazilError(f"{output} cannot be written: {failed.strerror}", fix="name another file") from None
     click.echo(f"{output} is written; look at it.", err=True)
     click.echo(f"  Next: frazil validate {stream}", err=True)
+
+
+def _version(deployment: Deployment, subject: str) -> SubjectVersion:
+    client = registry_client(deployment.settings().registry)
+    try:
+        return client.version(subject)
+    finally:
+        client.close()
+
+
+def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str) -> NewStream:
+    """The stream of a topic whose records have a subject's schemas.
+
+    Raises:
+        FrazilError: Schemas of this kind cannot be read, or this one is none.
+    """
+    kind = found.schema.kind
+    format_ = next((each for each in FORMATS.values() if each.registry_kind == kind), None)
+    if format_ is None or format_.writer_rows is None:
+        raise FrazilError(f"subject {found.subject} has schemas of the kind {kind}, which cannot be read.")
+    decode = Decode.model_validate({"value": format_.name, "schema": "registry"})
+    try:
+        rows = format_.writer_rows(found.schema.schema, decode.options)
+    except BadWriterSchema as problem:
+        raise FrazilError(f"{found.subject} version {found.version} cannot be read: {problem.message}") from None
+    told = [
+        f"Columns are from the registry: subject {found.subject}, which stands at version {found.version} "
+        f"(id {found.id}):",
+        *(f"  {quoted(field.name)} {with_null(field)}" for field in rows.fields),
+        "The table follows later versions; to decide about that, write evolve: {add: propose, widen: propose}.",
+    ]
+    usual = found.subject == f"{topic}-value"
+    return NewStream(stream, topic, format_.name, "registry", table, told, subject=None if usual else found.subject)
 
 
 class _Looked:
@@ -154,7 +201,7 @@ class _Looked:
             raise FrazilError(
                 f"topic {topic}: its values begin as a schema registry's serializers write them; {where} has the "
                 f"schema id {number}.",
-                fix="write the stream with decode.value avro, protobuf or json_schema and schema: registry",
+                fix=f"frazil schema infer {topic} --subject {topic}-value",
             )
         raise FrazilError(
             f"topic {topic}: no value is a JSON object; {where} has {len(value):,} bytes.",

@@ -34,6 +34,7 @@ class NewStream:
         table: Where rows go.
         told: Said above all.
         partition_by: A column of times to suggest partitions by.
+        subject: Of the registry, where it is not the topic's usual one.
     """
 
     stream: str
@@ -43,6 +44,7 @@ class NewStream:
     table: str
     told: Sequence[str] = ()
     partition_by: str | None = None
+    subject: str | None = None
 
 
 def stream_id(topic: str) -> str:
@@ -63,6 +65,7 @@ def stream_yaml(new: NewStream) -> str:
     lines += [f"  value: {new.value}"]
     if isinstance(new.columns, str):
         lines.append(f"  schema: {new.columns}")
+        lines += [f"  subject: {scalar(new.subject)}"] if new.subject is not None else []
     else:
         lines.append("  schema:")
         for column in new.columns:

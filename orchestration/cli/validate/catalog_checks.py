@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from jobs.write.dry_run import check_new_table_writable, check_writable
 from jobs.write.locations import state_in_the_way, state_under
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_remaking import differs, is_as_made
+from jobs.write.table_sort_order import sort_order, sort_order_of, sort_order_text
 from orchestration.cli.validate.findings import Finding
 
 _CHECK_CATALOG = "check `catalog` in frazil.yaml, then run `frazil validate`"
@@ -156,7 +158,39 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             f"correct table.partition_by of stream {spec.stream}, or alter table {name}",
         )
         return
-    yield Finding(spec.stream, "table", "ok", f"table {name} holds what the stream declares")
+    made_otherwise = list(_made_otherwise(spec, table, new))
+    yield from made_otherwise
+    if not made_otherwise:
+        yield Finding(spec.stream, "table", "ok", f"table {name} holds what the stream declares")
+
+
+def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Finding]:
+    """What the stream says of a new table's sort order and place, and this one does not have."""
+    name = spec.table.name
+    declared = sort_order_text(sort_order(spec.table.sort_by, new), new)
+    actual = sort_order_text(sort_order_of(table.metadata), table.schema())
+    if spec.table.sort_by and declared != actual:
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {name} is sorted by {actual}, the stream says {declared}; sort_by is for a new table",
+            f"correct table.sort_by of stream {spec.stream}, or in Spark: ALTER TABLE {name} WRITE ORDERED BY …",
+        )
+    if spec.table.location and _place(spec.table.location) != _place(table.location()):
+        yield Finding(
+            spec.stream,
+            "table",
+            "wrong",
+            f"table {name} lies at {table.location()}, the stream says {spec.table.location}; location is for a new "
+            "table",
+            f"correct table.location of stream {spec.stream}",
+        )
+
+
+def _place(location: str) -> str:
+    """A location in one of the ways to write it."""
+    return re.sub(r"^file:/*", "/", location).rstrip("/")
 
 
 def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> Iterator[Finding]:

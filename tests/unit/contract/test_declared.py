@@ -13,12 +13,12 @@ from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 
 
-def spec_of(columns: str, *, kafka_columns: bool = True) -> StreamSpec:
+def spec_of(columns: str, *, kafka_columns: bool = True, **decode: str) -> StreamSpec:
     return StreamSpec.model_validate(
         {
             "stream": "s",
             "source": {"topics": ["t"]},
-            "decode": {"value": "json", "schema": columns},
+            "decode": {"value": "json", "schema": columns, **decode},
             "table": {"name": "n.s", "kafka_columns": kafka_columns},
         }
     )
@@ -55,6 +55,13 @@ def test_each_difference_leads_to_what_a_start_would_say(
 def test_columns_that_no_record_has_are_the_tables_own() -> None:
     assert own_columns(spec_of("a int")) == {"_kafka_topic", "_kafka_partition", "_kafka_offset", "_kafka_timestamp"}
     assert own_columns(spec_of("a int", kafka_columns=False)) == frozenset()
+
+
+def test_a_column_for_what_no_other_takes_is_the_files() -> None:
+    spec = spec_of("a int", unknown_fields="keep")
+    assert declared_contract(spec, spec.table_schema).findings == ()
+    (found,) = declared_contract(spec, spec_of("a int").table_schema).findings
+    assert (found.difference.column, found.difference.kind) == ("_extra", "added")
 
 
 def test_a_rename_is_suggested() -> None:

@@ -19,9 +19,9 @@ from jobs.commit.stamp_fields import Counts
 from jobs.formats.decoder import Decoded
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.json.format import JSON
+from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import DecodeValue, Fit, FitToTable, Stage
-from jobs.schema.kafka_columns import KafkaColumns
 from jobs.task.run import MakePipeline
 from tests.helpers.tasks import TIMESTAMP, TaskWorld, records, stream_spec
 
@@ -112,7 +112,7 @@ def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> M
     """A stream's pipeline of which one stage raises for records with the text BREAK, or always."""
 
     def make(
-        decoder: DecoderSpec, destination: str, fit: Fit, *, kafka: KafkaColumns, first: Sequence[Stage]
+        decoder: DecoderSpec, destination: str, fit: Fit, *, columns: RecordColumns, first: Sequence[Stage]
     ) -> Pipeline:
         def breaking_fit(batch: pa.RecordBatch) -> pa.RecordBatch:
             if problem is not None:
@@ -123,7 +123,7 @@ def breaking_pipeline(breaks: str | None, problem: Exception | None = None) -> M
 
         decode = BreakingDecoder(decoder, problem) if breaks == "decode" else JSON.block(decoder)
         fits = {destination: breaking_fit if breaks == "write" else fit}
-        stages = [*first, DecodeValue(decode, JSON.probe), FitToTable(fits, kafka=kafka)]
+        stages = [*first, DecodeValue(decode, JSON.probe), FitToTable(fits, kafka=columns.kafka)]
         return Pipeline(stages, destination)
 
     return make

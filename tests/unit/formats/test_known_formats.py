@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import get_args
 
 import pyarrow as pa
@@ -28,8 +29,10 @@ def test_both_decoders_of_a_format_give_the_rows_of_the_resolved_schema(name: st
     rows = Decode(value=name, schema=schema).declared  # type: ignore[arg-type, call-arg]
     assert rows is not None
     assert rows.decoder.kind == name
+    # The probe names no schema, so nothing is looked up.
+    spec = replace(rows.decoder, schemas=object()) if FORMATS[name].registry_kind else rows.decoder
     for make in (FORMATS[name].reference, FORMATS[name].block):
-        probed = make(rows.decoder).decode(pa.array([FORMATS[name].probe], pa.binary()))
+        probed = make(spec).decode(pa.array([FORMATS[name].probe], pa.binary()))
         assert probed.rows.schema.names == rows.schema.column_names
 
 

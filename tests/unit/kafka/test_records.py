@@ -46,6 +46,19 @@ def test_a_record_without_key_or_headers_has_null_and_an_empty_list() -> None:
     ]
 
 
+def test_the_ids_of_writer_schemas_are_taken_from_the_last_header_of_the_name() -> None:
+    parts = {"value_schema_id", "key_schema_id"}
+    rows = fetched(
+        {"value": b"v"},
+        {"value": b"v", "headers": [("__value_schema_id", b"1"), ("__value_schema_id", b"2"), ("a", b"3")]},
+        {"value": b"v", "headers": [("__key_schema_id", None), ("__Value_schema_id", b"4")]},
+        parts=parts,
+    ).records
+    assert rows.column("value_schema_id").to_pylist() == [None, b"2", None]
+    assert rows.column("key_schema_id").to_pylist() == [None, None, b""]
+    assert fetched({"value": b"v"}, parts=parts).records.column("value_schema_id").to_pylist() == [None]
+
+
 def test_headers_that_could_not_be_read_are_null() -> None:
     assert headers_array([(), None, [("a", b"1")]]).to_pylist() == [[], None, [{"key": "a", "value": b"1"}]]
     assert headers_array([]).to_pylist() == []

@@ -146,9 +146,9 @@ def test_who_asks_what_is_said_by_the_resources_that_are_required(tmp_path: Path
     assert asks == {
         "frazil_reconcile": {"catalog", "kafka"},
         "frazil_replays": {"catalog"},
-        "frazil_schemas": {"catalog"},
+        "frazil_schemas": {"catalog", "registry"},
     }
-    assert asked_by("__ASSET_JOB") == {"catalog", "kafka", "spark"}
+    assert asked_by("__ASSET_JOB") == {"catalog", "kafka", "registry", "spark"}
     assert asked_by("frazil_audit") == {"catalog", "kafka"}
     assert asked_by("frazil_maintain") == {"catalog", "spark"}
     assert [asked_by(job) for job in ("frazil_ledger", "frazil_replay", "frazil_expire_letters")] == [{"catalog"}] * 3

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.problems import ValueProblem
+from jobs.formats.record_columns import RecordColumns
 from jobs.pipeline.bisection import UNEXPECTED, apply_stage
 from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
@@ -119,7 +120,7 @@ def test_the_pipeline_of_a_stream(reference: bool) -> None:
         DecoderSpec("json", DeclaredSchema("n int not null"), {"unknown_fields": "ignore"}),
         TABLE,
         Fitting(unfit={7}),
-        kafka=KAFKA_COLUMNS,
+        columns=RecordColumns(),
         reference=reference,
     )
     values: list[bytes | None] = [b'{"n": %d}' % (row % 10) for row in range(600)]

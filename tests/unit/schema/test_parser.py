@@ -53,6 +53,9 @@ def test_nested_types_and_their_aliases() -> None:
         ("binary as hex", "hex"),
         ("string", None),
         ("uuid", None),
+        ("date as 'dd.MM.yyyy'", "pattern"),
+        ('timestamptz as ISO IN "Asia/Tokyo"', "pattern"),
+        ("timestamptz as iso", "iso"),
         ("int as number", "number"),
         ("long as TEXT", "text"),
         ("double as text", "text"),
@@ -108,6 +111,24 @@ WRONG = [
     ("a uuid as text", 10, "text", "in one way only"),
     ("a time as epoch_ms", 10, "epoch_ms", "the ways are iso, millis_of_day, micros_of_day, nanos_of_day"),
     ("_kafka_offset long", 0, "_kafka_offset", "starts with _kafka"),
+    ("a date as 'YYYY-MM-dd'", 10, "'YYYY-MM-dd'", "'YYYY' is no letter of a pattern; did you mean yyyy?"),
+    ("a timestamp as 'yyyy-MM-ddTHH'", 15, "'yyyy-MM-ddTHH'", "'T' is no letter of a pattern; known are yyyy"),
+    ("a date as 'yy-MM-dd'", 10, "'yy-MM-dd'", "'yy' is not known; write yyyy"),
+    ("a date as 'MM.dd'", 10, "'MM.dd'", "has no year (yyyy)"),
+    ("a date as 'yyyy-MM-dd HH'", 10, "'yyyy-MM-dd HH'", "has a time, which a date has not"),
+    ("a date as 'yyyyMd'", 10, "'yyyyMd'", "'M' before another number does not say where it ends; write MM"),
+    ("a date as 'yyyy-MM-dd-yyyy'", 10, "'yyyy-MM-dd-yyyy'", "says a second time"),
+    ("a time as 'hh:mm'", 10, "'hh:mm'", "needs h and a together"),
+    ("a time as 'HH:ss'", 10, "'HH:ss'", "has s without m"),
+    ("a time as 'yyyy HH'", 10, "'yyyy HH'", "has a date, which a time has not"),
+    ("a timestamp as 'yyyy-MM-ddXXX'", 15, "'yyyy-MM-ddXXX'", "declare it as timestamptz"),
+    ("a timestamptz as 'yyyy-MM-dd'", 14, "as", "does not say the zone; write XXX, or 'in'"),
+    ("a timestamptz as iso in Asia/Tokio", 24, "Asia/Tokio", "did you mean Asia/Tokyo?"),
+    ("a timestamptz as 'yyyy-MM-ddXXX' in UTC", 36, "UTC", "every text says its zone"),
+    ("a timestamp as iso in UTC", 22, "UTC", "a timestamp has no zone"),
+    ("a date as 'yyyy-MM-dd' or 17", 26, "17", "a pattern such as 'yyyy-MM-dd', or iso, is expected"),
+    ("a timestamptz as iso in", 23, "", "a time zone such as Asia/Tokyo is expected"),
+    ("a date as 'yyyy-MM-dd", 10, "'", "the pattern that starts here is never closed"),
     ("a string as iso", 12, "iso", "in one way only"),
     ("a int as iso", 9, "iso", "the ways are number, text"),
     ("a map<json, int>", 6, "json", "a map's key cannot be 'json'"),
@@ -164,6 +185,8 @@ def test_any_text_ends_with_a_schema_or_with_problems_in_order(found: list[str])
 def test_a_schema_is_written_as_it_is_read() -> None:
     text = (
         "id string not null, `a b` list<struct<x decimal(3,1) as text, y map<string, timestamp as epoch_ns not null>>>,"
-        " u uuid, t time as millis_of_day, f fixed(3) not null, g fixed(20) as hex, n int as number, j json as sent"
+        " u uuid, t time as millis_of_day, f fixed(3) not null, g fixed(20) as hex, n int as number, j json as sent,"
+        " p timestamptz as 'yyyy/MM/dd HH:mm:ss' or 'yyyy-MM-dd''T''HH:mmXXX' or iso in Asia/Tokyo not null,"
+        " q list<date as 'dd.MM.yyyy' not null>, z timestamptz as iso in Etc/GMT+9"
     )
     assert parse_schema(text).text == text

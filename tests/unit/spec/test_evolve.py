@@ -71,6 +71,7 @@ def test_options_of_inference_count_where_they_are_not_the_default() -> None:
             "evolve.add",
             "has to be ignore where decode.unknown_fields is fail",
         ),
+        (document("table", {"clash": "shadow"}, value="protobuf"), "evolve.clash", "for JSON only"),
         (document("infer", {"add": "yes"}), "evolve.add", "'auto'"),
         (document("infer", {"limits": {"depth": 99}}), "evolve.limits.depth", "24"),
         (document("infer", value={"format": "json", "infer": {"fractions": "int"}}), "infer.fractions", "decimal(P,S)"),

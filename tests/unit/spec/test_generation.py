@@ -108,6 +108,14 @@ def test_a_registry_counts_only_where_records_name_their_schemas(tmp_path: Path)
     assert Settings.embedded(tmp_path).registry is not None
     assert generation(spec_with(), Settings.embedded(tmp_path)) == before
 
+    avro = spec_with(lambda data: data.update(decode={"value": "avro", "schema": "registry"}, table={"name": "a.b"}))
+    (tmp_path / "frazil.yaml").write_text("registry: {url: http://one:8081}\n")
+    one = load_settings(None, home=tmp_path)
+    (tmp_path / "frazil.yaml").write_text("registry: {url: http://two:8081}\n")
+    two = load_settings(None, home=tmp_path)
+    assert generation(avro, one) != generation(avro, two)
+    assert generation(spec_with(), one) == generation(spec_with(), two)
+
 
 def test_a_secret_s_value_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "frazil.yaml").write_text("spark: {conf: {spark.x.password: '${env:A_SECRET}'}}\n")

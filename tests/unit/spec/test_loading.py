@@ -204,6 +204,8 @@ ONE_PROBLEM = [
     ("    at timestamptz", "    at timestamptz, o struct<t time>", 7, "decode.schema", "no table with a column of the type time (o.t)"),
     ("    - day(at)", "    - day(att)", 14, "table.partition_by[0]", "no column 'att' in decode.schema; did you mean 'at'?"),
     ("    - day(at)", "    - id\n    - days(at)", 15, "table.partition_by[1]", "unknown transform 'days'"),
+    ("    - day(at)", "    - day(at)\n  sort_by: [at desc, idd]", 15, "table.sort_by[1]", "no column 'idd' in decode.schema; did you mean 'id'?"),
+    ("    - day(at)", "    - day(at)\n  location: payments", 15, "table.location", "must be a URI such as s3://bucket/orders/payments"),
     ("    - day(at)", "    - 17", 14, "table.partition_by[0]", "must be a partition expression such as day(created_at)"),
     ("    - day(at)", "    - _kafka_topic\n  kafka_columns: false", 14, "table.partition_by[0]", "kafka_columns is false"),
     ("    - day(at)", "    - id\n  kafka_columns: 'yes'", 15, "table.kafka_columns", "must be true or false; found 'yes'"),

@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from jobs.commit.errors import FencedError, SchemaChangeError
+from jobs.commit.name_mapping import PROPERTY
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
@@ -258,3 +259,54 @@ def test_a_new_table_of_a_stream_that_keeps_has_the_column(home: Path) -> None:
     assert one.rows[0]["_extra"] == '{"items":[null,{"more":null}]}'
     assert "_extra" not in one.rows[1]
     assert one.letters == {2: "wrong_type"} and one.runs == 1
+
+
+def test_a_value_that_clashes_lands_as_text_beside_its_column(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string, n int, s struct<a int>, l list<int>", clash="shadow")
+    done = one.land(
+        {"id": "a", "n": 1},
+        b'{"id":"b","n": "many","s":{"a":1.50},"l":[1,"x"],"new":true}',
+        {"id": "c", "n": 2**40},
+        {"id": "d", "n": [2**70]},
+        b"{",
+    )
+    assert done.counts.landed == 4 and one.letters == {4: "malformed_json"}
+    assert one.columns["n"] == "long" and one.columns["n_text"] == "string" and one.columns["new"] == "boolean"
+    assert one.rows == [
+        {"id": "a", "n": 1},
+        {"id": "b", "n_text": '"many"', "s": {"a": None, "a_text": "1.50"}, "l_text": '[1,"x"]', "new": True},
+        {"id": "c", "n": 2**40},
+        {"id": "d", "n_text": f"[{2**70}]"},
+    ]
+    one.land({"id": "e", "n": "few"}, batch=1)
+    assert (one.runs, one.rows[-1]) == (1, {"id": "e", "n_text": '"few"'})
+
+
+def test_a_record_that_has_a_member_where_its_text_would_go_is_a_dead_letter(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string not null, n int, n_text string, d date, d_text int", clash="shadow")
+    one.land({"id": "a", "n": "x", "n_text": "mine"}, {"id": 5}, {"id": "c", "d": "x"}, {"id": "d", "n": "x"})
+    assert one.letters == {0: "wrong_type", 1: "wrong_type", 2: "bad_date"}
+    assert one.rows == [{"id": "d", "n_text": '"x"'}]
+
+
+def test_a_name_mapping_knows_the_new_columns(home: Path) -> None:
+    """As PyIceberg's own change of the same columns leaves it."""
+    one = EvolvingStream(home, columns="id string, s struct<a int>, l list<struct<x int>>")
+    mapping = one.table.schema().name_mapping.model_dump_json()
+    with one.table.transaction() as change:
+        change.set_properties({PROPERTY: mapping})
+    twin = one.catalog.create_table("orders.twin", one.table.schema(), properties={PROPERTY: mapping})
+    one.land({"id": "a", "x": 1, "s": {"b": "t"}, "l": [{"y": {"z": 1}}]})
+    with twin.update_schema() as update:
+        update.add_column("x", LongType())
+        update.add_column(("s", "b"), StringType())
+        update.add_column(("l", "element", "y"), StructType(NestedField(1, "z", LongType(), required=False)))
+    found, expected = (each.name_mapping() for each in (one.table, twin))
+    assert found is not None and expected is not None
+
+    def named(fields: Any) -> list[Any]:
+        return sorted((sorted(each.names), named(each.fields)) for each in fields)
+
+    assert named(found.root) == named(expected.root)
+    schema = one.table.schema()
+    assert {each.field_id for each in found.root if "x" in each.names} == {schema.find_field("x").field_id}

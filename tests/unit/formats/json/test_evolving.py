@@ -89,6 +89,11 @@ def test_of_many_records_the_first_with_each_type_is_told() -> None:
     assert needs(found) == ["add x double 3", "add x long 1"]
 
 
+def test_a_record_that_failed_hides_none_before_it() -> None:
+    found = decode([{"id": "a", "x": 1}, {"id": None, "x": 2}])
+    assert needs(found) == ["add x long 0", "relax id 1"]
+
+
 def test_what_new_fields_become_can_be_asked_for() -> None:
     infer = {"fractions": "decimal(9,3)", "times": True, "objects": "map"}
     record = {"id": "a", "x": 1.5, "t": "2026-01-31T12:00:00Z", "day": "2026-01-31", "o": {"p": 1}}
@@ -138,7 +143,7 @@ def test_nulls_are_seen_without_a_look_at_each_record(monkeypatch: pytest.Monkey
     from jobs.formats.json import evolving
 
     looked: list[Any] = []
-    monkeypatch.setattr(evolving, "new_fields", lambda *given: looked.append(given) or [])
+    monkeypatch.setattr(evolving, "parsed", lambda record: looked.append(record))
     decode([b'{"id":"a","x":null}', b'{"id":"b","x": null,"n":1}'])
     assert not looked
     for odd in (b'{"id":"a","\\u0078":1}', b'{"id":"a","x":1}', b'{"id":"a","q.x":1}', b'{"id":"x","x":null}'):

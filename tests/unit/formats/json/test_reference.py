@@ -17,6 +17,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.formats.columns.pattern_times import pattern_times
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 from jobs.schema.parser import parse_schema
@@ -109,6 +110,10 @@ def leaf(kind: Primitive, value: Any) -> Any:
     number = value if isinstance(value, Number) else None
     text = value if isinstance(value, str) and number is None else None
     match kind.name, kind.encoding:
+        case _, "pattern":
+            # What patterns mean is tested in tests/unit/formats/columns/test_pattern_times.py.
+            array, bad = pattern_times(kind, pa.array([required_text(text)]))
+            return refuse("in no form") if bad else array[0].as_py()
         case "boolean", _:
             return value if isinstance(value, bool) else refuse("not a boolean")
         case "json", _:

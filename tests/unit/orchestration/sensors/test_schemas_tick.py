@@ -14,12 +14,24 @@ from pyiceberg.types import StringType
 from assets import dagster_names
 from assets.schema_contract import SCHEMA_CONTRACT, downstream_of
 from jobs.catalog import CatalogUnavailableError, connect_catalog
+from jobs.formats.writer_schema import RegistrySchema, WriterSchema
+from jobs.registry.client import SubjectVersion
+from jobs.registry.errors import RegistryUnavailableError
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
+from jobs.schema.schema_change import SchemaChange
+from jobs.state.stream_folder import stream_folder
+from jobs.stream.schema_proposals import keep_proposal
 from orchestration.definitions import build_definitions
 from orchestration.sensors.schemas_tick import SchemasCursor, SchemasTick, run_schemas_tick
 from resources.deployment import Deployment
 from tests.unit.orchestration.deployments import create_table, deployment_in
 
 NOW = 1_800_000_000.0
+
+
+def nobody() -> Any:
+    raise AssertionError("nobody asked for it")
 
 
 class Place:
@@ -30,20 +42,29 @@ class Place:
         self.catalog: Catalog = connect_catalog(self.deployment.prepared_settings())
         self.memory: SchemasCursor = SchemasCursor()
         self.now: float = NOW
+        self.schema: str | None = None
+        self.questions: list[str] = []
         for spec in self.deployment.streams()[0]:
             create_table(self.catalog, spec)
 
     def tick(self, **options: Any) -> SchemasTick:
         self.memory = SchemasCursor.from_cursor(self.memory.to_cursor())
-        given: dict[str, Any] = {"downstream": lambda _: ["lake/report"]} | options
-        return run_schemas_tick(
-            self.deployment,
-            lambda: self.catalog,
-            self.memory,
-            now=self.now,
-            downstream=given.pop("downstream"),
-            **given,
-        )
+        asked = (self.memory, lambda _: ["lake/report"], self.now)
+        return run_schemas_tick(self.deployment, lambda: self.catalog, self.registry, *asked, **options)
+
+    def registry(self) -> Any:
+        if self.schema is None:
+            raise RegistryUnavailableError("the registry is away")
+        return self
+
+    def version(self, subject: str) -> SubjectVersion:
+        """As a registry's client."""
+        self.questions.append(subject)
+        schema = RegistrySchema("PROTOBUF", WriterSchema(self.schema or ""))
+        return SubjectVersion(subject, len(self.schema or ""), 1, schema)
+
+    def close(self) -> None:
+        """As a registry's client."""
 
     def declare(self, stream: str, column: str) -> None:
         file = self.deployment.streams_folder / f"{stream}.yaml"
@@ -94,8 +115,57 @@ def test_a_catalog_that_is_away_makes_no_check_fail(place: Place) -> None:
         raise CatalogUnavailableError("the catalog is away")
 
     with pytest.raises(CatalogUnavailableError):
-        run_schemas_tick(place.deployment, away, place.memory, lambda _: [], NOW)
+        run_schemas_tick(place.deployment, away, place.registry, place.memory, lambda _: [], NOW)
     assert place.memory.streams == {}
+
+
+PROTO = 'syntax = "proto3"; message M { string id = 1; int32 n = 2;%s }'
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Place:
+    """A stream of Protobuf whose additions somebody decides about."""
+    made = Place(tmp_path)
+    (made.deployment.streams_folder / "events.yaml").write_text(
+        "stream: events\nsource: {topics: [events]}\ndecode: {value: protobuf, schema: registry}\n"
+        "table: {name: orders.events}\nevolve: {add: propose}\n"
+    )
+    schema = made.deployment.stream("events").table_schema_of(iceberg_schema(parse_schema("id string, n int")))
+    made.catalog.create_namespace("orders")
+    made.catalog.create_table("orders.events", schema)
+    made.schema = PROTO % ""
+    return made
+
+
+def test_a_new_version_of_a_subject_is_told_before_a_record_comes(events: Place) -> None:
+    assert [event.passed for event in events.tick().events] == [True]
+    assert events.questions == ["events-value"]
+    events.schema = PROTO % " string more = 3;"
+    (event,) = events.tick().events
+    assert (event.passed, event.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "more: string is not in the table" in (event.description or "")
+    assert (event.description or "").endswith("Next: frazil schema check events --against events-value")
+
+
+def test_a_registry_that_is_away_changes_no_check(events: Place) -> None:
+    events.schema = PROTO % " string more = 3;"
+    assert [event.passed for event in events.tick().events] == [False]
+    events.schema = None
+    away = events.tick()
+    assert away.events == []
+    assert "the registry is away" in away.sentence
+
+
+def test_a_proposal_is_told_until_it_is_made(events: Place) -> None:
+    events.tick()
+    store = stream_folder(events.deployment.settings(), "events").store
+    keep_proposal(store, "events", "orders.events", SchemaChange("add", ("more",), StringType()))
+    (event,) = events.tick().events
+    assert (event.passed, event.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (event.description or "").endswith("add column more string. Next: frazil schema apply events")
+    with events.catalog.load_table("orders.events").update_schema() as update:
+        update.add_column("more", StringType())
+    assert [event.passed for event in events.tick().events] == [True]
 
 
 def test_tables_are_looked_at_in_turn_and_changed_files_first(place: Place) -> None:
@@ -118,9 +188,9 @@ def test_a_tick_over_hundreds_of_streams_stays_short(tmp_path: Path) -> None:
     home = deployment_in(tmp_path, *(f"s{number:03d}" for number in range(300)))
     deployment = Deployment.at(home)
     catalog, memory = connect_catalog(deployment.prepared_settings()), SchemasCursor()
-    run_schemas_tick(deployment, lambda: catalog, memory, lambda _: [], NOW)
+    run_schemas_tick(deployment, lambda: catalog, nobody, memory, lambda _: [], NOW)
     began = time.process_time()
-    tick = run_schemas_tick(deployment, lambda: catalog, memory, lambda _: [], NOW + 30)
+    tick = run_schemas_tick(deployment, lambda: catalog, nobody, memory, lambda _: [], NOW + 30)
     assert time.process_time() - began < 2.0
     assert tick.looked_at
     assert len(memory.to_cursor()) < 300 * 70

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from jobs.errors import FrazilError
 from jobs.formats.json.inference import InferenceRules, inferred
 from jobs.formats.json.seen_values import Place, SeenValues, example_values, parsed
+from jobs.formats.writer_schema import RegistrySchema, WriterSchema
+from jobs.registry.client import SubjectVersion
 from jobs.spec.models import StreamSpec
+from orchestration.cli.schema.infer import subject_stream
 from orchestration.cli.schema.inferred_columns import column_lines, time_column
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, scalar, stream_id, stream_yaml
 
@@ -134,3 +137,21 @@ def test_partitions_are_suggested_by_the_first_time() -> None:
     found = inferred(seen, InferenceRules(times=True)).schema
     assert found is not None
     assert time_column(found) == "at"
+
+
+@pytest.mark.parametrize(("subject", "named"), [("t-value", None), ("payments", "payments")])
+def test_a_subject_of_a_registry_gives_a_stream(subject: str, named: str | None) -> None:
+    proto = 'syntax = "proto3"; message M { string id = 1; int32 n = 2; }'
+    version = SubjectVersion(subject, 3, 12, RegistrySchema("PROTOBUF", WriterSchema(proto)))
+    text = stream_yaml(subject_stream(version, "t", "s", "landing.s"))
+    spec = StreamSpec.model_validate(yaml.safe_load(text))
+    assert (spec.decode.format, spec.decode.schema_source, spec.decode.subject) == ("protobuf", "registry", named)
+    assert f"# Columns are from the registry: subject {subject}, which stands at version 3 (id 12):" in text
+    assert " n int" in text
+
+
+def test_a_subject_that_cannot_be_read_gives_none() -> None:
+    for kind, said in (("PROTOBUF", "cannot be read"), ("XML", "of the kind XML")):
+        version = SubjectVersion("t-value", 1, 1, RegistrySchema(kind, WriterSchema("none")))
+        with pytest.raises(FrazilError, match=said):
+            subject_stream(version, "t", "s", "landing.s")

@@ -17,6 +17,7 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.sort_order import parse_sort_expr
 from jobs.stream.opening import ensure_tables
 from jobs.write.partitioning import partition_spec
 from jobs.write.table_creation import create_table_properties, ensure_table
@@ -50,6 +51,34 @@ def test_columns_that_disagree_are_wrong(settings: Settings, spec: StreamSpec) -
     assert [finding.verdict for finding in findings] == ["wrong"]
     assert "amount" in findings[0].sentence
     assert findings[0].fix == "frazil schema apply payments, or correct decode.schema of stream payments"
+
+
+def test_another_sort_order_or_place_is_told(settings: Settings, spec: StreamSpec, tmp_path: Path) -> None:
+    order = (parse_sort_expr("created_at desc"), parse_sort_expr("id nulls last"))
+    place = f"file://{tmp_path}/elsewhere/payments"
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+    there = spec.table.model_copy(update={"location": place, "sort_by": order})
+    said = [(each.verdict, each.sentence) for each in of_tables(spec.model_copy(update={"table": there}), settings)]
+    words = "created_at desc nulls last, id asc nulls last"
+    assert said[0] == (
+        "wrong",
+        f"table orders.payments is sorted by nothing, the stream says {words}; sort_by is for a new table",
+    )
+    assert said[1][1].startswith("table orders.payments lies at ") and place in said[1][1]
+
+
+def test_a_table_is_made_with_its_sort_order_at_its_place(settings: Settings, spec: StreamSpec, tmp_path: Path) -> None:
+    place = f"{tmp_path}/elsewhere/payments"
+    table = spec.table.model_copy(update={"location": place, "sort_by": (parse_sort_expr("created_at desc"),)})
+    declared = spec.model_copy(update={"table": table})
+    with connect_catalog(settings) as catalog:
+        ensure_tables(declared, catalog)
+        made = catalog.load_table(spec.table.name)
+    assert made.location() == place
+    assert [str(field.direction) for field in made.sort_order().fields] == ["DESC"]
+    (finding,) = of_tables(declared, settings)
+    assert finding.verdict == "ok"
 
 
 def test_another_partitioning_is_wrong(settings: Settings, spec: StreamSpec) -> None:

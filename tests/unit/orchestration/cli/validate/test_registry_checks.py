@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobs.spec.models import StreamSpec
 from jobs.spec.registry import RegistrySettings
 from orchestration.cli.validate.command import live_findings
 from orchestration.cli.validate.findings import Finding
@@ -18,12 +19,18 @@ from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.orchestration.deployments import deployment_in
 
 
-def stream(format_: str = "json", topics: tuple[str, ...] = ("payments",)) -> Any:
-    decode = SimpleNamespace(format=format_, needs_registry=True, subject=None)
-    return SimpleNamespace(stream="payments", decode=decode, source=SimpleNamespace(topics=topics))
+def stream(format_: str = "avro", topics: tuple[str, ...] = ("payments",), **decode: Any) -> StreamSpec:
+    return StreamSpec.model_validate(
+        {
+            "stream": "payments",
+            "source": {"topics": list(topics)},
+            "decode": {"value": format_, "schema": "registry", **decode},
+            "table": {"name": "orders.payments"},
+        }
+    )
 
 
-def found(url: str | None, *specs: Any, **more: Any) -> list[tuple[str | None, str, str]]:
+def found(url: str | None, *specs: StreamSpec, **more: Any) -> list[tuple[str | None, str, str]]:
     registry = None if url is None else RegistrySettings.model_validate({"url": url, "timeout": "1s", **more})
     settings: Any = SimpleNamespace(registry=registry)
     findings: list[Finding] = list(check_registry(list(specs), settings))
@@ -33,7 +40,7 @@ def found(url: str | None, *specs: Any, **more: Any) -> list[tuple[str | None, s
 
 def test_a_stream_that_needs_one_is_wrong_without() -> None:
     assert found(None) == []
-    ((stream_, verdict, sentence),) = found(None, stream("avro"))
+    ((stream_, verdict, sentence),) = found(None, stream())
     assert (stream_, verdict) == ("payments", "wrong")
     assert sentence == "values as avro name their schemas by ids of a registry; frazil.yaml names none"
 
@@ -57,13 +64,19 @@ def test_one_that_is_configured_is_asked_whether_it_answers(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("topics", "verdict", "said"),
+    ("spec", "verdict", "said"),
     [
-        (("payments",), "ok", "subject payments-value stands at version 3, AVRO, id 7"),
-        (("refunds",), "unchecked", "has no subject refunds-value: nothing was produced as yet, or under another name"),
+        (stream(), "ok", "subject payments-value stands at version 3, AVRO, id 7"),
+        (stream("protobuf"), "wrong", "version 3, AVRO, id 7; decode.value is protobuf"),
+        (
+            stream(topics=("refunds",)),
+            "unchecked",
+            "has no subject refunds-value: nothing was produced as yet, or under",
+        ),
+        (stream(topics=("refunds",), subject="payments-value"), "ok", "subject payments-value stands at version 3"),
     ],
 )
-def test_the_subject_of_each_topic_is_looked_for(topics: tuple[str, ...], verdict: str, said: str) -> None:
+def test_the_subject_of_each_topic_is_looked_for(spec: StreamSpec, verdict: str, said: str) -> None:
     server = RegistryServer()
     answer = server.answer
 
@@ -77,7 +90,7 @@ def test_the_subject_of_each_topic_is_looked_for(topics: tuple[str, ...], verdic
 
     server.answer = with_subjects  # type: ignore[method-assign]
     with serving(server):
-        (_, about_stream) = found(server.url, stream(topics=topics))
+        (_, about_stream) = found(server.url, spec)
     assert about_stream[:2] == ("payments", verdict)
     assert said in about_stream[2]
 

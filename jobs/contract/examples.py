@@ -1,0 +1,41 @@
+"""Example records held against a stream: what its own decoder says of each, without Kafka."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from jobs.formats.decoder import Failure
+from jobs.formats.known_formats import FORMATS
+from jobs.spec.models import StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesContract:
+    """What becomes of example records.
+
+    Attributes:
+        records: How many there are; tombstones are none of them.
+        failures: Why some become dead letters; `row` counts from zero.
+        left_out: Fields that no column takes, by path, with how many records have them.
+    """
+
+    records: int
+    failures: tuple[Failure, ...] = ()
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def examples_contract(spec: StreamSpec, table: Schema, lines: list[bytes]) -> ExamplesContract:
+    """Decode records as the stream's reference decoder does.
+
+    Args:
+        spec: A stream whose records name no writer schema.
+        table: The table's schema, for one whose file declares no columns.
+        lines: A record each.
+    """
+    decoder = spec.resolved_for(table).decoder
+    decoded = FORMATS[decoder.kind].reference(decoder).decode(pa.array(lines, pa.binary()))
+    return ExamplesContract(len(lines), tuple(decoded.failures), Counter(decoded.unknown_fields))

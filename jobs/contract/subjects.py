@@ -1,0 +1,131 @@
+"""Subjects of a registry held against a stream: what its newest schema would lead to, before a record has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.contract.finding import ContractFinding, Level, worst
+from jobs.contract.forecast import forecast
+from jobs.errors import FrazilError
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.registry.client import RegistryClient
+from jobs.registry.errors import NotInRegistryError
+from jobs.spec.models import StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectContract:
+    """A version of a subject, held against a stream.
+
+    Attributes:
+        name: Of the subject, or of a file.
+        version: None of a file.
+        findings: Every difference, with what it leads to.
+        problem: Why no record with this schema can be decoded; None if they can.
+    """
+
+    name: str
+    version: int | None
+    findings: tuple[ContractFinding, ...] = ()
+    problem: str | None = None
+
+    @property
+    def level(self) -> Level:
+        """Whether anybody should look at it."""
+        return "warn" if self.problem is not None else worst(list(self.findings))
+
+    @property
+    def shown(self) -> str:
+        """The version as messages name it."""
+        return self.name if self.version is None else f"{self.name} version {self.version}"
+
+
+def subjects_of(spec: StreamSpec) -> tuple[str, ...]:
+    """The subjects that say what a stream's records will be; none of a stream whose records name no schema."""
+    if FORMATS[spec.decode.format].registry_kind is None:
+        return ()
+    if spec.decode.subject is not None:
+        return (spec.decode.subject,)
+    return tuple(f"{topic}-value" for topic in spec.source.topics or ())
+
+
+def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: RegistryClient) -> Iterator[SubjectContract]:
+    """The newest version of each of a stream's subjects, held against it; one question for each.
+
+    Raises:
+        OSError: The registry cannot be asked.
+    """
+    for subject in subjects_of(spec):
+        try:
+            found = client.version(subject)
+        except NotInRegistryError:
+            # Nothing was produced as yet, or its producers use other names.
+            continue
+        yield subject_contract(spec, metadata, subject, found.version, found.schema)
+
+
+def asked_contracts(
+    spec: StreamSpec, metadata: TableMetadata, registry: Callable[[], RegistryClient]
+) -> tuple[list[SubjectContract], str | None]:
+    """The newest versions of a stream's subjects held against it; and why the registry could not be asked.
+
+    Args:
+        registry: Connects to the registry; asked only for a stream whose records name schemas of it.
+    """
+    if not subjects_of(spec):
+        return [], None
+    try:
+        client = registry()
+        try:
+            return list(newest_contracts(spec, metadata, client)), None
+        finally:
+            client.close()
+    except FrazilError as problem:
+        return [], problem.message
+
+
+def subject_contract(
+    spec: StreamSpec, metadata: TableMetadata, name: str, version: int | None, schema: RegistrySchema
+) -> SubjectContract:
+    """One writer schema, held against a stream."""
+    try:
+        rows = writer_rows(spec, schema)
+    except BadWriterSchema as problem:
+        return SubjectContract(name, version, problem=f"it cannot be read: {problem.message}")
+    except FrazilError as problem:
+        return SubjectContract(name, version, problem=problem.message)
+    return SubjectContract(name, version, tuple(forecast(spec, rows, metadata)))
+
+
+def writer_rows(spec: StreamSpec, schema: RegistrySchema) -> Schema:
+    """The fields of records of a writer schema, as the stream's format reads them.
+
+    Raises:
+        BadWriterSchema: It is none of this format.
+        FrazilError: It is of another kind.
+    """
+    format_ = FORMATS[spec.decode.format]
+    if format_.writer_rows is None or schema.kind != format_.registry_kind:
+        raise FrazilError(f"it is of the kind {schema.kind}, and decode.value is {spec.decode.format}")
+    return format_.writer_rows(schema.schema, spec.decode.options)
+
+
+def schema_in_file(spec: StreamSpec, file: Path) -> RegistrySchema:
+    """A writer schema of the stream's format that stands in a file.
+
+    Raises:
+        FrazilError: The file cannot be read, or records of the format have no such schema.
+    """
+    kind = FORMATS[spec.decode.format].registry_kind
+    if kind is None:
+        raise FrazilError(f"values of the format {spec.decode.format} have no writer schema.")
+    try:
+        return RegistrySchema(kind, WriterSchema(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise FrazilError(f"{file} cannot be read: {problem}") from None

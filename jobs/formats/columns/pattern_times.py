@@ -1,0 +1,171 @@
+"""Dates and times of texts in declared patterns, a column at a time.
+
+Where the first form has digits only, each at its place, the texts of its length are read side by side; others, those
+that are no date or time, and those near a change of their zone's clocks are read one by one
+(jobs.formats.columns.time_texts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jobs.formats.columns import text_values
+from jobs.formats.columns.text_columns import Leaf, one_by_one
+from jobs.formats.columns.time_texts import EPOCH, exact_time_text
+from jobs.formats.problems import BadValue
+from jobs.schema.arrow_schema import arrow_type
+from jobs.schema.declared import Primitive
+from jobs.schema.time_patterns import TimePattern, known_zone
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_SHORT = 32
+_SIDE_BY_SIDE = frozenset("yMdHmsS")
+_QUARTER = 900_000_000
+_MICROSECOND = timedelta(microseconds=1)
+_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Where the digits of a pattern are.
+
+    Attributes:
+        fixed: The places that are no digits, and their bytes.
+        digits: For each letter its places, the most significant first.
+    """
+
+    width: int
+    fixed: tuple[npt.NDArray[np.intp], npt.NDArray[np.uint8]]
+    digits: dict[str, npt.NDArray[np.intp]]
+
+
+def pattern_times(declared: Primitive, text: pa.StringArray) -> Leaf:
+    """Dates, times or timestamps of texts in the forms that are declared."""
+    storage = pa.int32() if declared.name == "date" else pa.int64()
+    target = arrow_type(declared)
+
+    def one(each: str) -> int:
+        return exact_time_text(each, declared)
+
+    assert declared.texts is not None
+    first = declared.texts.forms[0]
+    layout = None if first is None else _layout(first)
+    _, offsets, data = text.buffers()
+    if layout is None or len(text) <= _SHORT or data is None:
+        return one_by_one(text.to_pylist(), target, one, storage)
+    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1].astype(np.int64)
+    null = text.is_null().to_numpy(zero_copy_only=False)
+    fit = (np.diff(bounds) == layout.width) & ~null
+    values, good = _read(np.frombuffer(data, np.uint8), bounds[:-1][fit], layout, declared)
+    numbers = np.zeros(len(text), np.int64)
+    numbers[fit] = values
+    fit[fit] = good
+    others = np.flatnonzero(~fit & ~null)
+    if not len(others):
+        return pa.array(numbers, mask=null).cast(storage).cast(target), []
+    rest, refused = one_by_one(text.take(pa.array(others)).to_pylist(), target, one, storage)
+    unread = rest.is_null().to_numpy(zero_copy_only=False)
+    numbers[others[~unread]] = rest.drop_null().view(storage).to_numpy()
+    null[others[unread]] = True
+    bad = [BadValue(int(others[each.index]), each.error_class, each.message) for each in refused]
+    return pa.array(numbers, mask=null).cast(storage).cast(target), bad
+
+
+@lru_cache(maxsize=256)
+def _layout(pattern: TimePattern) -> _Layout | None:
+    if not pattern.letters <= _SIDE_BY_SIDE or any(
+        part.variable or (part.letter and not part.number) for part in pattern.parts
+    ):
+        return None
+    at, places, fixed, digits = 0, list[int](), bytearray(), dict[str, npt.NDArray[np.intp]]()
+    for part in pattern.parts:
+        written = part.text.encode()
+        size = part.count if part.letter else len(written)
+        if part.letter:
+            digits[part.letter] = np.arange(at, at + size)
+        else:
+            places += range(at, at + size)
+            fixed += written
+        at += size
+    return _Layout(at, (np.array(places, np.intp), np.frombuffer(bytes(fixed), np.uint8)), digits)
+
+
+def _read(data: npt.NDArray[np.uint8], starts: Numbers, layout: _Layout, declared: Primitive) -> tuple[Numbers, Mask]:
+    """The values of texts of the layout's width, and which of them are read."""
+    table = data[starts[:, None] + np.arange(layout.width)]
+    places, fixed = layout.fixed
+    good = (table[:, places] == fixed).all(axis=1)
+    found: dict[str, Numbers] = {}
+    for letter, where in layout.digits.items():
+        each = table[:, where] - np.uint8(ord("0"))
+        good &= (each <= 9).all(axis=1)
+        number = np.zeros(len(starts), np.int64)
+        for column in range(each.shape[1]):
+            number = number * 10 + each[:, column]
+        found[letter] = number
+    zeros = np.zeros(len(starts), np.int64)
+    hour, minute, second = (found.get(letter, zeros) for letter in "Hms")
+    good &= (hour < 24) & (minute < 60) & (second < 60)
+    micros = (hour * 3600 + minute * 60 + second) * 1_000_000
+    if "S" in found:
+        size = len(layout.digits["S"])
+        exact, finer = (found["S"] * 10 ** (6 - size), zeros) if size <= 6 else np.divmod(found["S"], 10 ** (size - 6))
+        micros, good = micros + exact, good & (finer == 0)
+    if declared.name == "time":
+        return micros, good
+    days, known = _days(found["y"], found["M"], found["d"])
+    good &= known
+    if declared.name == "date":
+        return days, good
+    micros += days * text_values.MICROSECONDS_PER_DAY
+    zone = declared.texts and declared.texts.zone
+    if declared.name == "timestamptz" and zone is not None:
+        micros[~good] = 0
+        micros, known = _utc(micros, zone)
+        good &= known & (micros >= text_values.FIRST_MICROSECOND) & (micros <= text_values.LAST_MICROSECOND)
+    return micros, good
+
+
+def _days(year: Numbers, month: Numbers, day: Numbers) -> tuple[Numbers, Mask]:
+    """Days after 1970-01-01, and which are in the calendar."""
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    last = _DAYS[np.clip(month, 0, 12)] + (leap & (month == 2))
+    good = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= last)
+    # Years that begin with March, so that the leap day is the last one.
+    shifted = year - (month <= 2)
+    of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
+    return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719_468, good
+
+
+def _utc(local: Numbers, zone: str) -> tuple[Numbers, Mask]:
+    """The instants of local times in microseconds, and which of them are certain: no change of clocks is near."""
+    quarters, which = np.unique(local // _QUARTER, return_inverse=True)
+    found = [_offset(zone, quarter) for quarter in quarters.tolist()]
+    offsets = np.array([0 if each is None else each for each in found], np.int64)
+    certain = np.array([each is not None for each in found], np.bool_)
+    return local - offsets[which], certain[which]
+
+
+@lru_cache(maxsize=65536)
+def _offset(name: str, quarter: int) -> int | None:
+    """How far a zone is ahead of UTC in a quarter of an hour of its local time, in microseconds; None if that changes.
+
+    At both ends, each as the earlier and the later of two such times: a change within would be seen at one of them.
+    """
+    zone = known_zone(name)
+    begin = EPOCH + quarter * _QUARTER * _MICROSECOND
+    end = begin + (_QUARTER - 1) * _MICROSECOND
+    offsets = {_ahead(each.replace(tzinfo=zone, fold=fold)) for each in (begin, end) for fold in (0, 1)}
+    return offsets.pop() if zone is not None and len(offsets) == 1 else None
+
+
+def _ahead(local: datetime) -> int:
+    return (local.utcoffset() or timedelta()) // _MICROSECOND

@@ -1,0 +1,117 @@
+"""Payloads of Connect's JSON: decoded by the schema that their records carry, in the stream's columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.types import DecimalType
+
+from jobs.formats.connect_json.envelope import NO_SCHEMA
+from jobs.formats.connect_json.schema import connect_types
+from jobs.formats.connect_types import MOST_DIGITS
+from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, MakeDecoder, ValueDecoder
+from jobs.formats.decoder_spec import DecoderSpec, rows_of
+from jobs.formats.json.format import JSON
+from jobs.formats.json.writer_decoder import JsonWriterDecoder
+from jobs.formats.problems import BAD_SCHEMA, OUT_OF_RANGE
+from jobs.formats.writer_groups import Options, Writer, by_rows, writer_of
+from jobs.formats.writer_schema import WriterSchema
+from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.schema.needs import Need
+from jobs.schema.tokens import SchemaTextError
+
+SCHEMA_CONTENT = "schema.content"
+REPLACE_NULL = "replace.null.with.default"
+
+NO_ROWS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+
+class Payloads:
+    """Decodes payloads.
+
+    Args:
+        spec: With the stream's columns and the format's options.
+        block: Whether blocks are read as such.
+
+    Attributes:
+        schema: Of the rows.
+    """
+
+    def __init__(self, spec: DecoderSpec, *, block: bool) -> None:
+        self._options: Options = tuple(sorted(spec.options.items()))
+        self._given: Options = (
+            ("defaults", bool(spec.options.get(REPLACE_NULL, False))),
+            ("unknown_fields", spec.options.get("unknown_fields", "ignore")),
+        )
+        self._make: Any = _block_decoder if block else _reference_decoder
+        self._rows: str = rows_of(spec).model_dump_json()
+        self.schema: pa.Schema = rows_arrow_schema(rows_of(spec))
+        others = {name: value for name, value in spec.options.items() if name not in (SCHEMA_CONTENT, REPLACE_NULL)}
+        self._plain: DecoderSpec = DecoderSpec(JSON.name, spec.schema, others)
+        self._make_plain: MakeDecoder = JSON.block if block else JSON.reference
+
+    @cached_property
+    def _schemaless(self) -> ValueDecoder | str:
+        """What decodes payloads without a schema; or why nothing does, of a table with columns as no JSON has them."""
+        try:
+            return self._make_plain(self._plain)
+        except SchemaTextError as problem:
+            return problem.message
+
+    def writer(self, schema: bytes) -> Writer | str | None:
+        """What decodes payloads of a schema; None of NO_SCHEMA, a text if the schema is none: why."""
+        if schema == NO_SCHEMA:
+            return None
+        return writer_of(self._make, WriterSchema(schema.decode()), self._given, self._options, self._rows)
+
+    def decode(
+        self, schema: bytes, payloads: pa.BinaryArray, rows: npt.NDArray[np.int64]
+    ) -> tuple[Decoded, list[Failure]]:
+        """Payloads of one schema.
+
+        Args:
+            schema: JSON; NO_SCHEMA if they are to be decoded as plain JSON is.
+            payloads: JSON, one value each, or what may be one.
+            rows: The row of each in the block.
+
+        Returns:
+            By the block's rows, the payloads that were decoded: those that the stream's columns do not hold are among
+            its failures. And why others are not what the schema says, or no JSON.
+        """
+        writer = self.writer(schema)
+        decoder = self._schemaless if writer is None else writer
+        if isinstance(decoder, str):
+            message = "needs a schema, found none, and plain JSON does not have these columns"
+            if writer is not None:
+                message = f"needs a schema that can be read, found one that cannot: {decoder}"
+            failures = [Failure(row, DECODE_VALUE, BAD_SCHEMA, message, None) for row in rows.tolist()]
+            return Decoded(pa.RecordBatch.from_pylist([], schema=self.schema), NO_ROWS, [], NO_ROWS, {}), failures
+        decoded = decoder.decoder.decode(payloads) if isinstance(decoder, Writer) else decoder.decode(payloads)
+        failures = [failure.at(int(rows[failure.row])) for failure in decoded.failures]
+        good = Decoded(decoded.rows, decoded.positions, [], decoded.tombstones, decoded.unknown_fields, decoded.needs)
+        if not isinstance(decoder, Writer):
+            return by_rows(good, rows), failures
+        made = decoder.conform.apply(good)
+        # Connect's decimals have no precision, so only a value can say that a column's is too small.
+        beyond = any(failure.error_class == OUT_OF_RANGE for failure in made.failures)
+        needs = tuple(need for need in made.needs if beyond or not _unsized(need))
+        return by_rows(replace(made, needs=needs), rows), failures
+
+
+def _unsized(need: Need) -> bool:
+    return isinstance(need.type, DecimalType) and need.type.precision == MOST_DIGITS and need.change == "widen"
+
+
+def _reference_decoder(schema: WriterSchema, options: Any) -> JsonWriterDecoder:
+    types = connect_types(schema.text, defaults=options["defaults"])
+    return JsonWriterDecoder(types, block=False, unknown_fields=options["unknown_fields"])
+
+
+def _block_decoder(schema: WriterSchema, options: Any) -> JsonWriterDecoder:
+    types = connect_types(schema.text, defaults=options["defaults"])
+    return JsonWriterDecoder(types, block=True, unknown_fields=options["unknown_fields"])

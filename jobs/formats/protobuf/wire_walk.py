@@ -1,0 +1,197 @@
+"""Wire walk: the fields of many messages at once, side by side, as they stand in their bytes.
+
+A message is taken only if each of its bytes is accounted for, from the first to the last: its declared fields in the
+order of their numbers, each at most once, each with the wire type that it is declared with, and within the bytes of its
+message. Any parser finds the same in such bytes. All others are left out. Lists and maps are not walked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jobs.formats.protobuf.message_tree import Enum, Field, Json, Marker, Message, Scalar, Type
+from jobs.formats.protobuf.wire_messages import name_of, wire_kind
+
+Places: TypeAlias = npt.NDArray[np.int64]
+
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_WIRE_TYPES = {
+    **dict.fromkeys(("int64", "uint64", "sint64", "bool"), _VARINT),
+    **dict.fromkeys(("fixed64", "sfixed64", "double"), _EIGHT),
+    **dict.fromkeys(("fixed32", "sfixed32", "float"), _FOUR),
+    "bytes": _BYTES,
+}
+_FIXED = {
+    "fixed64": np.uint64,
+    "sfixed64": np.int64,
+    "double": np.float64,
+    "fixed32": np.uint32,
+    "sfixed32": np.int32,
+    "float": np.float32,
+}
+_MORE = 0x80
+"""A byte of a varint from which on another one follows."""
+
+_ONE = np.uint64(1)
+_HIGHEST_BITS = np.uint64(0x8080808080808080)
+_SEVEN_BITS = [
+    (np.uint64(low), np.uint64(low << shift * 8), np.uint64(shift))
+    for low, shift in ((0x007F007F007F007F, 1), (0x00003FFF00003FFF, 2), (0x000000000FFFFFFF, 4))
+]
+"""Put the seven bits of each byte beside those of its neighbour, then fourteen, then twenty-eight."""
+
+_PAD = 16
+_WORD = 8
+
+
+def walkable(tree: Message) -> bool:
+    """Whether a message has no lists and maps, however deep."""
+    return all(
+        part.shape == "one" and (not isinstance(part.type, Message) or walkable(part.type)) for part in tree.parts
+    )
+
+
+class WireWalk:
+    """Walks along the messages of a block.
+
+    Args:
+        values: One message each.
+
+    Attributes:
+        good: Which of them have been accounted for, so far.
+    """
+
+    def __init__(self, values: pa.BinaryArray) -> None:
+        _, offsets, data = values.buffers()
+        bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+        size = int(bounds[-1])
+        self._bytes: npt.NDArray[np.uint8] = np.zeros(size + _PAD, np.uint8)
+        self._bytes[:size] = np.frombuffer(data, np.uint8, size) if size else 0
+        # Eight bytes from any byte on, as one number.
+        self._words: Any = np.ndarray(len(self._bytes) - _WORD + 1, "<u8", self._bytes, strides=(1,))
+        self._begins: Places = bounds[:-1]
+        self._ends: Places = bounds[1:]
+        self.good: npt.NDArray[np.bool_] = np.ones(len(values), np.bool_)
+
+    def read(self, tree: Message) -> pa.RecordBatch:
+        """The fields of the messages, as `jobs.formats.protobuf.wire_messages` names them; null where none is there."""
+        columns = self._message(tree.parts, self._begins, self._ends, np.arange(len(self.good)))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _message(self, parts: tuple[Field, ...], at: Places, ends: Places, owners: Places) -> dict[str, pa.Array]:
+        """The fields of messages that are there, from a place on to another one.
+
+        Args:
+            parts: The fields.
+            at: Where each message begins.
+            ends: Where it ends.
+            owners: The record that it is in.
+        """
+        columns: dict[str, pa.Array] = {}
+        for part in sorted(parts, key=lambda each: each.number):
+            tag = _tag(part)
+            there = (at + len(tag) <= ends) & self._begin_with(tag, at)
+            if there.all():
+                columns[name_of(part)], at = self._value(part.type, at + len(tag), ends, owners)
+                continue
+            rows = np.flatnonzero(there)
+            found, after = self._value(part.type, at[rows] + len(tag), ends[rows], owners[rows])
+            columns[name_of(part)] = found.take(pa.array(np.cumsum(there) - 1, mask=~there))
+            at = at.copy()
+            at[rows] = after
+        self.good[owners[at != ends]] = False
+        return columns
+
+    def _begin_with(self, tag: bytes, at: Places) -> npt.NDArray[np.bool_]:
+        if len(tag) == 1:
+            return self._bytes[at] == tag[0]
+        mask = np.uint64((1 << 8 * len(tag)) - 1)
+        return (self._words[at] & mask) == np.uint64(int.from_bytes(tag, "little"))
+
+    def _value(self, kind: Type, at: Places, ends: Places, owners: Places) -> tuple[pa.Array, Places]:
+        """Values, and where each ends; where one is cut off, its record is no longer good, and it ends where it may."""
+        if isinstance(kind, Scalar | Enum):
+            name = wire_kind(kind)
+            if _WIRE_TYPES[name] == _VARINT:
+                numbers, after = self._varints(at, ends, owners)
+                return _integers(name, numbers), after
+            if name in _FIXED:
+                width = np.dtype(_FIXED[name]).itemsize
+                after = self._checked(at + width, ends, owners)
+                words = self._words[at] if width == _WORD else self._words[at].astype(np.uint32)
+                return pa.array(words.view(_FIXED[name])), after
+        lengths, begins = self._varints(at, ends, owners)
+        # A length beyond the message, however large, is seen before anything is added to it.
+        fits = lengths <= (ends - begins).astype(np.uint64)
+        self.good[owners[~fits]] = False
+        after = begins + np.where(fits, lengths, 0).astype(np.int64)
+        if isinstance(kind, Scalar | Enum | Json | Marker):
+            return self._slices(begins, after), after
+        columns = self._message(kind.parts, begins, after, owners)
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), after
+
+    def _varints(self, at: Places, ends: Places, owners: Places) -> tuple[npt.NDArray[np.uint64], Places]:
+        """Numbers of up to ten bytes, and where each ends."""
+        first = self._bytes[at]
+        if not len(first) or first.max() < _MORE:
+            return first.astype(np.uint64), self._checked(at + 1, ends, owners)
+        words = self._words[at]
+        # The highest bit of the byte behind which no other one follows; 0 if that is none of the first eight.
+        stops = ~words & _HIGHEST_BITS
+        last = stops & (~stops + _ONE)
+        numbers = words & ((last << _ONE) - _ONE) & ~_HIGHEST_BITS
+        for low, high, shift in _SEVEN_BITS:
+            numbers = (numbers & low) | ((numbers & high) >> shift)
+        # 2^(8n - 1) is half of 2^8n.
+        after = at + (np.frexp(last.astype(np.float64))[1] >> 3)
+        if len(longer := np.flatnonzero(last == 0)):
+            ninth, tenth = self._bytes[at[longer] + 8], self._bytes[at[longer] + 9]
+            further = ninth >= _MORE
+            numbers[longer] |= (ninth & 0x7F).astype(np.uint64) << np.uint64(56)
+            numbers[longer] |= np.where(further, tenth & 1, 0).astype(np.uint64) << np.uint64(63)
+            after[longer] = at[longer] + 9 + further
+            self.good[owners[longer[further & (tenth > 1)]]] = False
+        return numbers, self._checked(after, ends, owners)
+
+    def _checked(self, after: Places, ends: Places, owners: Places) -> Places:
+        beyond = after > ends
+        if not beyond.any():
+            return after
+        self.good[owners[beyond]] = False
+        return np.minimum(after, ends)
+
+    def _slices(self, begins: Places, ends: Places) -> pa.Array:
+        """The bytes between places that ascend: of an array of them and what lies between, every other one."""
+        offsets = np.empty(2 * len(begins), np.int32)
+        offsets[::2], offsets[1::2] = begins, ends
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes)]
+        every = pa.Array.from_buffers(pa.binary(), max(len(offsets) - 1, 0), buffers)
+        return every.take(pa.array(np.arange(0, len(every), 2)))
+
+
+def _tag(part: Field) -> bytes:
+    kind = part.type
+    wire_type = _WIRE_TYPES[wire_kind(kind)] if isinstance(kind, Scalar | Enum) else _BYTES
+    tag = part.number << 3 | wire_type
+    found = bytearray()
+    while tag > 0x7F:
+        found.append(tag & 0x7F | 0x80)
+        tag >>= 7
+    return bytes([*found, tag])
+
+
+def _integers(kind: str, numbers: npt.NDArray[np.uint64]) -> pa.Array:
+    match kind:
+        case "bool":
+            return pa.array(numbers != 0)
+        case "sint64":
+            halves = (numbers >> np.uint64(1)).view(np.int64)
+            return pa.array(halves ^ -(numbers & np.uint64(1)).view(np.int64))
+        case "uint64":
+            return pa.array(numbers)
+        case _:
+            return pa.array(numbers.view(np.int64))

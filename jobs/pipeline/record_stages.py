@@ -1,0 +1,164 @@
+"""Stages of keys and headers: columns of rows that are not from the value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.formats.decoder import DECODE_HEADER, DECODE_KEY, KEY_PATH, Failure, ValueDecoder
+from jobs.formats.header_values import header_values
+from jobs.formats.problems import INVALID_UTF8, MISSING_FIELD, NULL_IN_REQUIRED
+from jobs.formats.record_columns import HeaderColumn, KeyColumns
+from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID
+from jobs.pipeline.block import Block, Indices
+from jobs.pipeline.schema_ids import headed_decode, last_of
+from jobs.schema.arrow_schema import arrow_type, rows_arrow_type
+from jobs.schema.declared import Primitive
+
+
+class ReadHeaders:
+    """Refuses records whose headers could not be read, of a stream that has columns of them."""
+
+    name: str = DECODE_HEADER
+
+    def apply(self, block: Block) -> Block:
+        """The block without them; records without a value pass, which become no rows."""
+        lacking = block.rows.column("headers").is_null().to_numpy(zero_copy_only=False)
+        refused = lacking & block.rows.column("value").is_valid().to_numpy(zero_copy_only=False)
+        message = "needs names of headers in UTF-8, found others"
+        failures = [Failure(row, self.name, INVALID_UTF8, message, None) for row in np.flatnonzero(refused).tolist()]
+        return _without(block, failures) if failures else block
+
+    def probe(self, block: Block) -> Block:
+        """No records."""
+        return block.part(0, 0)
+
+
+class DecodeKey:
+    """Decodes the key of each record that has a row.
+
+    Args:
+        columns: What rows have of it.
+        decoder: Of the keys.
+        probe: A key that a decoder of this format takes, if only to refuse it.
+        headed: Whether a header may name a key's writer schema, so that the decoder takes what it says.
+    """
+
+    name: str = DECODE_KEY
+
+    def __init__(self, columns: KeyColumns, decoder: ValueDecoder, probe: bytes, *, headed: bool = False) -> None:
+        self._headed: bool = headed
+        self._columns: KeyColumns = columns
+        self._decoder: ValueDecoder = decoder
+        self._probe: bytes = probe
+        self._fields: list[pa.Field] = [
+            pa.field(each.name, rows_arrow_type(each.field_type), nullable=not each.required) for each in columns.fields
+        ]
+        # A key that is null has no columns; where one is required, or the struct of all, the record is refused.
+        self._required: str | None = next((each.name for each in columns.fields if each.required), None)
+
+    def apply(self, block: Block) -> Block:
+        """The block with the key's columns behind its own; they are null where a record has no key."""
+        wanted = [each for each in ("key", "headers", KEY_SCHEMA_ID) if each in block.records.schema.names]
+        records = block.records.select(wanted if self._headed else ["key"])
+        records = records if block.is_whole else records.take(pa.array(block.positions))
+        decode = headed_decode(self._decoder, records, KEY_HEADER, KEY_SCHEMA_ID) if self._headed else None
+        decoded = (decode or self._decoder.decode)(records.column("key"))
+        failures = [
+            Failure(each.row, self.name, each.error_class, each.message, self._place(each.field))
+            for each in decoded.failures
+        ]
+        if self._required is not None:
+            message = "needs a key, found null"
+            failures += [
+                Failure(row, self.name, NULL_IN_REQUIRED, message, f"$.{self._required}")
+                for row in decoded.tombstones.tolist()
+            ]
+        # Where each row's key is among those decoded; none of a key that is null.
+        at = np.full(block.rows.num_rows, -1, np.int64)
+        at[decoded.positions] = np.arange(len(decoded.positions))
+        unknown = {KEY_PATH + path.removeprefix("$"): count for path, count in decoded.unknown_fields.items()}
+        # What a key would need of the table is left out: its columns are declared.
+        rows = _beside(block.rows, self._fields, self._arrays(decoded.rows, at))
+        with_columns = block.with_rows(rows, unknown_fields=unknown)
+        return _without(with_columns, sorted(failures, key=lambda each: each.row)) if failures else with_columns
+
+    def _arrays(self, rows: pa.RecordBatch, at: Indices) -> list[pa.Array]:
+        there = at >= 0
+        columns: list[pa.Array] = list(rows.columns)
+        if self._columns.into is not None:
+            columns = [pa.StructArray.from_arrays(columns, fields=list(self._fields[0].type))]
+        if there.all():
+            return columns
+        indices = pa.array(at, mask=~there)
+        return [column.take(indices) for column in columns]
+
+    def _place(self, field: str | None) -> str:
+        """Where in the row a failure is, of where in the key it is."""
+        if self._columns.into is not None:
+            return f"$.{self._columns.into}{(field or '$').removeprefix('$')}"
+        return field or f"$.{self._fields[0].name}"
+
+    def probe(self, block: Block) -> Block:
+        """A record with the probe for its key."""
+        key = pa.array([self._probe], pa.binary())
+        return Block.of(pa.RecordBatch.from_arrays([key], ["key"]), block.destination)
+
+
+class DecodeHeaders:
+    """Decodes headers of each record that has a row; of several with one name the last counts.
+
+    Args:
+        columns: What rows have of them.
+    """
+
+    name: str = DECODE_HEADER
+
+    def __init__(self, columns: Sequence[HeaderColumn]) -> None:
+        self._columns: tuple[HeaderColumn, ...] = tuple(columns)
+
+    def apply(self, block: Block) -> Block:
+        """The block with a column for each header behind its own; null where a record has none."""
+        headers = _of_rows(block, "headers")
+        fields: list[pa.Field] = []
+        arrays: list[pa.Array] = []
+        refused: dict[int, Failure] = {}
+        for each in self._columns:
+            declared, place = each.column.type, f"$.{each.name}"
+            if not isinstance(declared, Primitive):
+                raise TypeError(f"a header is one value, not {declared}")
+            values, there = last_of(headers, each.header)
+            array, bad = header_values(declared, values, as_bytes=each.as_bytes)
+            fields.append(pa.field(each.name, arrow_type(declared), nullable=not each.column.required))
+            arrays.append(array)
+            for one in bad:
+                refused.setdefault(one.index, Failure(one.index, self.name, one.error_class, one.message, place))
+            if each.column.required:
+                for row in (row for row, value in enumerate(values) if value is None):
+                    why = (NULL_IN_REQUIRED, "null") if there[row] else (MISSING_FIELD, "no such header")
+                    message = f"needs {declared}, found {why[1]}"
+                    refused.setdefault(row, Failure(row, self.name, why[0], message, place))
+        with_columns = block.with_rows(_beside(block.rows, fields, arrays))
+        return _without(with_columns, [refused[row] for row in sorted(refused)]) if refused else with_columns
+
+    def probe(self, block: Block) -> Block:
+        """No records: what is made of none can be made of all that are."""
+        return block.part(0, 0)
+
+
+def _of_rows(block: Block, column: str) -> pa.Array:
+    """A column of the records that have a row."""
+    found = block.records.column(column)
+    return found if block.is_whole else found.take(pa.array(block.positions))
+
+
+def _beside(rows: pa.RecordBatch, fields: Sequence[pa.Field], arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*rows.columns, *arrays], schema=pa.schema([*rows.schema, *fields]))
+
+
+def _without(block: Block, failures: Sequence[Failure]) -> Block:
+    """The block without the rows that failed, ascending."""
+    kept = np.setdiff1d(np.arange(block.rows.num_rows), [failure.row for failure in failures])
+    return block.with_rows(block.rows.take(pa.array(kept, pa.int64())), kept, failures=failures)

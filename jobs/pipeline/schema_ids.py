@@ -1,0 +1,63 @@
+"""Schema ids in headers: what a record's header says of the writer schema of its value or key.
+
+A header counts before the first bytes of a value: bytes that look like an id by accident are then never taken for one.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.formats.decoder import Decoded, ValueDecoder
+
+
+class _HeadedDecoder(Protocol):
+    def decode(self, values: pa.BinaryArray, schema_ids: pa.BinaryArray | None = None) -> Decoded: ...
+
+
+def headed_decode(
+    decoder: ValueDecoder, records: pa.RecordBatch, header: str, column: str
+) -> Callable[[pa.BinaryArray], Decoded]:
+    """The decoding of records whose headers may name their writer schemas.
+
+    Args:
+        decoder: Of a format whose records name their schemas; it takes their ids as well.
+        records: Of which all have a row.
+        header: The name of the header.
+        column: Of the records, what the header says, if it has been fetched; else their headers are looked through.
+    """
+    ids: pa.Array | None = None
+    if column in records.schema.names:
+        ids = records.column(column)
+    elif "headers" in records.schema.names:
+        values, there = last_of(records.column("headers"), header)
+        found = [(value or b"") if has else None for value, has in zip(values, there.tolist(), strict=True)]
+        ids = pa.array(found, pa.binary())
+    return partial(cast("_HeadedDecoder", decoder).decode, schema_ids=ids)
+
+
+def last_of(headers: pa.Array, name: str) -> tuple[list[bytes | None], np.ndarray]:
+    """The value of each record's last header of a name, null without one; and which records have one."""
+    count = len(headers)
+    offsets = headers.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    names, values = headers.values.field("key"), headers.values.field("value")
+    hits = np.flatnonzero(_equal(names, name))
+    # A hit belongs to the record whose headers begin last before it; a later one takes the place of an earlier one.
+    last = np.full(count, -1, np.int64)
+    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
+    last[np.searchsorted(offsets, hits, side="right") - 1] = hits
+    there = last >= 0
+    found = values.take(pa.array(last, mask=~there))
+    return found.to_pylist(), there
+
+
+def _equal(names: pa.Array, name: str) -> np.ndarray:
+    return pc.fill_null(pc.equal(names, name), False).to_numpy(zero_copy_only=False)

@@ -1,0 +1,38 @@
+"""Connect JSON options of a stream's YAML file, under the names that Kafka Connect's JsonConverter gives them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from jobs.formats.writer_schema import BadWriterSchema
+from jobs.spec.base import Flag, SpecModel
+
+
+def _connect_schema(value: object) -> str:
+    # What decodes JSON is not needed by who only reads the file of another stream.
+    from jobs.formats.connect_json.schema import connect_types
+
+    text = value if isinstance(value, str) else json.dumps(value)
+    try:
+        connect_types(text)
+    except BadWriterSchema as problem:
+        raise ValueError(f"is no schema as Connect's JSON has them: {problem.message}") from None
+    return text
+
+
+class ConnectJsonOptions(SpecModel):
+    """Values are in the envelope of Kafka Connect's JsonConverter, a schema and a payload.
+
+    Args:
+        schema_content: A schema in Connect's JSON, text or as YAML, of values that are plain payloads.
+        replace_null_with_default: Whether null and missing members take the default of their schema.
+    """
+
+    format: Literal["connect_json"]
+    schema_content: Annotated[
+        Annotated[str, BeforeValidator(_connect_schema)] | None, Field(alias="schema.content")
+    ] = None
+    replace_null_with_default: Annotated[Flag, Field(alias="replace.null.with.default")] = False

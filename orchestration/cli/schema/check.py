@@ -1,0 +1,121 @@
+"""`frazil schema check`: what would happen if records of a schema came, for the CI of who produces them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from pyiceberg.table import Table
+
+from jobs.contract.examples import ExamplesContract, examples_contract
+from jobs.contract.subjects import SubjectContract, schema_in_file, subject_contract, subjects_of
+from jobs.errors import FrazilError
+from jobs.formats.known_formats import FORMATS
+from jobs.registry.client import registry_client
+from jobs.registry.errors import NotInRegistryError
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from orchestration.cli.schema.diff import stream_table
+from orchestration.cli.schema.subject_output import print_subject
+from orchestration.cli.terminal import print_json
+from resources.deployment import Deployment
+
+_SHOWN = 20
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--against", required=True, metavar="FILE|SUBJECT[:VERSION]", help="A schema, or records of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_context
+def check(ctx: click.Context, stream: str, against: str, as_json: bool) -> None:
+    """Tell what would become of records of a schema that STREAM has not met yet.
+
+    For Avro, Protobuf and JSON Schema a file with the schema, or a subject of the registry, its newest version unless
+    one is named; for JSON a file with a record on each line. The exit status is 0 if all land, 1 if some would become
+    dead letters or the stream would stop, 2 if the question is wrong.
+    """
+    deployment: Deployment = ctx.obj
+    spec, settings = deployment.stream(stream), deployment.settings()
+    table = stream_table(spec, settings)
+    if table is None:
+        raise FrazilError(f"table {spec.table.name} is not there yet, so everything fits.", fix=f"frazil run {stream}")
+    if FORMATS[spec.decode.format].json_fields and not subjects_of(spec):
+        examples = examples_contract(spec, table.schema(), _lines(Path(against)))
+        print_json(_example_facts(spec, against, examples)) if as_json else _print_examples(spec, against, examples)
+        ctx.exit(1 if examples.failures else 0)
+    found = _contract(spec, settings, table, against)
+    print_json(_facts(spec, table, found)) if as_json else print_subject(spec, found)
+    ctx.exit(0 if found.level == "ok" else 1)
+
+
+def _contract(spec: StreamSpec, settings: Settings, table: Table, against: str) -> SubjectContract:
+    if FORMATS[spec.decode.format].registry_kind is None:
+        raise click.UsageError(f"values of the format {spec.decode.format} have no schema that could change")
+    file = Path(against)
+    if file.is_file():
+        return subject_contract(spec, table.metadata, against, None, schema_in_file(spec, file))
+    subject, _, number = against.partition(":")
+    if number and not number.isdecimal():
+        raise click.UsageError(f"{against} is no file, and its version is no number")
+    client = registry_client(settings.registry)
+    try:
+        found = client.version(subject, int(number) if number else None)
+    except NotInRegistryError as problem:
+        raise click.UsageError(f"{against} is no file, and {problem.message}") from None
+    finally:
+        client.close()
+    return subject_contract(spec, table.metadata, subject, found.version, found.schema)
+
+
+def _lines(file: Path) -> list[bytes]:
+    try:
+        lines = [line for line in file.read_bytes().splitlines() if line.strip()]
+    except OSError as problem:
+        said = f"{file} cannot be read: {problem.strerror}; name a file with a record on each line"
+        raise click.UsageError(said) from None
+    if not lines:
+        raise click.UsageError(f"{file} has no record; write one on each line")
+    return lines
+
+
+def _print_examples(spec: StreamSpec, against: str, found: ExamplesContract) -> None:
+    good = found.records - len(found.failures)
+    click.echo(f"{spec.stream}: of {found.records:,} records in {against} {good:,} would land.")
+    for failure in found.failures[:_SHOWN]:
+        at = f" at {failure.field}" if failure.field else ""
+        click.echo(f"  line {failure.row + 1}: {failure.error_class}{at}: {failure.message}")
+    if len(found.failures) > _SHOWN:
+        click.echo(f"  and {len(found.failures) - _SHOWN:,} more")
+    for path, count in sorted(found.left_out.items()):
+        click.echo(f"  {path} is left out of {count:,} records: no column takes it")
+
+
+def _facts(spec: StreamSpec, table: Table, found: SubjectContract) -> dict[str, Any]:
+    return {
+        "stream": spec.stream,
+        "table": spec.table.name,
+        "schema_id": table.metadata.current_schema_id,
+        "against": found.name,
+        "version": found.version,
+        "verdict": found.level,
+        "problem": found.problem,
+        "differences": [finding.facts for finding in found.findings],
+    }
+
+
+def _example_facts(spec: StreamSpec, against: str, found: ExamplesContract) -> dict[str, Any]:
+    failures = [
+        {"line": each.row + 1, "class": each.error_class, "field": each.field, "message": each.message}
+        for each in found.failures
+    ]
+    return {
+        "stream": spec.stream,
+        "table": spec.table.name,
+        "against": against,
+        "verdict": "warn" if failures else "ok",
+        "records": found.records,
+        "failures": failures,
+        "left_out": dict(found.left_out),
+    }

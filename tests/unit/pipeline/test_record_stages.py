@@ -1,0 +1,151 @@
+"""Keys and headers of records: columns, null, or a failure with its stage; tombstones stay tombstones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
+from jobs.formats.record_columns import RecordColumns
+from jobs.kafka.records import HEADERS
+from jobs.pipeline.block import Block
+from jobs.pipeline.pipeline import stream_pipeline
+from jobs.pipeline.record_stages import ReadHeaders
+from jobs.pipeline.schema_ids import last_of
+from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
+from jobs.spec.decode import Decode
+
+GOOD = b'{"v": 1}'
+
+
+def block_of(
+    values: list[bytes | None],
+    keys: list[bytes | None] | None = None,
+    headers: list[list[tuple[str, bytes | None]] | None] | None = None,
+    *,
+    reference: bool = False,
+    **decode: Any,
+) -> Block:
+    spec = Decode.model_validate({"value": "json", "schema": "v int"} | decode.pop("decode", decode))
+    count = len(values)
+    records = {
+        "value": pa.array(values, pa.binary()),
+        "key": pa.array(keys or [None] * count, pa.binary()),
+        "headers": pa.array(
+            [None if each is None else [{"key": k, "value": v} for k, v in each] for each in headers or [[]] * count],
+            HEADERS,
+        ),
+    }
+    pipeline = stream_pipeline(
+        DecoderSpec("json", DeclaredSchema("v int"), {"unknown_fields": "ignore"}),
+        "a.b",
+        lambda rows: rows,
+        columns=spec.record_columns(NO_KAFKA_COLUMNS),
+        first=[ReadHeaders()] if headers else [],
+        reference=reference,
+    )
+    return pipeline.run(pa.record_batch(records))
+
+
+def failed(block: Block) -> list[tuple[int, str, str, str | None]]:
+    return [(each.row, each.stage, each.error_class, each.field) for each in block.failures]
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_key_of_one_column(reference: bool) -> None:
+    block = block_of(
+        [GOOD, GOOD, None, b"{", GOOD],
+        [b"k", None, b"\xff", b"\xff", b"\xff"],
+        key={"format": "string", "into": "key"},
+        reference=reference,
+    )
+    assert block.rows.to_pylist() == [{"v": 1, "key": "k"}, {"v": 1, "key": None}]
+    assert (block.positions.tolist(), block.dropped.tolist()) == ([0, 1], [2])
+    assert failed(block) == [(3, "decode_value", "malformed_json", None), (4, "decode_key", "invalid_utf8", "$.key")]
+
+
+def test_a_key_with_columns_of_its_own() -> None:
+    keys: list[bytes | None] = [b'{"id": 7, "x": 1}', None, b'{"id": "a"}', b""]
+    apart = block_of([GOOD] * 4, keys, key={"format": "json", "schema": "id long"})
+    assert apart.rows.to_pylist() == [{"v": 1, "id": 7}, {"v": 1, "id": None}]
+    assert failed(apart) == [(2, "decode_key", "wrong_type", "$.id"), (3, "decode_key", "empty_value", "$.id")]
+    assert apart.unknown_fields == {"$key.x": 1}
+    into = block_of([GOOD] * 4, keys, key={"format": "json", "schema": "id long", "into": "key"})
+    assert into.rows.to_pylist() == [{"v": 1, "key": {"id": 7}}, {"v": 1, "key": None}]
+    assert failed(into) == [(2, "decode_key", "wrong_type", "$.key.id"), (3, "decode_key", "empty_value", "$.key")]
+    strict = {"format": "json", "schema": "id long", "into": "key", "unknown_fields": "fail"}
+    assert failed(block_of([GOOD], keys[:1], key=strict)) == [(0, "decode_key", "unknown_field", "$.key.x")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"format": "json", "schema": "id long not null"},
+        {"format": "json", "schema": "id long", "into": "id not null"},
+        {"format": "bytes", "into": "id not null"},
+    ],
+)
+def test_no_key_is_refused_where_one_is_required(key: dict[str, Any]) -> None:
+    block = block_of([GOOD, None, GOOD], [None, None, b'{"id": 1}'], key=key)
+    assert failed(block) == [(0, "decode_key", "null_in_required", "$.id")]
+    assert (block.positions.tolist(), block.dropped.tolist()) == ([2], [1])
+
+
+def test_headers_of_which_the_last_counts() -> None:
+    columns = {"trace": "string", "n": {"header": "x-n", "type": "int not null"}}
+    block = block_of(
+        [GOOD] * 6 + [None],
+        None,
+        [
+            [("x-n", b"1"), ("trace", b"a"), ("trace", b"b")],
+            [("trace", b"a"), ("x-n", b"2"), ("trace", None)],
+            [("x-n", b"one")],
+            [("X-N", b"1")],
+            [("x-n", None)],
+            [("x-n", b"3"), ("trace", b"\xff")],
+            [],
+        ],
+        decode={"headers": columns},
+    )
+    assert block.rows.to_pylist() == [{"v": 1, "trace": "b", "n": 1}, {"v": 1, "trace": None, "n": 2}]
+    assert block.dropped.tolist() == [6]
+    assert failed(block) == [
+        (2, "decode_header", "wrong_type", "$.n"),
+        (3, "decode_header", "missing_field", "$.n"),
+        (4, "decode_header", "null_in_required", "$.n"),
+        (5, "decode_header", "invalid_utf8", "$.trace"),
+    ]
+
+
+def test_headers_that_could_not_be_read_are_a_failure_and_not_null() -> None:
+    block = block_of([GOOD, None, GOOD], None, [None, None, []], decode={"headers": {"trace": "string"}})
+    assert failed(block) == [(0, "decode_header", "invalid_utf8", None)]
+    assert (block.positions.tolist(), block.dropped.tolist()) == ([2], [1])
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, b"1", b"2"])))), st.integers(0, 3))
+def test_the_last_header_is_found_in_any_slice(found: list[list[tuple[str, bytes | None]]], start: int) -> None:
+    headers = pa.array([[{"key": k, "value": v} for k, v in each] for each in found], HEADERS).slice(start)
+    values, there = last_of(headers, "a")
+    expected = [[v for k, v in each if k == "a"] for each in found[start:]]
+    assert values == [each[-1] if each else None for each in expected]
+    assert there.tolist() == [bool(each) for each in expected]
+
+
+@given(st.lists(st.tuples(st.sampled_from([GOOD, None, b"{"]), st.sampled_from([None, b"1", b"x", b'{"id":2}']))))
+def test_every_record_is_a_row_a_failure_or_dropped(records: list[tuple[bytes | None, bytes | None]]) -> None:
+    values, keys = [value for value, _ in records], [key for _, key in records]
+    block = block_of(values, keys, key={"format": "json", "schema": "id long", "into": "key"})
+    every = [*block.positions.tolist(), *block.dropped.tolist(), *(failure.row for failure in block.failures)]
+    assert sorted(every) == list(range(len(records)))
+    for row, position in zip(block.rows.to_pylist(), block.positions.tolist(), strict=True):
+        assert row["key"] == (json.loads(keys[position] or b"null"))
+
+
+def test_a_stream_without_keys_and_headers_fetches_neither() -> None:
+    assert RecordColumns().fetched == frozenset()
