@@ -6,7 +6,7 @@ import io
 import json
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -56,7 +56,7 @@ class Producer:
     def register(self, schema: dict[str, Any]) -> int:
         return self.client.register(f"{self.pipeline.stream}-value", "AVRO", json.dumps(schema))
 
-    def send(self, values: list[bytes | None]) -> None:
+    def send(self, values: Sequence[bytes | None]) -> None:
         producer = idempotent_producer(self.pipeline.address, self.pipeline.stream)
         for value in values:
             producer.produce(self.pipeline.stream, value=value, partition=self.sent % self.pipeline.partitions)
