@@ -24,6 +24,7 @@ from jobs.schema.needs import Path
 from jobs.schema.renamed import RenamedColumn, renamed_schema
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.spec.models import StreamSpec
+from jobs.write.uuid_columns import uuid_properties
 
 _NAME_MAPPING = "schema.name-mapping.default"
 
@@ -154,7 +155,7 @@ def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, b
         added=len(index_by_id(after)) - len(index_by_id(before)),
     )
     properties = with_record(metadata.properties, record) | _name_mapping(metadata, renamed, decided.renames)
-    return ChangeSchema(after, properties, record.id)
+    return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)
 
 
 def _name_mapping(metadata: TableMetadata, renamed: Schema, renames: Sequence[RenamedColumn]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from jobs.steps import step
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults, drop_files
 from jobs.stream.schema_proposals import keep_proposal
+from jobs.write.uuid_columns import uuid_properties
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +172,8 @@ class SchemaEvolution:
             added=len(index_by_id(after)) - len(index_by_id(before)),
         )
         mapping = mapping_with_new_columns(metadata.properties, after, found.changes)
-        return ChangeSchema(after, with_record(metadata.properties, record) | mapping, record.id)
+        properties = with_record(metadata.properties, record) | uuid_properties(after, metadata.properties)
+        return ChangeSchema(after, properties | mapping, record.id)
 
     def _refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""

@@ -7,18 +7,22 @@ asks for one uuid; other engines compare the halves the other way round. Without
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import UUIDType
 
 _SWITCHES = ("write.parquet.stats-enabled.column", "write.parquet.dict-encoding-enabled.column")
 
 
-def uuid_properties(schema: Schema) -> dict[str, str]:
+def uuid_properties(schema: Schema, given: Collection[str] = ()) -> dict[str, str]:
     """The table properties by which compaction in Spark writes uuid columns as frazil does.
 
     Args:
         schema: The table's.
+        given: Properties that the table has: what they say of a column stays.
     """
     ids = [field_id for field_id, field in index_by_id(schema).items() if isinstance(field.field_type, UUIDType)]
     names = [schema.find_column_name(field_id) for field_id in ids]
-    return {f"{switch}.{name}": "false" for name in names for switch in _SWITCHES}
+    wanted = [f"{switch}.{name}" for name in names for switch in _SWITCHES]
+    return {switch: "false" for switch in wanted if switch not in given}

@@ -187,3 +187,10 @@ def test_a_column_that_cannot_be_renamed_is_named(rename: str, why: str) -> None
 def test_frazils_own_columns_keep_their_names(place: Place) -> None:
     with pytest.raises(FrazilError, match="frazil's own"):
         declared_alteration(spec_of(BEFORE), place.table.metadata, [parse_rename("_kafka_offset=at_offset")])
+
+
+def test_a_new_uuid_column_is_written_by_compaction_as_by_frazil(place: Place) -> None:
+    place.apply(spec_of(f"{BEFORE}, u uuid"))
+    properties = place.table.properties
+    switches = ("write.parquet.stats-enabled.column.u", "write.parquet.dict-encoding-enabled.column.u")
+    assert [properties[switch] for switch in switches] == ["false", "false"]
