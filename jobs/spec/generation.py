@@ -36,6 +36,9 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         stream.pop("restart")
     if spec.evolve == Evolve():
         stream.pop("evolve")
+    for name in ("location", "sort_by"):
+        if not stream["table"][name]:
+            stream["table"].pop(name)
     meaning = {
         "rows": spec.config_hash,
         "stream": stream | {"errors": generation_of_errors(spec.errors)},

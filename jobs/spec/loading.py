@@ -14,12 +14,7 @@ from pyiceberg.schema import Schema
 
 from jobs.schema.kafka_columns import NO_KAFKA_COLUMNS
 from jobs.spec.base import Location, SpecModel
-from jobs.spec.error_handling import Errors
-from jobs.spec.maintenance_policy import StreamMaintenance
-from jobs.spec.models import (
-    Decode,
-    StreamSpec,
-    Table,
+from jobs.spec.column_problems import (
     column_problems_of,
     mask_problems_of,
     partition_problems_of,
@@ -27,7 +22,12 @@ from jobs.spec.models import (
     topic_problems_of,
     type_problems_of,
 )
+from jobs.spec.decode import Decode
+from jobs.spec.error_handling import Errors
+from jobs.spec.maintenance_policy import StreamMaintenance
+from jobs.spec.models import StreamSpec
 from jobs.spec.source import Source
+from jobs.spec.table import Table
 from jobs.spec.targets import Role
 from jobs.spec.validation import SpecError, load_model, located, shown_path
 from jobs.spec.yaml_document import YamlDocument

@@ -18,39 +18,27 @@ from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Location, SpecModel, problems_at
-from jobs.spec.config_hash import ChangesRows, config_hash
+from jobs.spec.column_problems import (
+    column_problems_of,
+    mask_problems_of,
+    partition_problems_of,
+    sort_problems_of,
+    table_sort_problems_of,
+    topic_problems_of,
+    type_problems_of,
+)
+from jobs.spec.config_hash import config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.evolve import Evolve, evolve_problems
-from jobs.spec.fields import NonNegativeInt, Partition, PositiveInt, StreamId, TableLocation, TableName, TableProperties
-from jobs.spec.kafka_columns import KafkaColumnsField, hashed_kafka_columns, kafka_columns
+from jobs.spec.fields import NonNegativeInt, PositiveInt, StreamId
+from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
-from jobs.spec.mask import case_problem
-from jobs.spec.partitioning import partition_problems, sort_column_problems
-from jobs.spec.sort_order import SortText
 from jobs.spec.source import Source
+from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
 from jobs.spec.units import Duration
-
-
-class Table(SpecModel):
-    """Where the rows go.
-
-    Args:
-        kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
-            ``_kafka_offset``, ``_kafka_timestamp``; or names for these columns and others of Kafka's own.
-        properties: Iceberg's table properties; applied when the table is created.
-        location: Where a new table lies; without it where the catalog puts it.
-        sort_by: The sort order of a new table, which Spark's writes follow; frazil writes rows as they come.
-    """
-
-    name: Annotated[TableName, ChangesRows()]
-    partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
-    kafka_columns: Annotated[KafkaColumnsField, ChangesRows(written=hashed_kafka_columns)] = True
-    properties: TableProperties = Field(default_factory=dict)
-    location: TableLocation | None = None
-    sort_by: tuple[SortText, ...] = ()
 
 
 class Freshness(SpecModel):
@@ -287,64 +275,3 @@ class StreamSpec(SpecModel):
         Two ways to write the same (spaces in the schema, aliases of types, a default written out) give the same.
         """
         return config_hash(self)
-
-
-def column_problems_of(rows: Schema, decode: Decode, table: Table) -> list[tuple[Location, str]]:
-    """Returns the columns of key, headers and Kafka's own whose names other columns have as well."""
-    columns = decode.record_columns(kafka_columns(table.kafka_columns))
-    taken = {field.name.casefold(): f"'{field.name}' is a column of decode.schema" for field in rows.fields}
-    named: list[tuple[Location, str, str]] = [
-        *((("decode", "key"), field.name, "decode.key") for field in (columns.key.fields if columns.key else ())),
-        *((("decode", "headers", each.name), each.name, "decode.headers") for each in columns.headers),
-        *((("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns),
-    ]
-    problems: list[tuple[Location, str]] = []
-    for place, name, block in named:
-        if problem := taken.get(name.casefold()):
-            problems.append((place, problem))
-        taken.setdefault(name.casefold(), f"'{name}' is a column of {block}")
-    return problems
-
-
-def partition_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
-    """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
-    problems = partition_problems(table.partition_by, rows, kafka_columns(table.kafka_columns))
-    return [(("table", "partition_by", index), problem) for index, problem in problems]
-
-
-def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, str]]:
-    """Returns what is wrong with the topic of the letters.
-
-    A stream that read its own dead letters would make more of them without end (Kafka Connect's KAFKA-9985).
-    """
-    if errors.topic is None or not source.reads(errors.topic.name):
-        return []
-    problem = f"the stream reads the topic '{errors.topic.name}' itself: each dead letter would come back as a record"
-    return [(("errors", "dead_letters", "topic"), problem)]
-
-
-def mask_problems_of(errors: Errors, rows: Schema) -> list[tuple[Location, str]]:
-    """Returns the masked columns that are misspelt."""
-    problems = [case_problem(path, rows) for path in errors.mask.paths]
-    place = ("errors", "dead_letters", "mask", "columns")
-    return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
-
-
-def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[tuple[Location, str]]:
-    """Returns the columns that compaction is to sort by and that the table does not have as single values."""
-    columns = [each.column for each in maintenance.compact.sort_by]
-    problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
-    return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]
-
-
-def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[tuple[Location, str]]:
-    """Returns what is wrong with the types of the columns, of a table that frazil is to maintain."""
-    problem = unread_problem(rows) if maintenance.enabled else None
-    return [(("decode", "schema"), problem)] if problem else []
-
-
-def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
-    """Returns the columns that a new table is to be sorted by and does not have as single values."""
-    columns = [each.column for each in table.sort_by]
-    problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
-    return [(("table", "sort_by", index), problem) for index, problem in problems]

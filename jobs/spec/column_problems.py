@@ -1,0 +1,77 @@
+"""Problems of columns: what a stream's file says of them and rows do not have so, each with its place in the file."""
+
+from __future__ import annotations
+
+from pyiceberg.schema import Schema
+
+from jobs.schema.spark_types import unread_problem
+from jobs.spec.base import Location
+from jobs.spec.decode import Decode
+from jobs.spec.error_handling import Errors
+from jobs.spec.kafka_columns import kafka_columns
+from jobs.spec.maintenance_policy import StreamMaintenance
+from jobs.spec.mask import case_problem
+from jobs.spec.partitioning import partition_problems, sort_column_problems
+from jobs.spec.source import Source
+from jobs.spec.table import Table
+
+
+def column_problems_of(rows: Schema, decode: Decode, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns of key, headers and Kafka's own whose names other columns have as well."""
+    columns = decode.record_columns(kafka_columns(table.kafka_columns))
+    taken = {field.name.casefold(): f"'{field.name}' is a column of decode.schema" for field in rows.fields}
+    named: list[tuple[Location, str, str]] = [
+        *((("decode", "key"), field.name, "decode.key") for field in (columns.key.fields if columns.key else ())),
+        *((("decode", "headers", each.name), each.name, "decode.headers") for each in columns.headers),
+        *((("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns),
+    ]
+    problems: list[tuple[Location, str]] = []
+    for place, name, block in named:
+        if problem := taken.get(name.casefold()):
+            problems.append((place, problem))
+        taken.setdefault(name.casefold(), f"'{name}' is a column of {block}")
+    return problems
+
+
+def partition_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the partition expressions, given the columns, each with its place in the spec."""
+    problems = partition_problems(table.partition_by, rows, kafka_columns(table.kafka_columns))
+    return [(("table", "partition_by", index), problem) for index, problem in problems]
+
+
+def topic_problems_of(errors: Errors, source: Source) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the topic of the letters.
+
+    A stream that read its own dead letters would make more of them without end (Kafka Connect's KAFKA-9985).
+    """
+    if errors.topic is None or not source.reads(errors.topic.name):
+        return []
+    problem = f"the stream reads the topic '{errors.topic.name}' itself: each dead letter would come back as a record"
+    return [(("errors", "dead_letters", "topic"), problem)]
+
+
+def mask_problems_of(errors: Errors, rows: Schema) -> list[tuple[Location, str]]:
+    """Returns the masked columns that are misspelt."""
+    problems = [case_problem(path, rows) for path in errors.mask.paths]
+    place = ("errors", "dead_letters", "mask", "columns")
+    return [((*place, index), problem) for index, problem in enumerate(problems) if problem]
+
+
+def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns that compaction is to sort by and that the table does not have as single values."""
+    columns = [each.column for each in maintenance.compact.sort_by]
+    problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
+    return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]
+
+
+def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the types of the columns, of a table that frazil is to maintain."""
+    problem = unread_problem(rows) if maintenance.enabled else None
+    return [(("decode", "schema"), problem)] if problem else []
+
+
+def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+    """Returns the columns that a new table is to be sorted by and does not have as single values."""
+    columns = [each.column for each in table.sort_by]
+    problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
+    return [(("table", "sort_by", index), problem) for index, problem in problems]
