@@ -111,7 +111,10 @@ def test_a_correction_that_is_none_is_told_by_file_and_line(dead_letters: DeadLe
     dead_letters.add([GOOD])
     patch = dead_letters.home / "patch.yaml"
     for text, said in (
-        ("decode:\n  unknown_fields: maybe\n", "patch.yaml:2: decode.unknown_fields: must be 'ignore' or 'fail'"),
+        (
+            "decode:\n  unknown_fields: maybe\n",
+            "patch.yaml:2: decode.unknown_fields: must be 'ignore', 'fail' or 'keep'",
+        ),
         ("decode:\n  shema: id string\n", "patch.yaml:2: decode.shema: unknown key; did you mean 'schema'?"),
         ("decode:\n  schema: id strin\n", "patch.yaml:2: decode.schema: "),
         ("# c\ntable: {name: a.b}\n", "patch.yaml:2: table: a correction cannot change it; it may change decode"),

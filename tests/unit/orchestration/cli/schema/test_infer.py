@@ -112,10 +112,9 @@ def test_a_scalar_reads_as_it_was(text: str, flow: bool) -> None:
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=6)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | names,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=3),
-    max_leaves=6,
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | names
+values: st.SearchStrategy[Any] = st.deferred(
+    lambda: leaves | st.lists(values, max_size=2) | st.dictionaries(names, values, max_size=2)
 )
 
 
