@@ -309,15 +309,16 @@ def test_a_block_is_its_records_each_alone(block: tuple[StructType, list[bytes |
     for row, value in enumerate(values):
         alone = JsonReferenceDecoder(schema).decode(pa.array([value], pa.binary()))
         again = decoder.decode(pa.array([value], pa.binary()))
-        assert (again.rows, again.failures, again.unknown_fields) == (
-            alone.rows,
+        # As texts, since NaN is not NaN.
+        assert repr(again.rows.to_pylist()) == repr(alone.rows.to_pylist())
+        assert (again.failures, again.unknown_fields) == (
             alone.failures,
             alone.unknown_fields,
         ), "what the decoder has met before must not matter"
         rows += alone.rows.to_pylist()
         failures += [(row, one.error_class, one.message, one.field) for one in alone.failures]
         unknown.update(alone.unknown_fields)
-    assert whole_block.rows.to_pylist() == rows
+    assert repr(whole_block.rows.to_pylist()) == repr(rows)
     assert [(one.row, one.error_class, one.message, one.field) for one in whole_block.failures] == failures
     assert whole_block.unknown_fields == unknown
 
