@@ -14,7 +14,7 @@ import pytest
 import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
-from jobs.commit import pyiceberg_commit
+from jobs.commit import prepared_commit
 from jobs.commit.errors import CommitUnknownError, FencedError
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.state.lease import Lease
@@ -78,7 +78,7 @@ def test_catalog_away_during_a_commit_and_at_the_opening_after_it(
             driver.has_landed(40)
         assert driver.heartbeat.current().epoch == epoch
         # Away for longer, in the middle of a batch: the stream is opened anew, as often as it takes.
-        monkeypatch.setattr(pyiceberg_commit, "UNKNOWN_DEADLINE_SECONDS", 0.5)
+        monkeypatch.setattr(prepared_commit, "UNKNOWN_DEADLINE_SECONDS", 0.5)
         with at_step(monkeypatch, "after_anchor_commit", catalog.take):
             one.produce(MIX)
             driver.retries_after("the catalog did not say whether a commit landed")
@@ -124,7 +124,7 @@ def test_commit_answered_wrongly(pipeline: Make, spark: SparkSession, monkeypatc
             assert one.drain(spark).counts.read == 23
             assert faults == []
     one.assert_exactly_once()
-    monkeypatch.setattr(pyiceberg_commit, "UNKNOWN_DEADLINE_SECONDS", 0.0)
+    monkeypatch.setattr(prepared_commit, "UNKNOWN_DEADLINE_SECONDS", 0.0)
     for commits_before in (2, 3):
         faults[:] = [""] * commits_before + ["landed, and is away"]
         one.produce(MIX)
