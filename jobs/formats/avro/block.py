@@ -29,6 +29,9 @@ from jobs.schema.arrow_schema import rows_arrow_schema
 SMALLEST_BLOCK = 24
 """Records; the reference takes no longer for fewer."""
 
+MOST_FAILED = 8
+"""Reads of a block that may fail; what is left is the reference's then, which takes less time than further halves."""
+
 Indices = npt.NDArray[np.int64]
 
 
@@ -46,6 +49,7 @@ class AvroBlockDecoder:
         self._arrow: pa.Schema = rows_arrow_schema(self._reference.schema)
         self._reading, self._read = reading_schema(node)
         self._smallest: int = smallest
+        self._failed: int = 0
 
     @property
     def schema(self) -> Schema:
@@ -56,6 +60,7 @@ class AvroBlockDecoder:
         """Decodes a block; a bad record becomes a failure, it never raises."""
         parts: list[tuple[pa.RecordBatch, Indices]] = []
         left: list[Indices] = []
+        self._failed = 0
         self._halves(values, 0, parts, left)
         rest = np.sort(np.concatenate(left)) if left else np.zeros(0, np.int64)
         if not len(rest) and len(parts) == 1:
@@ -79,6 +84,9 @@ class AvroBlockDecoder:
             left: Indices of records that are left to the reference; added to.
         """
         count = len(values)
+        if self._failed >= MOST_FAILED:
+            left.append(np.arange(begin, begin + count))
+            return
         rows = self._rows(values) if count >= self._smallest else None
         if rows is None and count < max(2, self._smallest):
             left.append(np.arange(begin, begin + count))
@@ -101,6 +109,7 @@ class AvroBlockDecoder:
         try:
             read = read_block(self._reading, self._read, values)
         except UnreadableBlock:
+            self._failed += 1
             return None
         kinds = [each.type for each in self._arrow]
         if isinstance(self._node, Record) and is_struct(self._node):
