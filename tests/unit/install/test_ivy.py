@@ -78,10 +78,10 @@ def test_another_file_of_a_module_is_asked_for_without_its_description(java: Pat
     speak(java, f'echo "$@" > {tmp_path}/arguments')
     archive = Coordinate("org.example", "app", "2.0", "a test", classifier="all", packaging="tar.gz")
     assert archive.filename == "app-2.0-all.tar.gz"
-    ivy.retrieve([archive], tmp_path / "out", work=tmp_path / "work", label="app", on_progress=lambda _: None)
-    module = (tmp_path / "work" / "ivy.xml").read_text()
+    ivy.retrieve([archive], tmp_path / "out", work=tmp_path / "scratch", label="app", on_progress=lambda _: None)
+    module = (tmp_path / "scratch" / "ivy.xml").read_text()
     assert '<artifact name="app" type="tar.gz" ext="tar.gz" m:classifier="all"/></dependency>' in module
     arguments = (tmp_path / "arguments").read_text()
     assert "-types jar bundle tar.gz" in arguments
-    assert f"-settings {tmp_path}/work/ivysettings.xml" in arguments
-    assert 'usepoms="false"' in (tmp_path / "work" / "ivysettings.xml").read_text()
+    assert f"-settings {tmp_path / 'scratch' / 'ivysettings.xml'}" in arguments
+    assert 'usepoms="false"' in (tmp_path / "scratch" / "ivysettings.xml").read_text()
