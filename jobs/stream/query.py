@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections import deque
@@ -12,16 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets, spark_offsets
+from jobs.commit.offsets import TopicPartition, from_spark_offsets
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
-from jobs.spec.security import java_options
-from jobs.spec.settings import KafkaSettings
 from jobs.spec.trigger import Every
-from jobs.spec.units import format_duration
 from jobs.steps import step
 from jobs.stream.batch import BatchRunner
+from jobs.stream.kafka_source import kafka_source_options
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import BatchDone
 from jobs.stream.retry import RAISED
@@ -105,7 +102,7 @@ class StreamQuery:
         """Start the query; batches run in Spark's thread from here on."""
         spec, stream = self._stream.spec, self._stream
         spark.conf.set("spark.sql.streaming.pollingDelay", f"{_poll_delay(spec) // timedelta(milliseconds=1)}ms")
-        options = source_options(
+        options = kafka_source_options(
             spec, stream.settings.kafka, stream.begin.offsets, sorted(stream.log.topics), drain=self._drain
         )
         writer = (
@@ -253,43 +250,6 @@ def _end_of(checkpoint: Path, batch: int) -> dict[TopicPartition, int]:
             fix="install the pyspark that requirements.lock names",
         )
     return from_spark_offsets(lines[2])
-
-
-def source_options(
-    spec: StreamSpec, kafka: KafkaSettings, begin: Positions, topics: list[str], *, drain: bool
-) -> dict[str, str]:
-    """Options for `spark.readStream.format("kafka")`; they hold the password, so they are never logged.
-
-    Args:
-        begin: The first offset of every partition of every subscribed topic; Spark accepts no less.
-        topics: The subscribed topics that exist.
-        drain: Read what is there and end: then nothing waits for more.
-    """
-    # Never the spec's own pattern: Spark reads it as Java does, and takes each topic in which it *finds* a match. The
-    # topics are those that the spec means, by name; one that comes later is for the next query.
-    subscription = (
-        {"subscribePattern": f"^(?:{'|'.join(map(re.escape, topics))})$"}
-        if spec.source.topics_pattern is not None
-        else {"subscribe": ",".join(topics)}
-    )
-    security = {f"kafka.{key}": value for key, value in java_options(kafka.security).items()}
-    waiting: dict[str, str] = {}
-    if not drain and spec.source.min_records_per_batch and spec.source.max_delay:
-        waiting = {
-            "minOffsetsPerTrigger": str(spec.source.min_records_per_batch),
-            "maxTriggerDelay": format_duration(spec.source.max_delay),
-        }
-    return {
-        "kafka.bootstrap.servers": kafka.require_bootstrap(),
-        "kafka.isolation.level": kafka.isolation,
-        **subscription,
-        "startingOffsets": spark_offsets(begin),
-        "maxOffsetsPerTrigger": str(spec.source.max_records_per_batch),
-        **waiting,
-        # Spark then fails where records are missing, and the stream's own rules say what it means.
-        "failOnDataLoss": "true",
-        **security,
-    }
 
 
 def query_failure_text(problem: BaseException, limit: int = 600) -> str:

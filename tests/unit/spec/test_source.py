@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
-from jobs.stream.query import source_options
+from jobs.stream.kafka_source import kafka_source_options
 from tests.helpers.tasks import stream_spec
 
 
@@ -44,7 +44,7 @@ def test_spark_is_given_the_names_that_are_meant(topics: list[str], other: str) 
     spec = stream_spec("id string")
     spec = spec.model_copy(update={"source": Source(topics_pattern=".*")})
     kafka = KafkaSettings(bootstrap_servers="b:1")
-    options = source_options(spec, kafka, {}, topics, drain=True)
+    options = kafka_source_options(spec, kafka, {}, topics, drain=True)
     assert "subscribe" not in options
     # Spark finds a match anywhere in a name.
     found = re.compile(options["subscribePattern"])
@@ -54,7 +54,7 @@ def test_spark_is_given_the_names_that_are_meant(topics: list[str], other: str) 
 
 
 def test_names_are_given_as_names() -> None:
-    options = source_options(
+    options = kafka_source_options(
         stream_spec("id string"), KafkaSettings(bootstrap_servers="b:1"), {}, ["payments"], drain=True
     )
     assert (options["subscribe"], "subscribePattern" in options) == ("payments", False)
