@@ -8,17 +8,17 @@ that an int holds lands), and otherwise fails each record that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
+from jobs.formats.conform_place import Indices, Mask, Place, elements, entries, everywhere, own_offsets, top
 from jobs.formats.conform_plan import (
     Clash,
     ColumnPlan,
@@ -47,8 +47,6 @@ from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.needs import Need
 
-Indices: TypeAlias = npt.NDArray[np.int64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
 NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
 Extra: TypeAlias = Literal["ignore", "fail", "propose"]
 """What becomes of a field that no column takes: it is left out and counted; its record fails; or it does until somebody
@@ -91,7 +89,7 @@ class Conform:
         """
         count, positions = decoded.rows.num_rows, decoded.positions
         work = _Work(self._extra, self._refused)
-        arrays = work.columns(self._plan, decoded.rows.columns, _top(count))
+        arrays = work.columns(self._plan, decoded.rows.columns, top(count))
         found = (*decoded.needs, *(need.at(int(positions[0])) for need in self.needs if count))
         if not work.refused:
             rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -114,39 +112,11 @@ class Conform:
     def unknown_fields(self, decoded: Decoded) -> Iterator[tuple[str, UnknownField]]:
         """Each field that no column takes and that a record has, by its path, with the first such record."""
         work = _Work("ignore", NOTHING_REFUSED)
-        work.columns(self._plan, decoded.rows.columns, _top(decoded.rows.num_rows))
+        work.columns(self._plan, decoded.rows.columns, top(decoded.rows.num_rows))
         for path, extra in work.extra.items():
             if len(extra.rows):
                 column = f"{quoted(extra.field.name)} {schema_text(extra.field.field_type)}"
                 yield path, UnknownField(int(decoded.positions[extra.rows[0]]), extra.within, column)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where values stand.
-
-    Attributes:
-        rows: Of each, the row that it is in, ascending.
-        inside: Which are in something that is not null; None if all are.
-        path: The JSON path of a single one.
-        paths: Of all of them.
-    """
-
-    rows: Indices
-    inside: Mask | None
-    path: Callable[[int], str]
-    paths: str
-
-    def of(self, name: str) -> _Place:
-        """The place of a field of the structs here."""
-        return _Place(self.rows, self.inside, lambda index: f"{self.path(index)}.{name}", f"{self.paths}.{name}")
-
-    def within(self, values: pa.Array) -> Mask | None:
-        """Which of the values that stand here are there: neither null themselves nor in something that is."""
-        if not values.null_count:
-            return self.inside
-        there = np.asarray(values.is_valid())
-        return there if self.inside is None else there & self.inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +126,6 @@ class _ExtraField:
     field: ice.NestedField
     rows: Indices
     within: str
-
-
-def _top(count: int) -> _Place:
-    return _Place(np.arange(count, dtype=np.int64), None, lambda _: "$", "$")
 
 
 class _Work:
@@ -181,7 +147,7 @@ class _Work:
         counted = {path: int(good[extra.rows].sum()) for path, extra in self.extra.items()}
         return {path: count for path, count in counted.items() if count}
 
-    def columns(self, plan: StructPlan, values: Sequence[pa.Array], place: _Place) -> list[pa.Array]:
+    def columns(self, plan: StructPlan, values: Sequence[pa.Array], place: Place) -> list[pa.Array]:
         for index, field in plan.extra:
             self._leave_out(field, values[index], place)
         count = len(place.rows)
@@ -192,7 +158,7 @@ class _Work:
             for each in plan.columns
         ]
 
-    def _leave_out(self, field: ice.NestedField, values: pa.Array, place: _Place) -> None:
+    def _leave_out(self, field: ice.NestedField, values: pa.Array, place: Place) -> None:
         there = place.within(values)
         rows = place.rows if there is None else place.rows[there]
         inner = place.of(field.name)
@@ -200,16 +166,16 @@ class _Work:
         why = self._refused.get(inner.paths)
         refusal = (SCHEMA_CHANGE_REFUSED, change_refused(why)) if why else _EXTRA.get(self._extra)
         if refusal is not None and len(rows):
-            self._refuse(_all(place) if there is None else there, *refusal, inner)
+            self._refuse(everywhere(place) if there is None else there, *refusal, inner)
 
-    def _missing(self, plan: ColumnPlan, place: _Place, count: int) -> pa.Array:
+    def _missing(self, plan: ColumnPlan, place: Place, count: int) -> pa.Array:
         if plan.column.required:
-            missing = _all(place) if place.inside is None else place.inside
+            missing = everywhere(place) if place.inside is None else place.inside
             message = f"needs {schema_text(plan.column.field_type)}, found no such key"
             self._refuse(missing, MISSING_FIELD, message, place)
         return pa.nulls(count, arrow_kind(plan.column))
 
-    def _column(self, plan: ColumnPlan, values: pa.Array, place: _Place) -> pa.Array:
+    def _column(self, plan: ColumnPlan, values: pa.Array, place: Place) -> pa.Array:
         if plan.refuses_null and values.null_count:
             null = np.asarray(values.is_null())
             absent = null if place.inside is None else null & place.inside
@@ -229,66 +195,31 @@ class _Work:
             case Clash(writer, column):
                 there = place.within(values)
                 message = f"needs {schema_text(column)}, found {schema_text(writer)}"
-                self._refuse(_all(place) if there is None else there, WRONG_TYPE, message, place)
+                self._refuse(everywhere(place) if there is None else there, WRONG_TYPE, message, place)
                 return pa.nulls(len(values), kind)
             case StructPlan() as struct:
-                inside = _Place(place.rows, place.within(values), place.path, place.paths)
+                inside = Place(place.rows, place.within(values), place.path, place.paths)
                 children = self.columns(struct, values.flatten(), inside)
                 fields = [kind.field(index) for index in range(kind.num_fields)]
                 return pa.StructArray.from_arrays(children, fields=fields, mask=_nulls(values))
             case ListPlan(element):
-                offsets, start, end = _offsets(values)
-                inner = _elements(place, offsets, place.within(values))
+                offsets, start, end = own_offsets(values)
+                inner = elements(place, offsets, place.within(values))
                 made = self._column(element, values.values.slice(start, end - start), inner)
                 return pa.ListArray.from_arrays(pa.array(offsets), made, type=kind, mask=_nulls(values))
             case MapPlan(key, value):
-                offsets, start, end = _offsets(values)
-                inner = _entries(place, offsets, place.within(values))
+                offsets, start, end = own_offsets(values)
+                inner = entries(place, offsets, place.within(values))
                 keys = _filled(self._column(key, values.keys.slice(start, end - start), inner))
                 items = self._column(value, values.items.slice(start, end - start), inner)
                 return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind, mask=_nulls(values))
 
-    def _refuse(self, bad: Mask, error_class: str, message: str, place: _Place) -> None:
+    def _refuse(self, bad: Mask, error_class: str, message: str, place: Place) -> None:
         indices = np.flatnonzero(bad)
         rows, first = np.unique(place.rows[indices], return_index=True)
         for row, index in zip(rows.tolist(), indices[first].tolist(), strict=True):
             if row not in self.refused:
                 self.refused[row] = Failure(row, DECODE_VALUE, error_class, message, place.path(index))
-
-
-def _all(place: _Place) -> Mask:
-    return np.ones(len(place.rows), np.bool_)
-
-
-def _elements(place: _Place, offsets: npt.NDArray[np.int32], there: Mask | None) -> _Place:
-    owners = _owners(offsets)
-
-    def path(index: int) -> str:
-        owner = int(owners[index])
-        return f"{place.path(owner)}[{index - int(offsets[owner])}]"
-
-    return _Place(place.rows[owners], None if there is None else there[owners], path, f"{place.paths}[]")
-
-
-def _entries(place: _Place, offsets: npt.NDArray[np.int32], there: Mask | None) -> _Place:
-    owners = _owners(offsets)
-
-    def path(index: int) -> str:
-        # The key is not shown.
-        return f"{place.path(int(owners[index]))}[...]"
-
-    return _Place(place.rows[owners], None if there is None else there[owners], path, f"{place.paths}{{}}")
-
-
-def _owners(offsets: npt.NDArray[np.int32]) -> Indices:
-    return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
-
-
-def _offsets(values: pa.ListArray | pa.MapArray) -> tuple[npt.NDArray[np.int32], int, int]:
-    """Offsets of a list, which may be a slice of another, counted from its own first element; and where that lies."""
-    offsets = values.offsets.to_numpy(zero_copy_only=False)
-    start, end = int(offsets[0]), int(offsets[-1])
-    return (offsets - start).astype(np.int32), start, end
 
 
 def _nulls(values: pa.Array) -> pa.Array | None:
