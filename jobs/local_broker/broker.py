@@ -6,9 +6,8 @@ the JVM itself said) and `data/`.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,13 +27,12 @@ from jobs.local_broker.config import (
 )
 from jobs.local_broker.errors import BrokerError
 from jobs.local_broker.process import BrokerProcess, PortTakenError
+from jobs.local_broker.service_process import service_lock
 from jobs.local_broker.storage import cluster_id, format_storage
 from jobs.state.durable_files import write_durably
-from jobs.system.locks import exclusive
 from jobs.system.private_files import keep_private, private_folder, private_opener
 from jobs.system.processes import is_alive
 
-_LOCK_DEADLINE_SECONDS = 120.0
 _ATTEMPTS = 3
 
 
@@ -113,7 +111,7 @@ class LocalBroker:
         """
         private_folder(self.folder)
         keep_private(self.folder)
-        with self._locked():
+        with service_lock(self.folder, "broker", BrokerError):
             running = self._process.running()
             ports = self._kept_ports()
             if running is None or ports is None or not self._adopt(ports, *running):
@@ -126,7 +124,7 @@ class LocalBroker:
         """End the broker, whoever started it; returns whether it ran. What it stored stays."""
         if not self.folder.is_dir():
             return False
-        with self._locked():
+        with service_lock(self.folder, "broker", BrokerError):
             (self.folder / "address").unlink(missing_ok=True)
             return self._process.stop()
 
@@ -188,16 +186,3 @@ class LocalBroker:
             return read_ports((self.folder / "server.properties").read_text(), secure=self._secure is not None)
         except FileNotFoundError:
             return None
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Let one process at a time start or stop this broker."""
-        try:
-            with exclusive(self.folder / "lock", deadline_seconds=_LOCK_DEADLINE_SECONDS):
-                yield
-        except TimeoutError:
-            raise BrokerError(
-                f"Another process has been starting or stopping the broker in {self.folder} for"
-                f" {_LOCK_DEADLINE_SECONDS:.0f} s",
-                fix="wait for it, or end it",
-            ) from None

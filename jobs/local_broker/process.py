@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +11,9 @@ from typing import Any
 
 from jobs.local_broker.config import HOST, Ports
 from jobs.local_broker.errors import BrokerError, last_kafka_lines
+from jobs.local_broker.service_process import ServiceProcess
 from jobs.local_broker.storage import cluster_id
-from jobs.state.durable_files import write_durably
-from jobs.system.private_files import private_opener
-from jobs.system.processes import is_alive, start_time, stop_process
+from jobs.system.processes import is_alive
 
 _READY_DEADLINE_SECONDS = 60.0
 _STOP_GRACE_SECONDS = 20.0
@@ -41,15 +37,11 @@ class BrokerProcess:
     def __init__(self, folder: Path) -> None:
         self.log: Path = folder / "broker.log"
         self._folder: Path = folder
+        self._service: ServiceProcess = ServiceProcess(folder)
 
     def running(self) -> tuple[int, str] | None:
         """Process id and start time, while it lives."""
-        try:
-            noted = json.loads((self._folder / "pid.json").read_bytes())
-            pid, started = noted["pid"], noted["started"]
-        except (FileNotFoundError, ValueError, KeyError):
-            return None
-        return (pid, started) if is_alive(pid, started) else None
+        return self._service.running()
 
     def start(self, java: Sequence[str], ports: Ports, *, detached: bool) -> None:
         """Start the JVM, and wait until it answers.
@@ -65,29 +57,13 @@ class BrokerProcess:
         """
         with contextlib.suppress(FileNotFoundError):
             self.log.replace(self.log.with_name("broker.log.previous"))
-        with open(self._folder / "broker.out", "wb", opener=private_opener) as output:
-            # Always a group of its own: Ctrl-C in the terminal reaches frazil, which then ends the broker in order.
-            process = subprocess.Popen(
-                [*java, "kafka.Kafka", "server.properties"],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=detached,
-                process_group=None if detached else 0,
-                # What it stores is the records themselves.
-                umask=0o077,
-            )
-        pid = process.pid
-        started = start_time(pid)
-        write_durably(self._folder / "pid.json", json.dumps({"pid": pid, "started": started}).encode())
-        # From here on it is known by pid and start time, to this process as to any other. A status that is set keeps
-        # Python from warning that a child is forgotten while it runs.
-        process.returncode = 0
+        pid, started = self._service.launch(
+            [*java, "kafka.Kafka", "server.properties"], self._folder / "broker.out", detached=detached
+        )
         try:
             self.wait_until_ready(ports, pid, started)
         except BaseException:
-            self._end(pid, started, 2.0)
+            self._service.end(pid, started, 2.0)
             raise
 
     def wait_until_ready(self, ports: Ports, pid: int, started: str | None) -> None:
@@ -111,24 +87,12 @@ class BrokerProcess:
 
     def stop(self) -> bool:
         """End it, whoever started it; returns whether it ran."""
-        running = self.running()
-        if running is not None:
-            self._end(*running, _STOP_GRACE_SECONDS)
-        else:
-            (self._folder / "pid.json").unlink(missing_ok=True)
-        return running is not None
+        return self._service.stop(_STOP_GRACE_SECONDS)
 
     def error(self, message: str) -> BrokerError:
         """The error with the end of the log."""
         tail = last_kafka_lines(self._log_text())
         return BrokerError(f"{message}; the end of {self.log}:\n{tail}", fix=f"read {self.log}; then frazil up")
-
-    def _end(self, pid: int, started: str | None, grace_seconds: float) -> None:
-        stop_process(pid, started, grace_seconds)
-        # Only a child of this process can be waited for.
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-        (self._folder / "pid.json").unlink(missing_ok=True)
 
     def _log_text(self) -> str:
         parts = (path.read_text(errors="replace") for path in (self.log, self._folder / "broker.out") if path.exists())

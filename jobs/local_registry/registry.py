@@ -9,11 +9,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
-import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,16 +19,15 @@ from jobs.errors import FrazilError
 from jobs.install.artifacts import OnProgress
 from jobs.install.preflight import check_java
 from jobs.local_broker.config import HOST, free_ports
+from jobs.local_broker.service_process import ServiceProcess, service_lock
 from jobs.local_registry.archive import registry_application
 from jobs.state.durable_files import write_durably
-from jobs.system.locks import exclusive
-from jobs.system.private_files import private_folder, private_opener
-from jobs.system.processes import is_alive, start_time, stop_process
+from jobs.system.private_files import private_folder
+from jobs.system.processes import is_alive
 
 _API = "/apis/ccompat/v7"
 # As Confluent's registries start; Apicurio asks for nothing.
 _COMPATIBILITY = b'{"compatibility":"BACKWARD"}'
-_LOCK_DEADLINE_SECONDS = 120.0
 _READY_DEADLINE_SECONDS = 60.0
 _STOP_GRACE_SECONDS = 10.0
 _REQUEST_SECONDS = 5.0
@@ -68,6 +64,7 @@ class LocalRegistry:
     ) -> None:
         self.folder: Path = folder.absolute()
         self.log: Path = self.folder / "registry.log"
+        self._process: ServiceProcess = ServiceProcess(self.folder)
         self._detached: bool = detached
         self._keep: bool = keep
         self._port: int | None = port
@@ -94,12 +91,12 @@ class LocalRegistry:
             PreflightError: There is no Java for it.
         """
         private_folder(self.folder)
-        with self._locked():
+        with service_lock(self.folder, "registry", LocalRegistryError):
             running, url = self.running(), self._noted()
             if running is not None and url is not None and _answers(url):
                 return url
             if running is not None:
-                self._end(*running)
+                self._process.end(*running, _STOP_GRACE_SECONDS)
             url = self._start_new()
             write_durably(self.folder / "address", url.encode())
             return url
@@ -108,21 +105,13 @@ class LocalRegistry:
         """End the registry, whoever started it; returns whether it ran."""
         if not self.folder.is_dir():
             return False
-        with self._locked():
+        with service_lock(self.folder, "registry", LocalRegistryError):
             (self.folder / "address").unlink(missing_ok=True)
-            running = self.running()
-            if running is not None:
-                self._end(*running)
-            return running is not None
+            return self._process.stop(_STOP_GRACE_SECONDS)
 
     def running(self) -> tuple[int, str] | None:
         """Process id and start time, while it lives."""
-        try:
-            noted = json.loads((self.folder / "pid.json").read_bytes())
-            pid, started = noted["pid"], noted["started"]
-        except (FileNotFoundError, ValueError, KeyError):
-            return None
-        return (pid, started) if is_alive(pid, started) else None
+        return self._process.running()
 
     def _start_new(self) -> str:
         java, application = str(check_java().executable), registry_application(self._say)
@@ -131,13 +120,14 @@ class LocalRegistry:
             port, management = self._port or ports.plain, ports.controller
             url = f"http://{HOST}:{port}{_API}"
             self._say(f"starting the local schema registry on {HOST}:{port}")
-            pid, started = self._launch([java, *self._options(port, management), "-jar", str(application)])
+            command = [java, *self._options(port, management), "-jar", str(application)]
+            pid, started = self._process.launch(command, self.log, detached=self._detached)
             try:
                 if self._becomes_ready(url, pid, started):
                     _set_compatibility(url)
                     return url
             except BaseException:
-                self._end(pid, started)
+                self._process.end(pid, started, _STOP_GRACE_SECONDS)
                 raise
             if attempt == _ATTEMPTS or "already" not in self._log_text():
                 raise self._error("The local schema registry ended before it was ready")
@@ -154,26 +144,6 @@ class LocalRegistry:
             f"-Dapicurio.datasource.url=jdbc:h2:{database}",
         ]
 
-    def _launch(self, command: list[str]) -> tuple[int, str | None]:
-        with open(self.log, "wb", opener=private_opener) as output:
-            # Always a group of its own: Ctrl-C in the terminal reaches frazil, which then ends the registry in order.
-            process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=self._detached,
-                process_group=None if self._detached else 0,
-                umask=0o077,
-            )
-        started = start_time(process.pid)
-        write_durably(self.folder / "pid.json", json.dumps({"pid": process.pid, "started": started}).encode())
-        # From here on it is known by pid and start time, to this process as to any other. A status that is set keeps
-        # Python from warning that a child is forgotten while it runs.
-        process.returncode = 0
-        return process.pid, started
-
     def _becomes_ready(self, url: str, pid: int, started: str | None) -> bool:
         """Wait until it answers; False if it has ended."""
         deadline = time.monotonic() + _READY_DEADLINE_SECONDS
@@ -184,13 +154,6 @@ class LocalRegistry:
                 raise self._error(f"The local schema registry did not answer within {_READY_DEADLINE_SECONDS:.0f} s")
             time.sleep(_POLL_SECONDS)
         return is_alive(pid, started)
-
-    def _end(self, pid: int, started: str | None) -> None:
-        stop_process(pid, started, _STOP_GRACE_SECONDS)
-        # Only a child of this process can be waited for.
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-        (self.folder / "pid.json").unlink(missing_ok=True)
 
     def _noted(self) -> str | None:
         with contextlib.suppress(FileNotFoundError):
@@ -203,19 +166,6 @@ class LocalRegistry:
     def _error(self, message: str) -> LocalRegistryError:
         tail = "\n".join(f"    {line}" for line in self._log_text().splitlines()[-_SHOWN_LINES:])
         return LocalRegistryError(f"{message}; the end of {self.log}:\n{tail}", fix=f"read {self.log}; then try again")
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Let one process at a time start or stop this registry."""
-        try:
-            with exclusive(self.folder / "lock", deadline_seconds=_LOCK_DEADLINE_SECONDS):
-                yield
-        except TimeoutError:
-            raise LocalRegistryError(
-                f"Another process has been starting or stopping the registry in {self.folder} for"
-                f" {_LOCK_DEADLINE_SECONDS:.0f} s",
-                fix="wait for it, or end it",
-            ) from None
 
 
 # Without the proxies of the environment: it listens on loopback.
