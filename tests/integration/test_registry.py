@@ -34,7 +34,7 @@ def record(name: str, **fields: str) -> str:
 
 
 def settings(url: str, **more: Any) -> RegistrySettings:
-    return RegistrySettings.model_validate({"url": url, "timeout": "5s", **more})
+    return RegistrySettings.model_validate({"url": url, "timeout": "20s", **more})
 
 
 @pytest.fixture
