@@ -51,7 +51,7 @@ def subject() -> str:
 
 def test_what_is_registered_is_found(client: RegistryClient, subject: str) -> None:
     client.check()
-    text = record("A", x="int")
+    text = record(f"A{subject[:9]}", x="int")
     number = client.register(subject, "AVRO", text)
     assert client.register(subject, "AVRO", text) == number
     schema = RegistrySchema("AVRO", WriterSchema(text))
