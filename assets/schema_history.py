@@ -1,33 +1,70 @@
-"""Schema history of a table as metadata of its page: what each version changed, with snapshot and offsets."""
+"""Schema history of a table as metadata of its page: what each version changed, who needed it, what came with it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
 from pyiceberg.table import Table
 
 from assets.metadata import cell
-from jobs.commit.offsets import by_topic
+from jobs.commit.offsets import Positions
+from jobs.commit.schema_history import ChangeRecord
 from jobs.contract.history import SchemaVersion, schema_versions
 
 _SHOWN = 50
+_CHANGES = 10
+_PARTITIONS = 6
 
 
 def history_metadata(table: Table, stream: str) -> dict[str, dg.MarkdownMetadataValue]:
-    """The history of a table's schema for its page; nothing while it has had one only."""
+    """The history of a table's schema for its page, the newest 50 versions; nothing while it has had one only."""
     if len(table.metadata.schemas) < 2:
         return {}
     versions = schema_versions(table.metadata, stream)
-    lines = ["| schema | changes | first snapshot | committed | from offsets |", "|---:|---|---|---|---|"]
-    lines += [f"| {' | '.join(map(cell, _cells(version)))} |" for version in reversed(versions[-_SHOWN:])]
+    shown = versions[-_SHOWN:]
+    lines = ["| schema | changes | made | first rows with it |", "|---:|---|---|---|"]
+    lines += [f"| {' | '.join(map(cell, _cells(version)))} |" for version in reversed(shown)]
+    if len(versions) > len(shown):
+        lines.append(f"| … | {len(versions) - len(shown):,} earlier versions | | |")
     return {"schema_history": dg.MetadataValue.md("\n".join(lines))}
 
 
 def _cells(version: SchemaVersion) -> tuple[str, ...]:
-    at = version.committed_ms
-    when = f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if at is not None else "–"
-    starts = by_topic(version.start) if version.start else {}
-    offsets = "; ".join(f"{topic} {partitions}" for topic, partitions in starts.items())
-    shown = (str(version.schema_id), "; ".join(version.changes), str(version.snapshot_id or "–"), when, offsets or "–")
-    return tuple(text.replace("'", "") for text in shown)
+    first = version.schema_id == 0 and version.record is None
+    made = "with the table" if first else _made(version.record)
+    return str(version.schema_id), _cut(version.changes, _CHANGES), made, _first_rows(version)
+
+
+def _made(record: ChangeRecord | None) -> str:
+    """Who changed the table, when, and for which record."""
+    if record is None:
+        return "not noted by frazil"
+    who = f"by {record.by}" if record.by else f"epoch {record.epoch}, batch {record.batch}"
+    needed = f", for {record.example[0]}[{record.example[1]}]@{record.example[2]}" if record.example else ""
+    return f"{_time(record.at_ms)}, {who}{needed}"
+
+
+def _first_rows(version: SchemaVersion) -> str:
+    """The snapshot and the offsets with which the version came into use."""
+    if version.snapshot_id is None:
+        before = version.record.snapshot if version.record else None
+        return f"after snapshot {before}" if before is not None else "–"
+    said = f"snapshot {version.snapshot_id}, {_time(version.committed_ms or 0)}"
+    return f"{said}, from {_offsets(version.start)}" if version.start else said
+
+
+def _offsets(start: Positions) -> str:
+    """Each partition's first offset, as messages name a record."""
+    return _cut((f"{at.topic}[{at.partition}]@{offset}" for at, offset in sorted(start.items())), _PARTITIONS, ", ")
+
+
+def _cut(texts: Iterable[str], most: int, between: str = "; ") -> str:
+    shown: Sequence[str] = list(texts)
+    more = f"{between}and {len(shown) - most:,} more" if len(shown) > most else ""
+    return between.join(shown[:most]) + more
+
+
+def _time(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

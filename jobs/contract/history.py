@@ -1,4 +1,4 @@
-"""History of a table's schema: what each version changed, and the first snapshot and offsets that came with it."""
+"""History of a table's schema: what each version changed, who needed it, and the rows that came first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.offsets import Positions
+from jobs.commit.schema_history import ChangeRecord, schema_history
 from jobs.commit.stamp_history import stamped_snapshots
 from jobs.commit.stamps import Stamp
 from jobs.schema.iceberg_schema import schema_text
@@ -25,6 +26,8 @@ class SchemaVersion:
         snapshot_id: The first of the stream's snapshots with it that is still kept; None if none is.
         committed_ms: When that was committed, milliseconds since 1970.
         start: Where that snapshot's records begin, per partition.
+        record: What frazil noted when it made this version; None of a version that others made, or that the table's
+            property does not list any more.
     """
 
     schema_id: int
@@ -32,6 +35,7 @@ class SchemaVersion:
     snapshot_id: int | None = None
     committed_ms: int | None = None
     start: Positions | None = None
+    record: ChangeRecord | None = None
 
 
 def schema_versions(metadata: TableMetadata, stream: str) -> list[SchemaVersion]:
@@ -44,19 +48,20 @@ def schema_versions(metadata: TableMetadata, stream: str) -> list[SchemaVersion]
     for snapshot, stamp in stamped_snapshots(metadata, stream):
         if stamp.kind == "batch" and snapshot.schema_id is not None:
             first.setdefault(snapshot.schema_id, (snapshot, stamp))
+    noted = {record.schema: record for record in schema_history(metadata.properties)}
     versions: list[SchemaVersion] = []
     before: Schema | None = None
     for schema in sorted(metadata.schemas, key=lambda each: each.schema_id):
         changes = tuple(schema_steps(before, schema)) if before else (f"{len(schema.fields)} columns",)
         before = schema
+        record = noted.get(schema.schema_id)
         found = first.get(schema.schema_id)
         if found is None:
-            versions.append(SchemaVersion(schema.schema_id, changes))
+            versions.append(SchemaVersion(schema.schema_id, changes, record=record))
         else:
             snapshot, stamp = found
-            versions.append(
-                SchemaVersion(schema.schema_id, changes, snapshot.snapshot_id, snapshot.timestamp_ms, stamp.start)
-            )
+            came = (snapshot.snapshot_id, snapshot.timestamp_ms, stamp.start)
+            versions.append(SchemaVersion(schema.schema_id, changes, *came, record))
     return versions
 
 

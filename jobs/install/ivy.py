@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import re
+import selectors
 import subprocess
-import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -15,8 +17,10 @@ from jobs.errors import FrazilError
 from jobs.install.coordinates import Coordinate
 from jobs.install.preflight import PreflightError, check_java, pyspark_folder
 
-# Ivy sets no time-out on a socket; it prints a dot now and then while bytes come in.
+# Ivy sets no time-out on a socket, and says nothing of a large file before it has all of it.
 _SILENCE_SECONDS = 120.0
+_LOOK_SECONDS = 1.0
+_PROGRESS_SECONDS = 10.0
 _FETCHED = re.compile(r"\[SUCCESSFUL \] [^#]+#([^;]+);([^!]+)!")
 _PROBLEM = re.compile(r"UNRESOLVED|not found|FAILED|ERROR|Exception|refused|timed out|[Uu]nknown host|Server access")
 
@@ -54,10 +58,10 @@ def retrieve(
         work: A folder for Ivy's cache, for this call alone: Ivy does not lock it.
         label: How the set is called in progress lines.
         total: How many jars are expected, if that is known.
-        on_progress: Called with one line per jar.
+        on_progress: Called with one line per jar, and now and then while a large one comes.
 
     Raises:
-        IvyError: With what Ivy said.
+        IvyError: With what Ivy said; or no byte came for two minutes, however long the whole may take.
         PreflightError: Java or PySpark is missing.
     """
     work.mkdir(parents=True, exist_ok=True)
@@ -80,25 +84,11 @@ def retrieve(
         *("-types", *dict.fromkeys(["jar", "bundle", *(each.packaging for each in coordinates)])),
         *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
     ]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
-    assert process.stdout is not None
-    silent = threading.Event()
-
-    def give_up() -> None:
-        silent.set()
-        process.kill()
-
-    watch = threading.Timer(_SILENCE_SECONDS, give_up)
-    watch.start()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     problems: collections.deque[str] = collections.deque(maxlen=4)
     fetched = 0
     try:
-        for line in process.stdout:
-            watch.cancel()
-            watch = threading.Timer(_SILENCE_SECONDS, give_up)
-            watch.start()
+        for line in _lines(process, work, lambda size: on_progress(f"{label}: {size / 1e6:,.0f} MB so far")):
             if match := _FETCHED.search(line):
                 fetched += 1
                 of = f" of {total}" if total else ""
@@ -107,18 +97,66 @@ def retrieve(
                 problems.append(line.strip(" \t\n:"))
         status = process.wait()
     finally:
-        watch.cancel()
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
         if process.poll() is None:
             process.kill()
             process.wait()
-    if silent.is_set():
-        raise IvyError(f"the repository sent nothing for {_SILENCE_SECONDS:.0f} s", fix="check the network; try again")
     if status != 0:
         said = "; ".join(dict.fromkeys(filter(None, problems))) or f"Ivy ended with status {status}"
         raise IvyError(
             said, fix="check the network (a proxy goes into JAVA_TOOL_OPTIONS, a mirror into FRAZIL_IVY_SETTINGS)"
         )
+
+
+def _lines(process: subprocess.Popen[bytes], work: Path, say: Callable[[int], None]) -> Iterator[str]:
+    """What Ivy says, line by line, for as long as it says anything or the files in its cache grow.
+
+    Args:
+        process: Ivy's.
+        work: Its cache, which belongs to it alone.
+        say: Told the bytes in there, every ten seconds in which no line came.
+
+    Raises:
+        IvyError: Neither happened for two minutes.
+    """
+    assert process.stdout is not None
+    rest, size = b"", 0
+    heard = told = looked = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if selector.select(min(_LOOK_SECONDS, _SILENCE_SECONDS)):
+                came = os.read(process.stdout.fileno(), 65536)
+                if not came:
+                    break
+                heard = time.monotonic()
+                *lines, rest = (rest + came).split(b"\n")
+                if lines:
+                    told = heard
+                yield from (line.decode(errors="replace") for line in lines)
+            now = time.monotonic()
+            if now - looked >= _LOOK_SECONDS:
+                looked, before, size = now, size, _size(work)
+                heard = now if size != before else heard
+            if now - heard > _SILENCE_SECONDS:
+                said = f"the repository sent nothing for {_SILENCE_SECONDS:.0f} s"
+                raise IvyError(said, fix="check the network; try again")
+            if now - told > _PROGRESS_SECONDS:
+                told = now
+                say(size)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder; some may be moved meanwhile."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += Path(parent, name).stat().st_size
+    return total
 
 
 def _ivy_jar() -> Path:

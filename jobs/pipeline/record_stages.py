@@ -13,7 +13,7 @@ from jobs.formats.problems import INVALID_UTF8, MISSING_FIELD, NULL_IN_REQUIRED
 from jobs.formats.record_columns import HeaderColumn, KeyColumns
 from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID
 from jobs.pipeline.block import Block, Indices
-from jobs.pipeline.schema_ids import headed_decode, last_of
+from jobs.pipeline.schema_ids import headed_decode, last_of, with_subject
 from jobs.schema.arrow_schema import arrow_type, rows_arrow_type
 from jobs.schema.declared import Primitive
 
@@ -67,7 +67,9 @@ class DecodeKey:
         decode = headed_decode(self._decoder, records, KEY_HEADER, KEY_SCHEMA_ID) if self._headed else None
         decoded = (decode or self._decoder.decode)(records.column("key"))
         failures = [
-            Failure(each.row, self.name, each.error_class, each.message, self._place(each.field))
+            with_subject(
+                Failure(each.row, self.name, each.error_class, each.message, self._place(each.field)), block, "key"
+            )
             for each in decoded.failures
         ]
         if self._required is not None:

@@ -1,4 +1,4 @@
-"""Schema ids in headers: what a record's header says of the writer schema of its value or key.
+"""Schema ids of records: what a header says of the writer schema of a value or key, and whose subject messages name.
 
 A header counts before the first bytes of a value: bytes that look like an id by accident are then never taken for one.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.formats.decoder import Decoded, ValueDecoder
+from jobs.formats.decoder import Decoded, Failure, ValueDecoder
+from jobs.formats.problems import BAD_SCHEMA, UNKNOWN_SCHEMA
+from jobs.pipeline.block import Block
 
 
 class _HeadedDecoder(Protocol):
@@ -42,6 +44,20 @@ def headed_decode(
         found = [(value or b"") if has else None for value, has in zip(values, there.tolist(), strict=True)]
         ids = pa.array(found, pa.binary())
     return partial(cast("_HeadedDecoder", decoder).decode, schema_ids=ids)
+
+
+def with_subject(failure: Failure, block: Block, part: Literal["value", "key"]) -> Failure:
+    """The failure of a record whose writer schema is not there, or is none, with the subject that its topic has.
+
+    Args:
+        failure: By the block's rows.
+        block: As the stage got it.
+        part: Of the record, whose schema it is.
+    """
+    if failure.error_class not in (UNKNOWN_SCHEMA, BAD_SCHEMA) or "topic" not in block.records.schema.names:
+        return failure
+    topic = block.records.column("topic")[int(block.positions[failure.row])].as_py()
+    return failure.saying(f"{failure.message} (the subject of its topic is {topic}-{part})")
 
 
 def last_of(headers: pa.Array, name: str) -> tuple[list[bytes | None], np.ndarray]:

@@ -7,11 +7,11 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from jobs.formats.decoder import DECODE_VALUE, Failure, ValueDecoder
-from jobs.formats.problems import BAD_SCHEMA, UNKNOWN_SCHEMA, ValueProblem
+from jobs.formats.decoder import DECODE_VALUE, ValueDecoder
+from jobs.formats.problems import ValueProblem
 from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
-from jobs.pipeline.schema_ids import headed_decode
+from jobs.pipeline.schema_ids import headed_decode, with_subject
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.write.projection import UnfitValueError
 
@@ -66,7 +66,7 @@ class DecodeValue:
         return block.with_rows(
             decoded.rows,
             decoded.positions,
-            failures=[_with_subject(failure, block.records) for failure in decoded.failures],
+            failures=[with_subject(failure, block, "value") for failure in decoded.failures],
             dropped=decoded.tombstones,
             unknown_fields=decoded.unknown_fields,
             needs=decoded.needs,
@@ -76,14 +76,6 @@ class DecodeValue:
         """A record with the probe for its value."""
         value = pa.array([self._probe], pa.binary())
         return Block.of(pa.RecordBatch.from_arrays([value], ["value"]), block.destination)
-
-
-def _with_subject(failure: Failure, records: pa.RecordBatch) -> Failure:
-    """The failure of a record whose writer schema is not there, or is none, with the subject that its topic has."""
-    if failure.error_class not in (UNKNOWN_SCHEMA, BAD_SCHEMA) or "topic" not in records.schema.names:
-        return failure
-    topic = records.column("topic")[failure.row].as_py()
-    return failure.saying(f"{failure.message} (the subject of its topic is {topic}-value)")
 
 
 Fit: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]

@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
+from jobs.commit.schema_history import new_record, with_record
 from jobs.contract.history import schema_steps, schema_versions
 from tests.helpers.lake import NAME, STREAM, Lake
 
@@ -38,6 +39,18 @@ def test_a_version_without_a_kept_snapshot_has_its_changes(lake: Lake) -> None:
         update.add_column("note", StringType())
     *_, last = schema_versions(lake.catalog.load_table(NAME).metadata, STREAM)
     assert (last.changes, last.snapshot_id, last.start) == (("added note string",), None, None)
+
+
+def test_who_needed_a_version_is_noted(lake: Lake) -> None:
+    table = lake.catalog.load_table(NAME)
+    with table.transaction() as change:
+        with change.update_schema() as update:
+            update.add_column("note", StringType())
+        record = new_record(STREAM, ["add column note string"], schema_id=1, snapshot_id=None, epoch=3, batch=7)
+        change.set_properties(with_record({}, record))
+    first, second = schema_versions(lake.catalog.load_table(NAME).metadata, STREAM)
+    assert first.record is None
+    assert second.record == record
 
 
 def test_columns_are_told_apart_by_their_ids() -> None:

@@ -61,6 +61,18 @@ def test_a_silent_repository_is_given_up(java: Path, tmp_path: Path, monkeypatch
         fetch(tmp_path)
 
 
+def test_what_grows_is_waited_for_and_told(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ivy, "_SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(ivy, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(ivy, "_PROGRESS_SECONDS", 0.3)
+    # A large file over a slow link: no word for twice as long as silence is borne, and some bytes all the while.
+    part = tmp_path / "work" / "archive.part"
+    speak(java, f"for _ in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/zero >> {part}; sleep 0.25; done; printf '...'")
+    said = fetch(tmp_path)
+    assert said
+    assert all(line.startswith("spark: ") and line.endswith(" MB so far") for line in said)
+
+
 def test_the_question_is_well_formed_and_a_mirror_is_passed_on(
     java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

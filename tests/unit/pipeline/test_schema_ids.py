@@ -47,7 +47,7 @@ def run(records: dict[str, Any], *, reference: bool, **decode: Any) -> Block:
         columns=spec.record_columns(NO_KAFKA_COLUMNS).with_schemas(Registry()),
         reference=reference,
     )
-    kinds = {"headers": HEADERS}
+    kinds = {"headers": HEADERS, "topic": pa.string()}
     return pipeline.run(pa.record_batch({n: pa.array(v, kinds.get(n, pa.binary())) for n, v in records.items()}))
 
 
@@ -100,3 +100,18 @@ def test_only_formats_with_a_registry_look_at_headers() -> None:
     assert fetched_parts(avro.declared.decoder, RecordColumns()) == {"value_schema_id"}
     columns = avro.record_columns(NO_KAFKA_COLUMNS)
     assert fetched_parts(avro.declared.decoder, columns) == {"value_schema_id", "key_schema_id", "key"}
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_an_unknown_id_names_the_subject_of_its_topic_whichever_part_has_it(reference: bool) -> None:
+    unknown = b"\x00" + struct.pack(">i", 8)
+    records = {
+        "value": [None, unknown + BARE, ID + BARE],
+        "key": [None, None, unknown + BARE],
+        "topic": ["none", "first", "second"],
+    }
+    made = run(records, reference=reference, key=KEY)
+    assert [(each.row, each.stage, each.message.partition("(")[2]) for each in made.failures] == [
+        (1, "decode_value", "the subject of its topic is first-value)"),
+        (2, "decode_key", "the subject of its topic is second-key)"),
+    ]
