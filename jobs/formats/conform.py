@@ -31,7 +31,7 @@ from jobs.formats.conform_plan import (
     needs,
     struct_plan,
 )
-from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, UnknownField
+from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, Decoded, Failure, UnknownField
 from jobs.formats.problems import (
     CHANGE_PROPOSED,
     MISSING_FIELD,
@@ -41,6 +41,7 @@ from jobs.formats.problems import (
     UNKNOWN_FIELD,
     WRONG_TYPE,
     change_refused,
+    shown_key,
 )
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import quoted
@@ -161,9 +162,9 @@ class _Work:
     def _leave_out(self, field: ice.NestedField, values: pa.Array, place: Place) -> None:
         there = place.within(values)
         rows = place.rows if there is None else place.rows[there]
-        inner = place.of(field.name)
+        inner = place.of(shown_key(field.name))
         self.extra[inner.paths] = _ExtraField(field, np.unique(rows), place.paths)
-        why = self._refused.get(inner.paths)
+        why = self._refused.get(inner.paths) or self._refused.get(EVERY_FIELD)
         refusal = (SCHEMA_CHANGE_REFUSED, change_refused(why)) if why else _EXTRA.get(self._extra)
         if refusal is not None and len(rows):
             self._refuse(everywhere(place) if there is None else there, *refusal, inner)

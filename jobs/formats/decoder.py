@@ -30,6 +30,8 @@ LONGEST_PATH = 200
 MOST_UNKNOWN_PATHS = 100
 OTHER_UNKNOWN_PATHS = "…"
 """What is counted in place of further paths in `Decoded.unknown_fields`, so that these have an end."""
+EVERY_FIELD = "*"
+"""Among fields that get no column, in place of a path: each that has none."""
 
 
 @dataclass(frozen=True, slots=True)

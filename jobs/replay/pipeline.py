@@ -25,12 +25,14 @@ from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.stages import Stage
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.outcome import ReplayOutcome
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
 UNREADABLE = "letter_unreadable"
 MASKED = "letter_masked"
 REPLAY_STAGE = "replay"
+_ADDED_BY_DRIVER = f"the stream's driver adds the column {EXTRA_COLUMN} with the first record that needs it"
 
 
 def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup | None = None) -> Pipeline:
@@ -56,8 +58,11 @@ def record_pipeline(
         schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
     """
+    resolved = spec.resolved_for(table.schema())
+    if resolved.decoder.options.get("extra_column") is False:
+        resolved = resolved.with_options({"refused": ((f"$.{EXTRA_COLUMN}", _ADDED_BY_DRIVER),)})
     return stream_pipeline(
-        spec.resolved_for(table.schema()).with_schemas(schemas).decoder,
+        resolved.with_schemas(schemas).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
         columns=spec.record_columns.with_schemas(schemas),

@@ -17,7 +17,7 @@ from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed, column_name
 from jobs.schema.new_columns import NewColumn
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.schema.schema_change import RefusedChange, SchemaChange, columns_of, numbered
+from jobs.schema.schema_change import RefusedChange, SchemaChange, columns_in, columns_of, numbered
 from jobs.schema.spark_types import unread_by_spark
 
 _UNUSABLE = frozenset('"\\') | {chr(code) for code in range(0x20)} | {"\x7f"}
@@ -187,11 +187,14 @@ class _Judge:
             if why := self._unusable(path, taken):
                 self._refuse(path, why, column.first)
                 continue
-            if (kind := self._type(column, path)) is None:
+            if (kind := self._whole_type(column, path)) is None:
                 continue
-            if self._maintained and unread_by_spark(
-                Schema(ice.NestedField(0, name, numbered(kind, count(1)), required=False))
-            ):
+            made = ice.NestedField(0, name, numbered(kind, count(1)), required=False)
+            names = [column_name(each) for each, _ in columns_in(made, path)]
+            if len(set(names)) < len(names) or not self._names.isdisjoint(names):
+                self._refuse(path, "a nested column has the same name", column.first)
+                continue
+            if self._maintained and unread_by_spark(Schema(made)):
                 self._refuse(path, "maintenance reads no table with a column of the type time", column.first)
                 continue
             size = column.size()
@@ -204,7 +207,7 @@ class _Judge:
                 self._left -= size
                 self._left_now -= size
                 taken[parent, name.casefold()] = name
-                self._names.add(column_name(path))
+                self._names.update(names)
                 yield SchemaChange("add", path, kind, column.first)
 
     def _unusable(self, path: Path, taken: Mapping[tuple[Path, str], str]) -> str | None:
@@ -216,6 +219,15 @@ class _Judge:
         if (other := taken.get((path[:-1], name.casefold()))) is not None and other != name:
             return f"the name differs from {column_name((*path[:-1], other))} only by case"
         return "a nested column has the same name" if column_name(path) in self._names else None
+
+    def _whole_type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
+        """The type of a new column; if no part of it can be, it is refused itself, as records have it."""
+        before = len(self._refused)
+        kind = self._type(column, path)
+        if kind is None and (within := self._refused[before:]):
+            del self._refused[before:]
+            self._refuse(path, within[0].why, column.first)
+        return kind
 
     def _type(self, column: NewColumn, path: Path) -> ice.IcebergType | None:
         """The type of a new column; parts that cannot be are left out, and refused. None if nothing is left."""
@@ -244,7 +256,7 @@ class _Judge:
             why = self._unusable(here, taken)
             if why:
                 self._refuse(here, why, inner.first)
-            kind = None if why else self._type(inner, here)
+            kind = None if why else self._whole_type(inner, here)
             if kind is None:
                 # Left out of the size, too.
                 del column.fields[name]

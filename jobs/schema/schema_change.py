@@ -156,18 +156,19 @@ def columns_of(schema: Schema) -> Iterator[tuple[Path, ice.NestedField]]:
 
 def _columns(struct: ice.StructType, path: Path) -> Iterator[tuple[Path, ice.NestedField]]:
     for each in struct.fields:
-        yield from _column(each, (*path, each.name))
+        yield from columns_in(each, (*path, each.name))
 
 
-def _column(column: ice.NestedField, path: Path) -> Iterator[tuple[Path, ice.NestedField]]:
+def columns_in(column: ice.NestedField, path: Path) -> Iterator[tuple[Path, ice.NestedField]]:
+    """A column by its path, and every column within it."""
     yield path, column
     match column.field_type:
         case ice.StructType() as kind:
             yield from _columns(kind, path)
         case ice.ListType() as kind:
-            yield from _column(kind.element_field, (*path, "element"))
+            yield from columns_in(kind.element_field, (*path, "element"))
         case ice.MapType() as kind:
-            yield from _column(kind.key_field, (*path, "key"))
-            yield from _column(kind.value_field, (*path, "value"))
+            yield from columns_in(kind.key_field, (*path, "key"))
+            yield from columns_in(kind.value_field, (*path, "value"))
         case _:
             return

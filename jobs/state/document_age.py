@@ -56,6 +56,6 @@ def forget(path: Path) -> None:
 
 
 def _recorded(record: Path) -> _Seen | None:
-    with contextlib.suppress(OSError, msgspec.DecodeError):
+    with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.DecodeError):
         return msgspec.json.decode(record.read_bytes(), type=_Seen)
     return None

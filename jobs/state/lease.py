@@ -142,7 +142,7 @@ class Lease:
     def _watched(self) -> LeaseRecord | None:
         """A lease of a clock that is ahead, once it has been renewed, or has not been for its time to live."""
         first = self._documents.newest()
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
             record = msgspec.json.decode(first[1], type=LeaseRecord) if first else None
             if first is None or record is None or not record.ahead or record.released:
                 return None

@@ -171,7 +171,7 @@ def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
     try:
         record = _DECODER.decode(content)
         return record.seen_for(documents.unchanged_for(epoch, content)) if record.ahead else record
-    except msgspec.DecodeError as problem:
+    except (UnicodeDecodeError, msgspec.DecodeError) as problem:
         raise FrazilError(
             f"stream {stream}: {documents.place(epoch)} is no lease: {problem}.",
             fix=f"if no driver of the stream runs, remove {documents.place(epoch)}",

@@ -112,7 +112,7 @@ def _read(store: StateStore) -> WindowStop | None:
     try:
         content = store.get(_KEY)
         return None if content is None else msgspec.json.decode(content, type=WindowStop)
-    except (msgspec.DecodeError, OSError) as problem:
+    except (UnicodeDecodeError, msgspec.DecodeError, OSError) as problem:
         # Without it the whole window counts: the stream stops rather once too often.
         log.warning("%s cannot be read, so the whole window counts: %s", _KEY, problem)
         return None

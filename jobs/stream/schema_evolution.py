@@ -22,6 +22,7 @@ from jobs.commit.schema_history import added_since, new_record, with_record
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.errors import FrazilError
+from jobs.formats.decoder import EVERY_FIELD
 from jobs.formats.problems import shown_key
 from jobs.schema.evolution import Evolution, judged, protected_columns
 from jobs.schema.kept_fields import EXTRA_COLUMN
@@ -39,6 +40,9 @@ ROUNDS = 3
 """Changes of the table that one batch may lead to; what it needs beyond them is refused."""
 _MOST_RUNS = 20
 _HOUR_SECONDS = 3600.0
+MOST_REFUSED = 1_000
+"""Refused fields that are told apart; beyond them each record with a new field fails."""
+_TOO_MANY = f"more than {MOST_REFUSED:,} fields of records have got no column"
 _LEFT = f"one batch changes a table {ROUNDS} times at most"
 
 
@@ -182,10 +186,16 @@ class SchemaEvolution:
         if not self._settled:
             self._schema_id, self._since = self._table.table.metadata.current_schema_id, time.monotonic()
         for each in verdict.refused:
+            if each.change == "add" and EVERY_FIELD in refused:
+                # Keys that are data would be without an end.
+                continue
             self._settled.add((each.change, each.path))
             log.warning("table %s is not changed: %s, as %s would need", self._table.name, each, each.at)
             if each.change == "add":
                 refused[field_place(schema, each.path)] = each.why
+            if len(refused) == MOST_REFUSED:
+                log.warning("table %s: %s; each record with a new field fails", self._table.name, _TOO_MANY)
+                refused[EVERY_FIELD] = _TOO_MANY
         return len(refused) > before
 
     def _stopped(self, verdict: Evolution) -> SchemaChangeError:
@@ -212,5 +222,6 @@ def field_place(schema: Schema, path: Path) -> str:
         if kind is not None and not kind.is_primitive and not kind.is_struct:
             place += "[]" if name == "element" else "{}"
         else:
-            place += f".{shown_key(name)}"
+            # As decoders write it: what is no column may have any name.
+            place += f".{name if path[: at + 1] in columns else shown_key(name)}"
     return place

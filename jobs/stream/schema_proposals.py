@@ -108,7 +108,7 @@ def proposals(store: StateStore, schema: Schema | None = None) -> list[SchemaPro
     """
     found: list[SchemaProposal] = []
     for key in store.keys(_KEYS):
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
             proposal = msgspec.json.decode(store.get(key) or b"", type=SchemaProposal)
             if schema is None or proposal.is_open(schema):
                 found.append(proposal)

@@ -66,7 +66,7 @@ def read_control(store: StateStore) -> ControlRequest:
         return ControlRequest()
     try:
         return _DECODER.decode(content)
-    except msgspec.DecodeError as problem:
+    except (UnicodeDecodeError, msgspec.DecodeError) as problem:
         place = store.place(KEY)
         raise FrazilError(
             f"{place} cannot be read ({problem}), so what was last asked of the stream is not known.",

@@ -230,7 +230,7 @@ def read_heartbeat(store: StateStore) -> Heartbeat | None:
     content = store.get(KEY)
     if content is None:
         return None
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
         beat = _DECODER.decode(content)
         if is_ahead(beat.boot, beat.beat_wall):
             # Written under a clock ahead of ours: it is as old as it has been seen unchanged.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.types import StringType
 
-from jobs.formats.decoder import DECODE_VALUE, OTHER_UNKNOWN_PATHS, Decoded, Failure, ValueDecoder
+from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, OTHER_UNKNOWN_PATHS, Decoded, Failure, ValueDecoder
 from jobs.formats.json.decoded_rows import with_rows, without_rows
 from jobs.formats.json.healing import Heal, column_at, heal, healed
 from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
@@ -88,7 +88,8 @@ class EvolvingJsonDecoder:
         left: dict[int, set[str]] = {}
         # What a record that failed needs may be needed by one before it.
         found.simple.clear()
-        names = [path.rsplit(".", 1)[-1].encode() for path in decoded.unknown_fields if path != OTHER_UNKNOWN_PATHS]
+        # A path that is cut does not tell the name.
+        names = [path.rsplit(".", 1)[-1].encode() for path in decoded.unknown_fields if "…" not in path]
         some = len(names) < len(decoded.unknown_fields)
         for row, value in zip(decoded.positions.tolist(), _values(values, decoded.positions), strict=True):
             if not (some or b"\\" in value or any(name in value for name in names)):
@@ -107,7 +108,7 @@ class EvolvingJsonDecoder:
         for field in fields:
             if field.value is None:
                 continue
-            if (why := self._refused.get(field.place)) is not None:
+            if (why := self._refused.get(field.place) or self._refused.get(EVERY_FIELD)) is not None:
                 return _refusal(row, why, field.place)
             simple = simple_kind(field.value, self._types)
             if simple is not None and (field.path, simple) in found.simple and self._policy.add != "propose":

@@ -45,7 +45,9 @@ def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder]) -> ValueDecoder:
             types=new_field_types(infer),
             reference=lambda columns: JsonReferenceDecoder(columns, **options),
         )
-    return KeepingJsonDecoder(decoder, declared, column=column) if keeps else decoder
+    if not keeps:
+        return decoder
+    return KeepingJsonDecoder(decoder, declared, column=column, refused=refused.get(f"$.{EXTRA_COLUMN}"))
 
 
 def _unknown_fields(

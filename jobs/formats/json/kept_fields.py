@@ -14,8 +14,10 @@ import msgspec
 import pyarrow as pa
 from pyiceberg.types import StringType
 
-from jobs.formats.decoder import Decoded, ValueDecoder
+from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, ValueDecoder
 from jobs.formats.json.canonical import canonical
+from jobs.formats.json.decoded_rows import without_rows
+from jobs.formats.problems import SCHEMA_CHANGE_REFUSED, change_refused
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Need
@@ -32,12 +34,14 @@ class KeepingJsonDecoder:
         inner: The decoder, which ignores such members and counts them.
         declared: The columns, without the one that keeps them.
         column: Whether the table has that one; if not, the records that need it say so.
+        refused: Why the table does not get it: the records that need it fail.
     """
 
-    def __init__(self, inner: ValueDecoder, declared: StructType, *, column: bool) -> None:
+    def __init__(self, inner: ValueDecoder, declared: StructType, *, column: bool, refused: str | None = None) -> None:
         self._inner: ValueDecoder = inner
         self._declared: StructType = declared
         self._column: bool = column
+        self._refused: str | None = refused
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
@@ -49,14 +53,28 @@ class KeepingJsonDecoder:
         if not self._column:
             if not decoded.unknown_fields:
                 return decoded
+            if self._refused is not None:
+                return self._without_column(decoded, self._kept_of(values, decoded), self._refused)
             need = Need("add", (EXTRA_COLUMN,), StringType(), int(decoded.positions[0]))
             return replace(decoded, needs=(*decoded.needs, need))
         kept: pa.Array = pa.nulls(decoded.rows.num_rows, pa.string())
         if decoded.unknown_fields:
-            good = values.take(pa.array(decoded.positions)).to_numpy(zero_copy_only=False).tolist()
-            kept = pa.array([kept_members(self._declared, value) for value in good], pa.string())
+            kept = pa.array(self._kept_of(values, decoded), pa.string())
         columns, schema = [*decoded.rows.columns, kept], decoded.rows.schema.append(_FIELD)
         return replace(decoded, rows=pa.RecordBatch.from_arrays(columns, schema=schema), unknown_fields={})
+
+    def _kept_of(self, values: pa.BinaryArray, decoded: Decoded) -> list[str | None]:
+        good = values.take(pa.array(decoded.positions)).to_numpy(zero_copy_only=False).tolist()
+        return [kept_members(self._declared, value) for value in good]
+
+    def _without_column(self, decoded: Decoded, kept: list[str | None], why: str) -> Decoded:
+        """The block without the records of which something would have to be kept."""
+        failures = {
+            row: Failure(row, DECODE_VALUE, SCHEMA_CHANGE_REFUSED, change_refused(why), f"$.{EXTRA_COLUMN}")
+            for row, members in zip(decoded.positions.tolist(), kept, strict=True)
+            if members is not None
+        }
+        return replace(without_rows(decoded, failures, ()), unknown_fields={})
 
 
 def kept_members(declared: StructType, record: bytes) -> str | None:

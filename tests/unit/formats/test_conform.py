@@ -14,7 +14,8 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.formats.conform import Conform
-from jobs.formats.decoder import Decoded
+from jobs.formats.decoder import EVERY_FIELD, Decoded
+from jobs.formats.problems import shown_key
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
@@ -39,6 +40,18 @@ def conformed(writer: str, columns: str, rows: list[dict[str, Any]], **options: 
 
 def reasons(made: Decoded) -> list[tuple[int, str, str | None]]:
     return [(each.row - 2, each.error_class, each.field) for each in made.failures]
+
+
+@pytest.mark.parametrize("place", ["$.s." + "n" * 60 + "… (70 characters, 8ee0c5d1)", EVERY_FIELD])
+def test_a_field_that_gets_no_column_fails_its_records_however_long_its_name(place: str) -> None:
+    long = "n" * 70
+    given_rows = [{"id": "a", "s": {"b": 1, long: None}}, {"id": "b", "s": {"b": 1, long: 2}}]
+    place = place.replace("8ee0c5d1", shown_key(long)[-9:-1])
+    made = conformed(
+        f"id string, s struct<b int, {long} int>", "id string, s struct<b int>", given_rows, refused={place: "no"}
+    )
+    assert reasons(made) == [(1, "schema_change_refused", f"$.s.{shown_key(long)}")]
+    assert made.rows.to_pylist() == [{"id": "a", "s": {"b": 1}}]
 
 
 def test_equal_fields_are_the_very_arrays() -> None:

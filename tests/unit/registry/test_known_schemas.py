@@ -59,7 +59,7 @@ def test_another_registry_begins_anew() -> None:
     assert registry_of(store) == "http://other:8081"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"registry": 5}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"registry": 5}', b'{"registry": "\xff"}'])
 def test_a_damaged_document_is_none(content: bytes) -> None:
     store = InMemoryStore()
     store.put(KEY, content)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 
 from jobs.replay.pipeline import dead_letter_pipeline
 from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, DeadLetterWorld, value_of
+from tests.helpers.evolving_stream import EvolvingStream
 
 
 def letters(masked: list[str | None]) -> pa.RecordBatch:
@@ -32,3 +35,18 @@ def test_a_letter_that_does_not_keep_what_a_row_needs_never_lands(dead_letters: 
         (2, "letter_masked"),
         (3, "letter_masked"),
     ]
+
+
+def test_no_letter_lands_without_what_its_stream_keeps(tmp_path: Path) -> None:
+    """A table that has no column for it yet: the driver adds one, a replay alters nothing."""
+    EvolvingStream(tmp_path / "deployment")
+    keeping = {"schema": "table", "unknown_fields": "keep"}
+    one = EvolvingStream(tmp_path / "deployment", "later", decode=keeping)
+    values = pa.array([b'{"id":"a"}', b'{"id":"b","x":1}'], pa.binary())
+    given = letters([None, None]).set_column(0, "value", values)
+    tried = dead_letter_pipeline(one.spec, one.table).run(given)
+    assert [(each.row, each.error_class, each.field) for each in tried.failures] == [
+        (1, "schema_change_refused", "$._extra")
+    ]
+    one.land({"id": "c", "x": 1})
+    assert dead_letter_pipeline(one.spec, one.table).run(given).failures == []

@@ -217,8 +217,30 @@ def test_depth_is_counted_from_the_top() -> None:
     given = [need("add", "x", "struct<a long>", 1), need("add", "x", "struct<b struct<c long>>", 1)]
     found = judged([*given, need("add", "s.c", "long"), need("add", "l.element.z", "long")], table(), flat)
     assert said(found) == ["add column s.c long", "add column x struct<a long>"]
-    assert refused(found)["x.b.c"] == "it is nested more than 2 deep"
+    assert refused(found)["x.b"] == "it is nested more than 2 deep", "the field that records have and no column takes"
     assert refused(found)["l.element.z"] == "it is nested more than 2 deep"
+    found = judged([need("add", "y", "list<struct<b long>>")], table(), flat)
+    assert found.changes == () and refused(found) == {"y": "it is nested more than 2 deep"}
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "left"),
+    [
+        ([("a", "struct<b long>", 1), ("`a.b`", "long", 2)], ["a struct<b long>"], ["a.b"]),
+        ([("`a.b`", "long", 1), ("a", "struct<b long>", 2)], ["a.b long"], ["a"]),
+        ([("a", "struct<`b.d` long>", 1), ("a", "struct<b struct<d long>>", 2)], [], ["a"]),
+        ([("q", "list<long>", 1), ("`q.element`", "long", 2)], ["q list<long>"], ["q.element"]),
+        ([("`s.a`", "long", 1), ("`s.z`", "long", 2)], ["s.z long"], ["s.a"]),
+    ],
+)
+def test_no_two_columns_have_one_dotted_name(
+    given: list[tuple[str, str, int]], made: list[str], left: list[str]
+) -> None:
+    needs = [RecordNeed("add", (name.strip("`"),), kind(text), Coordinates("t", 0, at)) for name, text, at in given]
+    found = judged(needs, table(), AUTO)
+    assert said(found) == [f"add column {each}" for each in made]
+    assert sorted(refused(found)) == left
+    assert changed_schema(table(), found.changes, table().highest_field_id)
 
 
 def test_a_changed_schema_keeps_the_field_ids_and_puts_new_columns_before_those_of_kafka() -> None:

@@ -17,8 +17,10 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need
+from jobs.stream import schema_evolution
 from jobs.stream.schema_evolution import field_place
 from jobs.stream.schema_proposals import forget_proposal, proposals
+from jobs.task import needs as task_needs
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 
 
@@ -104,6 +106,51 @@ def test_limits_leave_records_as_dead_letters(home: Path) -> None:
     one.land({"id": "e", "k9": 1}, {"id": "f", "k1": 7}, batch=1)
     assert one.letters[4] == "schema_change_refused"
     assert one.rows[-1] == {"id": "f", "k1": 7}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"x": {"y": {"z": 1}}}, {"x": {"y": [{"z": 1}]}}, {"x": {'q"': 1}}, {"s": {"y": {"z": 1}}}, {"s": {'q"': 1}}],
+    ids=str,
+)
+def test_a_new_field_none_of_whose_parts_can_be_a_column_is_no_field_that_is_left_out(
+    home: Path, field: dict[str, Any]
+) -> None:
+    one = EvolvingStream(home, columns="id string, s struct<a int>", limits={"depth": 2})
+    one.land({"id": "a", **field}, {"id": "b"})
+    assert one.letters == {0: "schema_change_refused"} and one.rows == [{"id": "b"}]
+
+
+def test_a_new_field_of_a_long_name_is_a_column(home: Path) -> None:
+    one = EvolvingStream(home, columns="id string, s struct<a int>")
+    one.land({"id": "a", "k" * 70: 1, "s": {"l" * 70: 2}})
+    assert one.rows == [{"id": "a", "k" * 70: 1, "s": {"a": None, "l" * 70: 2}}]
+
+
+def test_a_refused_field_within_a_column_of_a_long_name_fails_its_record(home: Path) -> None:
+    long = "k" * 70
+    one = EvolvingStream(home, columns=f"id string, {long} struct<a int>", limits={"columns": 3})
+    one.land({"id": "a", long: {"b": 1}}, {"id": "b", long: {"a": 1}})
+    assert one.letters == {0: "schema_change_refused"}
+
+
+def test_two_fields_of_one_dotted_name_do_not_hold_up_the_stream(home: Path) -> None:
+    one = EvolvingStream(home)
+    one.land({"id": "a", "x": {"y": 1}}, {"id": "b", "x.y": 2})
+    assert one.rows == [{"id": "a", "x": {"y": 1}}] and one.letters == {1: "schema_change_refused"}
+
+
+def test_keys_that_are_data_do_not_hold_up_the_stream(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record has a field that no other has: beyond so many nobody looks at each of them."""
+    monkeypatch.setattr(schema_evolution, "MOST_REFUSED", 5)
+    monkeypatch.setattr(task_needs, "MOST", 10)
+    one = EvolvingStream(home, columns="id string, m struct<a int>", limits={"new_columns_per_hour": 2})
+    done = one.land(*[{"id": str(n), "m": {f"k{n}": n}} for n in range(500)], {"id": "last", "m": {"a": 1}})
+    assert (done.counts.landed, done.counts.dead, one.runs) == (3, 498, 2)
+    assert set(one.letters.values()) == {"schema_change_refused"}
+    assert len(one.stream.refused) == 6
+    one.land({"id": "next", "m": {"another": 1}}, batch=1)
+    assert one.runs == 1 and one.letters[501] == "schema_change_refused"
 
 
 def test_a_proposed_change_is_written_down_and_its_records_wait_as_dead_letters(home: Path) -> None:
@@ -250,6 +297,14 @@ def test_what_no_column_takes_is_kept_and_the_column_comes_with_the_first_record
     done = one.land(b'{"y":{"b":1e2,"a":1.10},"id":"c"}', batch=1)
     assert (one.runs, done.unknown_fields) == (1, {})
     assert one.rows[-1] == {"id": "c", "_extra": '{"y":{"a":1.10,"b":1e2}}'}
+
+
+def test_a_record_of_which_nothing_can_be_kept_is_a_dead_letter(home: Path) -> None:
+    EvolvingStream(home)
+    one = EvolvingStream(home, "later", decode={"schema": "table", "unknown_fields": "keep"}, limits={"columns": 2})
+    one.land({"id": "a", "n": 1}, {"id": "b", "x": 1}, {"id": "c"})
+    assert one.columns == {"id": "string", "n": "int"}
+    assert one.rows == [{"id": "a", "n": 1}, {"id": "c"}] and one.letters == {1: "schema_change_refused"}
 
 
 def test_a_new_table_of_a_stream_that_keeps_has_the_column(home: Path) -> None:

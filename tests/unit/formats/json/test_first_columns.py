@@ -37,6 +37,9 @@ def columns(*records: Any, **infer: Any) -> str | None:
         ([{"a": {"b": None}}, {"l": [None]}, {"l": [[]]}], None),
         ([{"a": [{"x": None, "y": "t"}]}], "a list<struct<y string>>"),
         ([], None),
+        # Iceberg calls the field b in a by the name of the other one.
+        ([{"a": {"b": 1}, "a.b": 2, "l.element": 1, "l": [1]}], "a struct<b long>, `l.element` long"),
+        ([{"s": {"a": {"b": 1}, "a.b": 2}}], None),
     ],
 )
 def test_what_says_nothing_has_no_column(records: list[Any], expected: str | None) -> None:
