@@ -14,6 +14,8 @@ from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
 from jobs.contract.declared import declared_contract
 from jobs.contract.finding import ContractFinding, Level, worst
+from jobs.contract.sentences import listed, subject_sentences
+from jobs.contract.subjects import subjects_of
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.models import StreamSpec
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 SCHEMA_CONTRACT = "schema_contract"
 DESCRIPTION = (
-    "The table takes what the stream's records bring: what its file declares, held against the table as it is now. "
-    "Warns where records would become dead letters or somebody has to decide; fails where the stream would stop."
+    "The table takes what the stream's records bring: what its file declares, and the newest schemas of its subjects, "
+    "held against the table as it is now, before a record comes (by the sensor frazil_schemas). Warns where records "
+    "would become dead letters or somebody has to decide; fails where the stream would stop."
 )
 _SHOWN = 50
 
@@ -55,67 +58,81 @@ def contract_outcome(
         proposed: Changes that somebody has to decide about.
         unasked: Why the registry could not be asked, if it could not.
     """
-    figures: dict[str, Any] = {"downstream_assets": len(downstream)}
-    if downstream:
-        figures["downstream"] = dg.MetadataValue.md("\n".join(f"- {cell(each)}" for each in downstream[:_SHOWN]))
+    figures: dict[str, Any] = {"downstream": _markdown_list(downstream) if downstream else "none that Dagster knows"}
     if table is None:
         return _outcome("ok", f"Table {spec.table.name} is not there yet; the first run creates it.", figures)
-    figures["schema_id"] = table.metadata.current_schema_id
-    figures |= {f"version of {each.name}": each.version for each in subjects if each.version is not None}
+    # Ids as text: nobody wants a plot of them.
+    figures["schema_id"] = str(table.metadata.current_schema_id)
+    figures |= {f"version of {each.name}": str(each.version) for each in subjects if each.version is not None}
     if is_as_made(table.metadata, spec.stream):
         return _outcome("ok", f"Table {spec.table.name} has no rows; the next run makes it as it is needed.", figures)
-    found, parts = list[ContractFinding](), list[tuple[Level, str, str]]()
+    found, bad = list[ContractFinding](), list[tuple[Level, str, str]]()
+    good: list[str] = []
     if spec.decode.declared is not None:
         held = declared_contract(spec, table.schema())
         found += held.findings
         if not held.fits:
             fix = f"frazil schema {'apply' if held.can_be_applied else 'diff'} {spec.stream}"
-            said = f"A driver with streams/{spec.stream}.yaml would not start, so the former one goes on: "
-            parts.append((worst(list(held.findings)), said + _listed(held.findings), fix))
+            wrong = listed([each for each in held.findings if each.level != "ok"])
+            said = f"A driver with streams/{spec.stream}.yaml would not start, so the former one goes on: {wrong}."
+            bad.append((worst(list(held.findings)), said, fix))
     for subject in subjects:
         found += subject.findings
-        if subject.level != "ok":
-            said = (
-                f"Records of {subject.shown} would {'stop the stream' if subject.level == 'error' else 'be refused'}: "
-            )
-            fix = f"frazil schema check {spec.stream} --against {subject.name}"
-            parts.append((subject.level, said + (subject.problem or _listed(subject.findings)), fix))
+        said = subject_sentences(subject, spec.table.name)
+        if subject.level == "ok":
+            good.append(said)
+        else:
+            bad.append((subject.level, said, f"frazil schema check {spec.stream} --against {subject.name}"))
     if proposed:
-        figures["proposals"] = dg.MetadataValue.md(
-            "\n".join(f"- `{each.digest}` {cell(each.says)}" for each in proposed)
-        )
-        said = f"{len(proposed)} changes wait for somebody to decide: " + "; ".join(each.says for each in proposed[:3])
-        parts.append(("warn", said, f"frazil schema apply {spec.stream}"))
+        figures["proposals"] = _markdown_list([f"`{each.digest}` {each.says}" for each in proposed])
+        wait = "change waits" if len(proposed) == 1 else "changes wait"
+        says = "; ".join(each.says for each in proposed[:3])
+        said = f"{len(proposed)} {wait} for somebody to decide: {says}."
+        bad.append(("warn", said, f"frazil schema apply {spec.stream}"))
     figures |= {"differences": len(found), "proposed_changes": len(proposed)}
     if found:
         figures["findings"] = dg.MetadataValue.md(findings_markdown(found))
-    if not parts:
-        return _outcome("ok", _fits(spec, subjects, unasked), figures, found)
-    level: Level = "error" if any(each[0] == "error" for each in parts) else "warn"
-    sentence = ". ".join(said.rstrip(".") for _, said, _ in parts)
-    return _outcome(level, f"{sentence}. Next: {parts[0][2]}", figures, found)
+    matters = any(each.outcome not in ("lands", "null", "left_out") for each in found)
+    concerned = _downstream_sentence(downstream) if matters else []
+    if not bad:
+        sentences = good or [_fits(spec, unasked)]
+        return _outcome("ok", " ".join([*sentences, *concerned]), figures, found, downstream)
+    figures["next"] = bad[0][2]
+    level: Level = "error" if any(each[0] == "error" for each in bad) else "warn"
+    sentence = " ".join([*(said for _, said, _ in bad), *concerned])
+    return _outcome(level, f"{sentence} Next: {bad[0][2]}", figures, found, downstream)
 
 
-def _listed(findings: Sequence[ContractFinding]) -> str:
-    wrong = [finding for finding in findings if finding.level != "ok"]
-    said = "; ".join(str(finding.difference) for finding in wrong[:3])
-    return f"{said}; and {len(wrong) - 3} more" if len(wrong) > 3 else said
+def _downstream_sentence(downstream: Sequence[str]) -> list[str]:
+    more = f" and {len(downstream) - 3} more" if len(downstream) > 3 else ""
+    return [f"Made from the table: {', '.join(downstream[:3])}{more}."] if downstream else []
 
 
-def _fits(spec: StreamSpec, subjects: "Sequence[SubjectContract]", unasked: str | None) -> str:
+def _markdown_list(texts: Sequence[str]) -> dg.MarkdownMetadataValue:
+    return dg.MetadataValue.md("\n".join(f"- {cell(each)}" for each in texts[:_SHOWN]))
+
+
+def _fits(spec: StreamSpec, unasked: str | None) -> str:
     if unasked is not None:
         return f"What records will bring is not known: {unasked}"
-    if subjects:
-        return f"Table {spec.table.name} takes what {', '.join(each.shown for each in subjects)} brings."
     if spec.decode.declared is not None:
         return f"Table {spec.table.name} takes what streams/{spec.stream}.yaml declares."
+    if spec.decode.needs_registry and not subjects_of(spec):
+        return "Which subjects the records are of is not known before they come: decode.subject names none."
+    if spec.decode.needs_registry:
+        return f"The registry has no subject {' or '.join(subjects_of(spec)[:3])} yet."
     return f"The columns of table {spec.table.name} are from: {spec.decode.schema_source}."
 
 
 def _outcome(
-    level: Level, sentence: str, figures: dict[str, Any], findings: Sequence[ContractFinding] = ()
+    level: Level,
+    sentence: str,
+    figures: dict[str, Any],
+    findings: Sequence[ContractFinding] = (),
+    downstream: Sequence[str] = (),
 ) -> CheckOutcome:
-    code = f"{level}:{[(each.difference.column, each.difference.kind, each.outcome) for each in findings]}"
+    differences = [(each.difference.column, each.difference.kind, each.outcome) for each in findings]
+    code = f"{level}:{differences}:{list(downstream)}"
     return CheckOutcome(SCHEMA_CONTRACT, level == "ok", sentence, code, warn=level == "warn", figures=figures)
 
 

@@ -125,7 +125,7 @@ def run_schemas_tick(
             # What was told before stays.
             tick.unasked = unasked
             continue
-        told = checksum(f"{said.code}{said.sentence}{said.figures.get('downstream_assets')}")
+        told = checksum(f"{said.code}{said.sentence}")
         if told != known.told or due(now, known.told_at, AGAIN_SECONDS):
             known.told, known.told_at = told, math.floor(now)
             tick.events.append(evaluation(said, keys[0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from jobs.contract.sentences import advice
 from jobs.contract.subjects import SubjectContract
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.models import StreamSpec
@@ -15,7 +16,8 @@ _TEXT = {"column", "difference", "the records", "the table has", "then"}
 def print_subject(spec: StreamSpec, found: SubjectContract) -> None:
     """A schema's differences as a table, each with what becomes of records."""
     if found.problem is not None:
-        click.echo(f"{spec.stream}: {found.shown}: {found.problem}. Its records would become dead letters.")
+        click.echo(f"{spec.stream}: {found.shown}: {found.problem.rstrip('.')}. Its records would become dead letters.")
+        _print_advice(spec, found)
         return
     if not found.findings:
         click.echo(f"{spec.stream}: {found.shown} has exactly the columns of table {spec.table.name}.")
@@ -32,3 +34,9 @@ def print_subject(spec: StreamSpec, found: SubjectContract) -> None:
         for finding in found.findings
     ]
     print_columns(["column", "difference", "the records", "the table has", "then"], rows, text=_TEXT)
+    _print_advice(spec, found)
+
+
+def _print_advice(spec: StreamSpec, found: SubjectContract) -> None:
+    if (said := advice(spec, found)) is not None:
+        click.echo(f"  Next: {said}")

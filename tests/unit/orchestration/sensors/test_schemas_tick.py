@@ -95,7 +95,9 @@ def test_a_changed_file_is_told_before_a_record_comes(place: Place) -> None:
     (event,) = place.tick().events
     assert not event.passed
     assert event.severity is dg.AssetCheckSeverity.ERROR
-    assert "note: string is not in the table. Next: frazil schema apply payments" in (event.description or "")
+    assert (event.description or "").endswith(
+        "note: string is not in the table. Made from the table: lake/report. Next: frazil schema apply payments"
+    )
     assert "lake/report" in str(event.metadata["downstream"].value)
 
 
@@ -145,6 +147,28 @@ def test_a_new_version_of_a_subject_is_told_before_a_record_comes(events: Place)
     assert (event.passed, event.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert "more: string is not in the table" in (event.description or "")
     assert (event.description or "").endswith("Next: frazil schema check events --against events-value")
+
+
+def test_what_the_policy_would_do_is_said_with_who_is_downstream(events: Place) -> None:
+    file = events.deployment.streams_folder / "events.yaml"
+    file.write_text(file.read_text().replace("add: propose", "add: auto"))
+    events.schema = PROTO % " string more = 3; int64 total = 4;"
+    (event,) = events.tick().events
+    assert event.passed
+    assert event.description == (
+        f"Table orders.events takes what events-value version {len(events.schema)} brings. The first record of it "
+        "changes the table: add column more string; add column total long. Made from the table: lake/report."
+    )
+    file.write_text(file.read_text().replace("add: auto", "add: ignore"))
+    events.schema = PROTO.replace("int32 n", "string n") % " string more = 3;"
+    (event,) = events.tick().events
+    assert (event.passed, event.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert event.description == (
+        f"Records of events-value version {len(events.schema)} would become dead letters: n: string is "
+        "another type than the table's int. No column takes, so it is left out and counted: more. "
+        "Made from the table: lake/report. Next: frazil schema check events --against events-value"
+    )
+    assert event.metadata["next"].value == "frazil schema check events --against events-value"
 
 
 def test_a_registry_that_is_away_changes_no_check(events: Place) -> None:
