@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,9 +14,7 @@ import fastavro
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.schema.declared import DeclaredType, ListType, Primitive, StructType
 
-PREFIX = b"\x00\x00\x00\x00\x01"
-"""Before each record: the id of the schema."""
-
+_DAY, _EPOCH = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
 _LOGICAL = {
     "date": {"type": "int", "logicalType": "date"},
     "timestamptz": {"type": "long", "logicalType": "timestamp-millis"},
@@ -28,13 +26,15 @@ class AvroPayments:
 
     Args:
         declared: The columns of payments.
+        schema_id: The registry's of the schema.
     """
 
-    def __init__(self, declared: StructType) -> None:
+    def __init__(self, declared: StructType, schema_id: int = 1) -> None:
         self._declared: StructType = declared
         schema = _type(declared, iter(range(1_000)))
         self.schema: WriterSchema = WriterSchema(json.dumps(schema))
         self._parsed: Any = fastavro.parse_schema(schema)
+        self._prefix: bytes = b"\0" + schema_id.to_bytes(4)
 
     def find(self, schema_id: SchemaId) -> RegistrySchema:
         """The schema, as a registry would find it."""
@@ -49,7 +49,7 @@ class AvroPayments:
         written = io.BytesIO()
         value = _value(self._declared, json.loads(payment, parse_float=Decimal))
         fastavro.schemaless_writer(written, self._parsed, value)
-        return PREFIX + written.getvalue()
+        return self._prefix + written.getvalue()
 
 
 def _type(kind: DeclaredType, numbers: Iterator[int]) -> Any:
@@ -69,15 +69,17 @@ def _type(kind: DeclaredType, numbers: Iterator[int]) -> Any:
 
 
 def _value(kind: DeclaredType, value: Any) -> Any:
+    """As the schema's physical types have it, which fastavro writes without a look at the logical ones."""
     if isinstance(kind, StructType):
         return {each.name: _value(each.type, value[each.name]) for each in kind.fields}
     match kind:
         case Primitive("decimal", _, int() as scale):
-            return Decimal(value).quantize(Decimal(1).scaleb(-scale))
+            number = int(Decimal(value).scaleb(scale))
+            return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
         case Primitive("timestamptz"):
-            return datetime.fromisoformat(value)
+            return (datetime.fromisoformat(value) - _EPOCH) // timedelta(milliseconds=1)
         case Primitive("date"):
-            return date.fromisoformat(value)
+            return (date.fromisoformat(value) - _DAY).days
         case Primitive("double"):
             return float(value)
         case _:

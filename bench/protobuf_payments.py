@@ -13,9 +13,6 @@ from jobs.formats.protobuf.compile import message_of
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.schema.declared import DeclaredType, Field, ListType, Primitive, StructType
 
-PREFIX = b"\x00\x00\x00\x00\x01\x00"
-"""Before each message: the id of the schema, and that it is the first message of its file."""
-
 _SCALARS = {"string": "string", "int": "int32", "long": "int64", "double": "double", "boolean": "bool"}
 _IMPORTS = (
     *("confluent/meta.proto", "confluent/type/decimal.proto"),
@@ -28,13 +25,16 @@ class ProtobufPayments:
 
     Args:
         declared: The columns of payments.
+        schema_id: The registry's of the schema.
     """
 
-    def __init__(self, declared: StructType) -> None:
+    def __init__(self, declared: StructType, schema_id: int = 1) -> None:
         imports = "".join(f'import "{each}"; ' for each in _IMPORTS)
         text = f'syntax = "proto3"; package shop; {imports}{_message("Payment", declared)}'
         self._declared: StructType = declared
         self.schema: WriterSchema = WriterSchema(text)
+        # Behind the id: that it is the first message of its file.
+        self._prefix: bytes = b"\0" + schema_id.to_bytes(4) + b"\0"
         self._class: Any = GetMessageClass(message_of(self.schema))
 
     def find(self, schema_id: SchemaId) -> RegistrySchema:
@@ -49,7 +49,7 @@ class ProtobufPayments:
         """A payment as a topic has it, of its JSON."""
         message = self._class()
         _fill(message, self._declared, json.loads(payment, parse_float=Decimal))
-        return PREFIX + message.SerializeToString()
+        return self._prefix + message.SerializeToString()
 
 
 def _message(name: str, declared: StructType) -> str:

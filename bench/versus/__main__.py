@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +20,10 @@ from pathlib import Path
 from bench import stages
 from bench.plots import plot_versus
 from bench.versus.deployment import TABLE, BenchDeployment
+from bench.versus.formats import FORMATS, PAYMENT_FORMATS, Format
 from bench.versus.measurement import Run, Side
-from bench.versus.report import as_json, fastest, markdown, settings_text, trials_text
-from bench.versus.row_check import Rows, check_rows, rows_of
+from bench.versus.report import as_json, by_format, fastest, formats_text, markdown, settings_text, trials_text
+from bench.versus.row_check import Rows, check_formats, check_rows, rows_of
 from bench.versus.settings import FAVOURS, settings_of
 from bench.versus.sides import Contest, Say
 from bench.versus.sink_config import SinkConfig
@@ -30,6 +31,7 @@ from bench.versus.topic_load import Load, loaded
 from jobs.errors import FrazilError
 from jobs.install.artifacts import resolve_jars
 from jobs.local_broker.broker import LocalBroker
+from jobs.local_registry.registry import LocalRegistry
 
 COUNTS = {"small": 10_000_000, "1k": 2_000_000}
 QUICK_COUNTS = {"small": 1_000_000, "1k": 200_000}
@@ -58,40 +60,95 @@ def main() -> int:
             kept: Path = arguments.keep.absolute() if arguments.keep else folder
             resolve_jars("connect", on_progress=say)
             broker = stack.enter_context(LocalBroker(kept / "broker", on_progress=say))
-            load = loaded(kept, broker.status().address or "", arguments.records, arguments.count, say)
-            _compare(arguments, folder, broker, load, say)
+            registry = None
+            if any(PAYMENT_FORMATS[format_].registry_kind for format_ in arguments.format):
+                started = stack.enter_context(LocalRegistry(kept / "registry", on_progress=say))
+                registry = started.start()
+            loads = [
+                loaded(
+                    kept,
+                    broker.status().address or "",
+                    arguments.records,
+                    arguments.count,
+                    say,
+                    format_=format_,
+                    registry=registry,
+                )
+                for format_ in arguments.format
+            ]
+            _compare(arguments, folder, broker, loads, registry, say)
     except FrazilError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _compare(arguments: argparse.Namespace, folder: Path, broker: LocalBroker, load: Load, say: Say) -> None:
-    sink = SinkConfig(load.topic, arguments.tasks[0], int(arguments.commit_seconds * 1000))
+def _compare(
+    arguments: argparse.Namespace,
+    folder: Path,
+    broker: LocalBroker,
+    loads: Sequence[Load],
+    registry: str | None,
+    say: Say,
+) -> None:
+    sink = SinkConfig(loads[0].topic, arguments.tasks[0], int(arguments.commit_seconds * 1000))
+
+    def contest(where: Path, load: Load, one: SinkConfig) -> Contest:
+        return Contest(where, broker, load, arguments.batch, one, say, registry)
+
     trials: dict[int, Run] = {}
-    if len(arguments.tasks) > 1 and arguments.only != "frazil":
-        trials = _trials(arguments, folder / "trial", broker, load, sink, say)
+    read = [load for load in loads if PAYMENT_FORMATS[load.format].converter]
+    if len(arguments.tasks) > 1 and arguments.only != "frazil" and read:
+        for tasks in arguments.tasks:
+            trial = contest(folder / "trial" / str(tasks), read[0], replace(sink, tasks=tasks))
+            home = trial.home("connect", 0)
+            trials[tasks] = trial.connect(home, 0)
+            say(f"trial with {tasks} tasks: {_line(trials[tasks])}")
+            shutil.rmtree(home.path, ignore_errors=True)
         sink = replace(sink, tasks=fastest(trials))
         say(f"the sink is fastest with {sink.tasks} tasks")
+    runs: list[Run] = []
+    for number in range(1, arguments.rounds + 1):
+        rows: dict[Format, list[Rows]] = {load.format: [] for load in loads}
+        sides: list[tuple[Load, Side]] = [(load, side) for load in loads for side in _sides(arguments, load)]
+        # Who goes first takes turns, as a machine may grow slower with time.
+        for load, side in sides if number % 2 else reversed(sides):
+            one = contest(folder / "runs", load, replace(sink, kafka_columns=side != "connect-bare"))
+            home = one.home(side, number)
+            runs.append(one.frazil(home, number) if side == "frazil" else one.connect(home, number, side))
+            rows[load.format].append(rows_of(home.catalog().load_table(TABLE)))
+            say(f"round {number}, {load.format}, {side}: {_line(runs[-1])}; {rows[load.format][-1]}")
+            shutil.rmtree(home.path, ignore_errors=True)
+        for load in loads:
+            check_rows(load, rows[load.format])
+        check_formats(rows)
+    _report(arguments, contest(folder / "settings", loads[0], sink).home("frazil", 0), loads, sink, trials, runs)
+
+
+def _sides(arguments: argparse.Namespace, load: Load) -> list[Side]:
+    """Those that take part with a format."""
     sides: list[Side] = ["connect", "frazil"] if arguments.only is None else [arguments.only]
     if arguments.bare_connect:
         sides.insert(0, "connect-bare")
-    runs: list[Run] = []
-    for number in range(1, arguments.rounds + 1):
-        rows: list[Rows] = []
-        # Who goes first takes turns, as a machine may grow slower with time.
-        for side in sides if number % 2 else reversed(sides):
-            bare = replace(sink, kafka_columns=side != "connect-bare")
-            contest = Contest(folder / "runs", broker, load, arguments.batch, bare, say)
-            home = contest.home(side, number)
-            runs.append(contest.frazil(home, number) if side == "frazil" else contest.connect(home, number, side))
-            rows.append(rows_of(home.catalog().load_table(TABLE)))
-            say(f"round {number}, {side}: {_line(runs[-1])}; {rows[-1]}")
-            shutil.rmtree(home.path, ignore_errors=True)
-        check_rows(load, rows)
-    home = BenchDeployment.of(folder / "settings", load, broker.status().address or "", batch=arguments.batch)
-    settings = settings_of(home, load, arguments.batch, sink)
-    text = "\n".join(filter(None, [markdown(runs), trials_text(trials), settings_text(settings, FAVOURS)]))
+    return [side for side in sides if side == "frazil" or PAYMENT_FORMATS[load.format].converter]
+
+
+def _report(
+    arguments: argparse.Namespace,
+    home: BenchDeployment,
+    loads: Sequence[Load],
+    sink: SinkConfig,
+    trials: Mapping[int, Run],
+    runs: Sequence[Run],
+) -> None:
+    settings = settings_of(home, loads, arguments.batch, sink)
+    each = by_format(runs)
+    tables = [
+        (f"### {PAYMENT_FORMATS[format_].title}\n\n" if len(each) > 1 else "") + markdown(some)
+        for format_, some in each.items()
+    ]
+    parts = [*tables, formats_text(runs), trials_text(trials), settings_text(settings, FAVOURS)]
+    text = "\n".join(filter(None, parts))
     print(text)
     if arguments.json:
         found = {
@@ -104,21 +161,9 @@ def _compare(arguments: argparse.Namespace, folder: Path, broker: LocalBroker, l
     if arguments.markdown:
         arguments.markdown.write_text(text)
     if arguments.plot:
-        plot_versus(runs, f"{load.records:,} payments of {load.value_bytes / load.records:.0f} bytes", arguments.plot)
-
-
-def _trials(
-    arguments: argparse.Namespace, folder: Path, broker: LocalBroker, load: Load, sink: SinkConfig, say: Say
-) -> dict[int, Run]:
-    """One run of the sink with each number of tasks."""
-    found: dict[int, Run] = {}
-    for tasks in arguments.tasks:
-        contest = Contest(folder / str(tasks), broker, load, arguments.batch, replace(sink, tasks=tasks), say)
-        home = contest.home("connect", 0)
-        found[tasks] = contest.connect(home, 0)
-        say(f"trial with {tasks} tasks: {_line(found[tasks])}")
-        shutil.rmtree(home.path, ignore_errors=True)
-    return found
+        load = loads[0]
+        title = f"{load.records:,} payments of {load.value_bytes / load.records:.0f} bytes"
+        plot_versus(each[load.format], title, arguments.plot)
 
 
 def _line(run: Run) -> str:
@@ -134,6 +179,7 @@ def _line(run: Run) -> str:
 def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench BENCH_ARGS=…", description=__doc__)
     add = parser.add_argument
+    add("--format", default="json", help=f"of the payments: {', '.join(FORMATS)}, or several with commas between")
     add("--records", choices=("small", "1k"), default="small", help="payments of 170 bytes, or of 1 KB")
     add("--count", type=int, help=f"how many; {COUNTS} if not said")
     add("--rounds", type=int, default=3, help="runs of each side")
@@ -148,6 +194,9 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--markdown", type=Path, help="write what is printed")
     add("--plot", type=Path, help="draw a picture")
     found = parser.parse_args(given)
+    found.format = found.format.split(",")
+    if unknown := [each for each in found.format if each not in FORMATS]:
+        parser.error(f"--format: {unknown[0]} is none of {', '.join(FORMATS)}")
     size = found.records
     if found.quick:
         found.rounds, found.tasks, found.commit_seconds = 1, "2", QUICK_COMMIT_SECONDS

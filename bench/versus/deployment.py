@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from bench.versus.formats import PAYMENT_FORMATS, Format
 from bench.versus.records import Size, schema_text
 from bench.versus.topic_load import Load
 from jobs.catalog import connect_catalog
@@ -32,7 +34,15 @@ class BenchDeployment:
 
     @staticmethod
     def make(
-        path: Path, address: str, topic: str, size: Size, *, batch: int = 1_000_000, kafka_columns: bool = True
+        path: Path,
+        address: str,
+        topic: str,
+        size: Size,
+        *,
+        batch: int = 1_000_000,
+        kafka_columns: bool = True,
+        format_: Format = "json",
+        registry: str | None = None,
     ) -> BenchDeployment:
         """Write its files.
 
@@ -43,26 +53,46 @@ class BenchDeployment:
             size: Which payments are in the topic.
             batch: The most that one batch of frazil's reads.
             kafka_columns: Whether the table has the four columns that say where a row came from.
+            format_: How the payments are written.
+            registry: The URL of the schema registry, for formats that need one.
         """
         spec = {
             "stream": STREAM,
             "source": {"topics": [topic], "start": "earliest", "max_records_per_batch": batch},
-            "decode": {"value": "json", "schema": schema_text(size)},
+            "decode": {"value": format_, "schema": schema_text(size)},
             "table": {"name": TABLE, "partition_by": ["day(created_at)"], "kafka_columns": kafka_columns},
             "errors": {"tolerance": "data", "dead_letters": {"table": f"{TABLE}_dead"}},
             "trigger": "available_now",
         }
         (path / "streams").mkdir(parents=True)
-        (path / "frazil.yaml").write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": address}}))
+        settings: dict[str, Any] = {"kafka": {"bootstrap_servers": address}}
+        if PAYMENT_FORMATS[format_].registry_kind:
+            settings["registry"] = {"url": registry}
+        (path / "frazil.yaml").write_text(yaml.safe_dump(settings))
         (path / "streams" / f"{STREAM}.yaml").write_text(yaml.safe_dump(spec))
         return BenchDeployment(path)
 
     @staticmethod
     def of(
-        path: Path, load: Load, address: str, *, batch: int = 1_000_000, kafka_columns: bool = True
+        path: Path,
+        load: Load,
+        address: str,
+        *,
+        batch: int = 1_000_000,
+        kafka_columns: bool = True,
+        registry: str | None = None,
     ) -> BenchDeployment:
         """As `make`, for a topic that was loaded."""
-        return BenchDeployment.make(path, address, load.topic, load.size, batch=batch, kafka_columns=kafka_columns)
+        return BenchDeployment.make(
+            path,
+            address,
+            load.topic,
+            load.size,
+            batch=batch,
+            kafka_columns=kafka_columns,
+            format_=load.format,
+            registry=registry,
+        )
 
     @property
     def deployment(self) -> Deployment:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from bench.versus.formats import Format
+
 Side: TypeAlias = Literal["frazil", "connect", "connect-bare"]
 
 # The first commits pay for a cold start; records had stopped flowing before a last commit that is smaller than this.
@@ -95,6 +97,7 @@ class Run:
         value_bytes: Of all records' values.
         commit_seconds: In commits, as the side itself tells; None where it does not.
         facts: Whatever else it told.
+        format: Of the records.
     """
 
     side: Side
@@ -105,6 +108,7 @@ class Run:
     value_bytes: int
     commit_seconds: float | None
     facts: dict[str, Any]
+    format: Format = "json"
 
     @property
     def records(self) -> int:
@@ -219,10 +223,19 @@ def ratios(runs: Sequence[Run], part: Literal["whole", "steady"], figure: str, o
     Returns:
         The spread over the rounds in which both have the figure; None if there is none.
     """
-    found: list[float] = []
-    for number in sorted({run.round for run in runs}):
-        values = {run.side: (run.figures[part] or {}).get(figure) for run in runs if run.round == number}
-        ours, theirs = values.get("frazil"), values.get(over)
-        if ours and theirs:
-            found.append(ours / theirs)
+    return ratio_of(
+        [run for run in runs if run.side == "frazil"], [run for run in runs if run.side == over], part, figure
+    )
+
+
+def ratio_of(
+    ours: Sequence[Run], theirs: Sequence[Run], part: Literal["whole", "steady"], figure: str
+) -> Spread | None:
+    """A figure of runs over that of other runs, each round by itself; none has more than one run in a round.
+
+    Returns:
+        As `ratios`.
+    """
+    mine, others = ({run.round: (run.figures[part] or {}).get(figure) for run in side} for side in (ours, theirs))
+    found = [value / other for number, value in mine.items() if value and (other := others.get(number))]
     return Spread.of(found) if found else None

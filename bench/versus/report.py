@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from bench.versus.measurement import Run, Side, Spread, ratios
+from bench.versus.formats import PAYMENT_FORMATS, Format
+from bench.versus.measurement import Run, Side, Spread, ratio_of, ratios
 
 NAMES: dict[Side, str] = {"connect": "Connect sink", "connect-bare": "… without `_kafka` columns", "frazil": "frazil"}
 
@@ -16,6 +17,9 @@ _RATES = {
     "mb_per_second": "MB per second",
     "mb_per_cpu_second": "MB per CPU-second",
 }
+_COMPARED = ("records_per_second", "records_per_cpu_second")
+_BOTH: tuple[Side, Side] = ("connect", "frazil")
+_SHORT = {"whole": "whole run", "steady": "steady part"}
 _COSTS = {
     "seconds": "seconds",
     "cpu_seconds": "CPU-seconds",
@@ -52,6 +56,48 @@ def markdown(runs: Sequence[Run]) -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
+def by_format(runs: Sequence[Run]) -> dict[Format, list[Run]]:
+    """The runs of each format, in the order of the formats."""
+    found: dict[Format, list[Run]] = {
+        format_: [run for run in runs if run.format == format_] for format_ in PAYMENT_FORMATS
+    }
+    return {format_: some for format_, some in found.items() if some}
+
+
+def formats_text(runs: Sequence[Run]) -> str:
+    """A table of the formats beside each other: each side with each, and what each ratio is; nothing for one format.
+
+    A ratio is of the runs of one round: frazil's with a format over frazil's with JSON; and over the sink's with JSON,
+    where the sink does not read the format.
+    """
+    formats = by_format(runs)
+    if len(formats) < 2:
+        return ""
+    columns: list[tuple[Literal["whole", "steady"], str]] = [(part, rate) for part in _PARTS for rate in _COMPARED]
+    heads = [f"{_SHORT[part]}, {_RATES[rate]}" for part, rate in columns]
+    lines = ["**The formats**", "", _row("", heads), "|---|" + "---:|" * len(heads)]
+    sides: dict[tuple[Side, Format], list[Run]] = {
+        (side, format_): some for side in _BOTH for format_ in formats if (some := _of(formats[format_], side))
+    }
+    for (side, format_), some in sides.items():
+        cells = [_cells(some, [side], part, rate) for part, rate in columns]
+        lines.append(_row(f"{NAMES[side]}, {format_}", [each[0] if each else "" for each in cells]))
+    for format_ in formats:
+        if format_ == "json":
+            continue
+        for other in ("frazil", "connect") if ("connect", format_) not in sides else ("frazil",):
+            ours, theirs = sides.get(("frazil", format_), []), sides.get((other, "json"), [])
+            found = [ratio_of(ours, theirs, part, rate) for part, rate in columns]
+            if any(found):
+                name = f"frazil, {format_} : {NAMES[other]}, json"
+                lines.append(_row(name, [_ratio(each) if each else "" for each in found]))
+    return "\n".join(lines) + "\n"
+
+
+def _of(runs: Sequence[Run], side: Side) -> list[Run]:
+    return [run for run in runs if run.side == side]
+
+
 def fastest(trials: Mapping[int, Run]) -> int:
     """The number of tasks with the most records per second, in the steady part where there is one."""
     return max(trials, key=lambda tasks: (trials[tasks].steady or trials[tasks].whole).figures["records_per_second"])
@@ -66,8 +112,8 @@ def trials_text(trials: Mapping[int, Run]) -> str:
         _row("", [f"{tasks} tasks" if tasks > 1 else "1 task" for tasks in trials]),
         "|---|" + "---:|" * len(trials),
     ]
-    for part, name in (("whole", "whole run"), ("steady", "steady part")):
-        for figure in ("records_per_second", "records_per_cpu_second"):
+    for part, name in _SHORT.items():
+        for figure in _COMPARED:
             values = [(run.figures[part] or {}).get(figure) for run in trials.values()]
             cells = ["" if value is None else _number(value, figure) for value in values]
             lines.append(_row(f"{name}, {_RATES[figure]}", cells))

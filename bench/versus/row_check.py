@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -15,11 +15,13 @@ from pyiceberg.expressions import LessThan, Reference
 from pyiceberg.table import Table
 
 from bench.checksum import Checksum, checksum
+from bench.versus.formats import Format
 from bench.versus.topic_load import Load
 from jobs.errors import FrazilError
 
 # Of each Kafka partition; hashing all rows would take longer than landing them.
 HASHED_OFFSETS = 100_000
+_OF_A_TOPIC = ["_kafka_topic", "_kafka_timestamp"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,13 @@ class Rows:
         rows: How many.
         amount: The sum of their amounts.
         hashed: Over all columns of the first records of each Kafka partition; None without Kafka's columns.
+        values: The same without the columns in which the topics of two formats differ.
     """
 
     rows: int
     amount: Decimal
     hashed: Checksum | None
+    values: Checksum | None = None
 
     def __str__(self) -> str:
         hashed = (
@@ -52,7 +56,11 @@ def rows_of(table: Table) -> Rows:
     if not any(field.name == "_kafka_offset" for field in table.schema().fields):
         return Rows(rows, amount, None)
     first = table.scan(row_filter=LessThan(Reference("_kafka_offset"), HASHED_OFFSETS)).to_arrow_batch_reader()
-    return Rows(rows, amount, checksum(flat(first)))
+    hashed = values = Checksum()
+    for batch in flat(first):
+        hashed += checksum([batch])
+        values += checksum([batch.drop_columns(_OF_A_TOPIC)])
+    return Rows(rows, amount, hashed, values)
 
 
 def flat(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -87,3 +95,15 @@ def check_rows(load: Load, found: Sequence[Rows]) -> None:
         raise FrazilError(
             f"the tables' rows differ in some column: {' and '.join(map(str, hashes))}", fix="compare their rows"
         )
+
+
+def check_formats(found: Mapping[Format, Sequence[Rows]]) -> None:
+    """Check that the payments of every format became the same rows, at the same partitions and offsets.
+
+    Raises:
+        FrazilError: Those of one did not.
+    """
+    values = {format_: each.values for format_, rows in found.items() for each in rows if each.values}
+    if len(set(values.values())) > 1:
+        said = ", ".join(f"{format_} {each}" for format_, each in values.items())
+        raise FrazilError(f"the rows of the formats differ in some column: {said}", fix="compare their rows")

@@ -9,9 +9,10 @@ from importlib.metadata import version
 
 from bench.versus.connect_worker import JVM
 from bench.versus.deployment import BenchDeployment
+from bench.versus.formats import PAYMENT_FORMATS
 from bench.versus.sink_config import CONSUMER, SinkConfig
 from bench.versus.topic_load import PRODUCER, Load
-from jobs.install.coordinates import BROKER, CONNECT, SPARK, Coordinate
+from jobs.install.coordinates import BROKER, CONNECT, REGISTRY, SPARK, Coordinate
 from jobs.install.preflight import check_java
 from jobs.write.table_creation import create_table_properties
 from orchestration.cli.demo.producer import PARTITIONS
@@ -38,8 +39,12 @@ FAVOURS: Mapping[str, Sequence[str]] = {
 }
 
 
-def settings_of(home: BenchDeployment, load: Load, batch: int, sink: SinkConfig) -> dict[str, dict[str, str]]:
+def settings_of(
+    home: BenchDeployment, loads: Sequence[Load], batch: int, sink: SinkConfig
+) -> dict[str, dict[str, str]]:
     """What a reader needs to repeat it, by title."""
+    formats = [PAYMENT_FORMATS[load.format] for load in loads]
+    registry = any(format_.registry_kind for format_ in formats)
     settings = home.deployment.settings()
     table = create_table_properties({})
     return {
@@ -47,20 +52,27 @@ def settings_of(home: BenchDeployment, load: Load, batch: int, sink: SinkConfig)
             "machine": f"{os.cpu_count()} cores, {_memory():.0f} GB, {platform.system()} {platform.release()}",
             "Java": (check_java().build.splitlines() or [str(check_java().version)])[0],
             "broker": f"{_named(BROKER, 'kafka_2.13')}, one node on the same machine",
-            "topic": f"{load.records:,} records of {load.value_bytes / load.records:.0f} bytes, plain JSON, "
-            f"{PARTITIONS} partitions, {PRODUCER['compression.type']}",
+            "topic" if len(loads) == 1 else "topics": "; ".join(
+                f"{load.records:,} records of {load.value_bytes / load.records:.0f} bytes, {format_.title}"
+                for load, format_ in zip(loads, formats, strict=True)
+            )
+            + f", {PARTITIONS} partitions, {PRODUCER['compression.type']}",
+            **({"registry": f"{_named(REGISTRY, 'apicurio-registry-app')}, on the same machine"} if registry else {}),
             "catalog": "SQLite, a file for each run; data in a local folder",
             "table": f"day(created_at), Parquet, {table['write.parquet.compression-codec']} level "
             f"{table['write.parquet.compression-level']}, files of up to "
             f"{int(table['write.target-file-size-bytes']) // 2**20} MB, the same columns and properties",
         },
         "Connect sink": {
-            "versions": f"{_named(CONNECT, 'connect-runtime')}, {_named(CONNECT, 'iceberg-kafka-connect')}",
+            "versions": ", ".join(
+                _named(CONNECT, name)
+                for name in ("connect-runtime", "iceberg-kafka-connect", "apicurio-registry-utils-converter")
+            ),
             "worker": "standalone, `offset.flush.interval.ms=1000`",
             "JVM": f"`{' '.join(JVM)}`",
             "tasks": str(sink.tasks),
             "commit interval": f"{sink.commit_ms / 1000:g} s",
-            "converter": "JsonConverter, `schemas.enable=false`",
+            "converter": "; ".join(format_.converter for format_ in formats if format_.converter) or "none reads them",
             "transform": "`InsertField$Value` for `_kafka_topic`, `_partition`, `_offset`, `_timestamp`",
             "consumer": ", ".join(f"`{key}={value}`" for key, value in {**CONSUMER, **sink.consumer}.items()),
         },

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyiceberg.table import Table
 
 from bench.versus.connect_worker import ConnectWorker
 from bench.versus.deployment import STREAM, TABLE, BenchDeployment
+from bench.versus.formats import converter_properties
 from bench.versus.measurement import Commit, Run, Side
 from bench.versus.process_usage import UsageSampler
 from bench.versus.sink_config import SinkConfig
@@ -41,11 +43,21 @@ class Contest:
         broker: It runs.
         load: What its topic holds.
         batch: The most records in a batch of frazil's.
-        sink: How the Connect sink is set up.
+        sink: How the Connect sink is set up; which topic and converter is the load's affair.
         say: Told of the progress.
+        registry: The URL of the schema registry, if the load needs it.
     """
 
-    def __init__(self, folder: Path, broker: LocalBroker, load: Load, batch: int, sink: SinkConfig, say: Say) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker: LocalBroker,
+        load: Load,
+        batch: int,
+        sink: SinkConfig,
+        say: Say,
+        registry: str | None = None,
+    ) -> None:
         status = broker.status()
         if status.address is None or status.pid is None:
             raise FrazilError("The local broker of the benchmark is not running.", fix="run this again")
@@ -54,17 +66,19 @@ class Contest:
         self._broker_pid: int = status.pid
         self._load: Load = load
         self._batch: int = batch
-        self._sink: SinkConfig = sink
+        self._sink: SinkConfig = replace(sink, topic=load.topic, converter=converter_properties(load.format, registry))
+        self._registry: str | None = registry
         self._say: Say = say
 
     def home(self, side: Side, number: int) -> BenchDeployment:
         """A fresh deployment for a side's run in a round."""
         return BenchDeployment.of(
-            self._folder / f"{side}-{number}",
+            self._folder / f"{self._load.format}-{side}-{number}",
             self._load,
             self._address,
             batch=self._batch,
             kafka_columns=side != "connect-bare",
+            registry=self._registry,
         )
 
     def frazil(self, home: BenchDeployment, number: int) -> Run:
@@ -142,7 +156,9 @@ class Contest:
             )
         facts |= {"folder_files": _files_in(home.path / ".frazil" / "warehouse")}
         readings = tuple(watch.readings)
-        return Run(side, number, began, commits, readings, self._load.value_bytes, commit_seconds, facts)
+        return Run(
+            side, number, began, commits, readings, self._load.value_bytes, commit_seconds, facts, self._load.format
+        )
 
 
 def table_in(catalog: Catalog) -> Table | None:

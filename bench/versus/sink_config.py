@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.versus.deployment import TABLE
+from bench.versus.formats import converter_properties
 from jobs.spark.catalog_conf import catalog_conf
 from jobs.spec.settings import CatalogSettings
 
@@ -32,6 +33,7 @@ class SinkConfig:
         kafka_columns: Whether the transform `InsertField` gives each row the four columns of frazil's.
         consumer: Over `CONSUMER`.
         worker: Over the worker's own settings, such as `offset.flush.interval.ms`.
+        converter: The worker's properties of the converter of values.
     """
 
     topic: str
@@ -40,6 +42,7 @@ class SinkConfig:
     kafka_columns: bool = True
     consumer: Mapping[str, str] = field(default_factory=dict)
     worker: Mapping[str, str] = field(default_factory=dict)
+    converter: Mapping[str, str] = field(default_factory=lambda: converter_properties("json", None))
 
 
 def worker_properties(sink: SinkConfig, address: str, rest: str) -> dict[str, str]:
@@ -54,8 +57,7 @@ def worker_properties(sink: SinkConfig, address: str, rest: str) -> dict[str, st
         "bootstrap.servers": address,
         "listeners": rest,
         "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter.schemas.enable": "false",
+        **sink.converter,
         "offset.storage.file.filename": "offsets",
         # For so long an idle task sits in a poll and answers no commit, which waits for it; the default is 60 s.
         "offset.flush.interval.ms": "1000",

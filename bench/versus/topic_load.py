@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from bench.versus.formats import PAYMENT_FORMATS, Format, register, written
 from bench.versus.records import Size, payments
 from jobs.errors import FrazilError
 from jobs.kafka.record_producer import RecordProducer
@@ -32,6 +33,7 @@ class Load:
         records: How many.
         value_bytes: The length of their values in all, without keys.
         cents: The sum of their amounts.
+        format: In which they are written.
     """
 
     topic: str
@@ -39,9 +41,19 @@ class Load:
     records: int
     value_bytes: int
     cents: int
+    format: Format = "json"
 
 
-def loaded(folder: Path, address: str, size: Size, records: int, say: Callable[[str], None]) -> Load:
+def loaded(
+    folder: Path,
+    address: str,
+    size: Size,
+    records: int,
+    say: Callable[[str], None],
+    *,
+    format_: Format = "json",
+    registry: str | None = None,
+) -> Load:
     """Fill a topic of four partitions with payments, unless the broker of this folder has it already.
 
     Args:
@@ -50,11 +62,13 @@ def loaded(folder: Path, address: str, size: Size, records: int, say: Callable[[
         size: Which payments.
         records: How many.
         say: Told of the progress.
+        format_: In which they are written.
+        registry: The local registry's URL, for formats that need it; their schema is registered there.
 
     Raises:
-        FrazilError: The broker refuses, or does not have all records in the end.
+        FrazilError: The broker refuses, or does not have all records in the end; the registry refuses the schema.
     """
-    topic = f"payments-{size}-{records}"
+    topic = f"payments-{size}-{records}" + ("" if format_ == "json" else f"-{format_}")
     note = folder / f"{topic}.json"
     if note.exists():
         return Load(**json.loads(note.read_bytes()))
@@ -63,16 +77,22 @@ def loaded(folder: Path, address: str, size: Size, records: int, say: Callable[[
         raise FrazilError(
             f"topic {topic} holds {found:,} records of a load that was not finished.", fix="remove the folder --keep"
         )
-    load = _fill(address, topic, size, records, say)
+    schema_id = None
+    if PAYMENT_FORMATS[format_].registry_kind:
+        assert registry is not None, f"{format_} has its schema in a registry"
+        schema_id = register(format_, size, topic, registry)
+    load = _fill(address, Load(topic, size, records, 0, 0, format_), schema_id, say)
     write_durably(note, json.dumps(asdict(load)).encode())
     return load
 
 
-def _fill(address: str, topic: str, size: Size, records: int, say: Callable[[str], None]) -> Load:
+def _fill(address: str, load: Load, schema_id: int | None, say: Callable[[str], None]) -> Load:
+    """Produce what a load names; returns it with what became of it."""
+    topic, records = load.topic, load.records
     options = {"bootstrap.servers": address, "queue.buffering.max.messages": 1_000_000, **PRODUCER}
     producer = RecordProducer(**options)
     began, said, sent, value_bytes, cents = time.monotonic(), 0.0, 0, 0, 0
-    for chunk in payments(size, records):
+    for chunk in written(payments(load.size, records), load.format, load.size, schema_id):
         for key, value in zip(chunk.keys, chunk.values, strict=True):
             producer.produce(topic, value, key)
         producer.poll()
@@ -86,7 +106,7 @@ def _fill(address: str, topic: str, size: Size, records: int, say: Callable[[str
     if (found := _records_in(address, topic)) != records:
         raise FrazilError(f"topic {topic} has {found:,} of {records:,} records.", fix="run this again")
     say(f"{topic}: {records:,} records of {value_bytes / records:.0f} bytes in {time.monotonic() - began:.0f} s")
-    return Load(topic, size, records, value_bytes, cents)
+    return replace(load, value_bytes=value_bytes, cents=cents)
 
 
 def _records_in(address: str, topic: str) -> int:

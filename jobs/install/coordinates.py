@@ -143,6 +143,14 @@ CONNECT: tuple[Coordinate, ...] = (
         "The worker's log, of which the commits are read; Iceberg brings SLF4J 2.",
         transitive=True,
     ),
+    Coordinate(
+        "io.apicurio",
+        "apicurio-registry-utils-converter",
+        "2.6.13.Final",
+        "The sink's converter of Avro, with schemas of the local registry. Later lines were published without all that "
+        "they depend on.",
+        transitive=True,
+    ),
 )
 
 # A schema registry with Confluent's API, for the demo and the tests: one archive with all its jars.

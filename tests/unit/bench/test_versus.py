@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
+from bench.checksum import Checksum
+from bench.versus.formats import Format
 from bench.versus.measurement import (
     Commit,
     Reading,
@@ -16,9 +21,10 @@ from bench.versus.measurement import (
     seconds_between,
     steady_stretch,
 )
-from bench.versus.report import as_json, fastest, markdown, trials_text
-from bench.versus.row_check import flat
+from bench.versus.report import as_json, by_format, fastest, formats_text, markdown, trials_text
+from bench.versus.row_check import Rows, check_formats, flat
 from bench.versus.sides import connect_commit_seconds
+from jobs.errors import FrazilError
 
 
 def commits(*records: int, every: float = 10.0) -> tuple[Commit, ...]:
@@ -131,6 +137,48 @@ def test_the_fastest_tasks_are_found_and_all_are_shown() -> None:
     assert "|  | 1 task | 2 tasks |" in lines
     assert "| steady part, records per CPU-second | 6.67 | 10 |" in lines
     assert trials_text({}) == ""
+
+
+def test_the_formats_stand_beside_each_other() -> None:
+    def of(format_: Format, side: Side, number: int, cpu_rate: float) -> Run:
+        return replace(run(side, number=number, cpu_rate=cpu_rate), format=format_)
+
+    runs = [
+        each
+        for number in (1, 2)
+        for each in (
+            of("json", "connect", number, 4),
+            of("json", "frazil", number, 1),
+            of("avro", "connect", number, 6),
+            of("avro", "frazil", number, 2),
+            of("protobuf", "frazil", number, 0.5 * number),
+        )
+    ]
+    lines = formats_text(runs).splitlines()
+    assert lines[2].startswith("|  | whole run, records per second | whole run, records per CPU-second | steady part,")
+    assert [line.split(" | ")[0].strip("| ") for line in lines[4:]] == [
+        "Connect sink, json",
+        "Connect sink, avro",
+        "frazil, json",
+        "frazil, avro",
+        "frazil, protobuf",
+        "frazil, avro : frazil, json",
+        "frazil, protobuf : frazil, json",
+        "frazil, protobuf : Connect sink, json",
+    ]
+    assert lines[-3].split(" | ")[1:3] == ["**1.00 ×** (1.00 – 1.00)", "**0.50 ×** (0.50 – 0.50)"]
+    assert lines[-1].split(" | ")[2] == "**6.00 ×** (4.00 – 8.00)"
+    assert formats_text(by_format(runs)["avro"]) == ""
+
+
+def test_rows_that_differ_between_formats_are_refused() -> None:
+    def rows(values: int) -> Rows:
+        return Rows(2, Decimal(1), Checksum(2, 3 * values), Checksum(2, values))
+
+    bare = Rows(2, Decimal(1), None)
+    check_formats({"json": [rows(1), bare, rows(1)], "avro": [rows(1)]})
+    with pytest.raises(FrazilError, match=r"the rows of the formats differ in some column: json .*, avro "):
+        check_formats({"json": [rows(1)], "avro": [rows(2)]})
 
 
 def test_every_reading_is_kept() -> None:
