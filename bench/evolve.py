@@ -1,8 +1,10 @@
 """Evolution benchmark, what a change of the schema costs: `python -m bench.evolve`.
 
-One process lands batches of payments as a driver's tasks do, into a real table of a SQLite catalog, without Kafka and
-without Spark: batches as ever, then one whose records have two new fields, then batches with these as columns. Told are
-the seconds of each kind, the median over the rounds, and what the batch that changes the table costs beside one before.
+One process lands batches of payments as a driver's tasks do, into real tables of a SQLite catalog, without Kafka and
+without Spark: batches as ever, then one whose records have two new fields, then batches with these as columns. In turn
+with the latter, the same records land in a table that had these columns from the start. Told are the seconds of each
+kind, the median over the rounds, and two ratios, each of neighbours in time: of the batch that changes the table to one
+afterwards, and of one afterwards to one of the other table.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -41,6 +43,7 @@ from jobs.task.run import run_split
 
 _BLOCK = 10_000
 _AROUND = 5
+_NEW = "channel string, score double"
 
 
 def main() -> None:
@@ -49,47 +52,66 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000, help="of each batch (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    before, change, after = list[float](), list[float](), list[float]()
+    rounds = list[_Round]()
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory(prefix="frazil-evolve-") as folder:
-            seconds, runs = _round(Path(folder), options.records)
-        assert runs == [1] * _AROUND + [2] + [1] * _AROUND, runs
-        # The first batch of a process warms it up.
-        before.append(statistics.median(seconds[1:_AROUND]))
-        change.append(seconds[_AROUND])
-        after.append(statistics.median(seconds[_AROUND + 1 :]))
+            rounds.append(_round(Path(folder), options.records))
+
+    def seconds(label: str, of: Callable[[_Round], float]) -> str:
+        return f"{label:<29}{_median(of, rounds):.2f}"
+
+    def ratio(of: Callable[[_Round], float]) -> str:
+        return f"{_median(of, rounds):.2f} ({min(map(of, rounds)):.2f} to {max(map(of, rounds)):.2f})"
+
     print(f"seconds of a batch of {options.records:,} records, median of {options.rounds} rounds")
-    print(f"before            {statistics.median(before):.2f}")
-    ratios = [one / other for one, other in zip(change, after, strict=True)]
-    print(f"changes the table {statistics.median(change):.2f}  {statistics.median(ratios):.2f} of one afterwards")
-    print(f"afterwards        {statistics.median(after):.2f}")
+    print(seconds("before", lambda one: one.before))
+    to_after = ratio(lambda one: one.change / one.after)
+    print(f"{seconds('changes the table', lambda one: one.change)}  {to_after} of one afterwards")
+    to_other = ratio(lambda one: one.after / one.from_the_start)
+    print(f"{seconds('afterwards', lambda one: one.after)}  {to_other} of one with them from the start")
+    print(seconds("with them from the start", lambda one: one.from_the_start))
 
 
-def _round(folder: Path, records: int) -> tuple[list[float], list[int]]:
-    """Seconds, and runs of the tasks, of batches before, of the one that changes the table, and of those after it."""
-    driver = _Driver(folder)
+class _Round(NamedTuple):
+    """Seconds of a batch, the median of those of its kind.
+
+    Attributes:
+        from_the_start: Of the table that had the new columns from the start.
+    """
+
+    before: float
+    change: float
+    after: float
+    from_the_start: float
+
+
+def _median(of: Callable[[_Round], float], rounds: Sequence[_Round]) -> float:
+    return statistics.median(map(of, rounds))
+
+
+def _round(folder: Path, records: int) -> _Round:
+    columns = schema_text("small")
+    driver, other = _Driver(folder / "changed", columns), _Driver(folder / "wide", f"{columns}, {_NEW}")
     plain = [value for chunk in payments("small", records) for value in chunk.values]
     wider = [b'%s,"channel":"web","score":%d.25}' % (value[:-1], number) for number, value in enumerate(plain)]
-    seconds, runs = list[float](), list[int]()
-    for number in range(2 * _AROUND + 1):
-        driver.values, driver.runs = wider if number >= _AROUND else plain, 0
-        began = time.perf_counter()
-        frame: Any = None
-        driver.run(frame, number, {driver.source: (number + 1) * records})
-        seconds.append(time.perf_counter() - began)
-        runs.append(driver.runs)
-    return seconds, runs
+    before = [driver.land(plain) for _ in range(_AROUND)]
+    change = driver.land(wider, runs=2)
+    pairs = [(driver.land(wider), other.land(wider)) for _ in range(_AROUND)]
+    # The first batch of a driver warms it up.
+    after, from_the_start = (statistics.median(each) for each in zip(*pairs[1:], strict=True))
+    return _Round(statistics.median(before[1:]), change, after, from_the_start)
 
 
 class _Driver(BatchRunner):
     """The driver's batches of one stream, with tasks in this process.
 
-    Attributes:
-        values: Of the batch at hand.
-        runs: How often its tasks ran.
+    Args:
+        home: Its folder.
+        columns: Of the table.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, columns: str) -> None:
+        home.mkdir()
         (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
         settings = load_settings(None, home=home)
         spec = StreamSpec.model_validate(
@@ -101,12 +123,13 @@ class _Driver(BatchRunner):
             }
         )
         catalog = connect_catalog(settings)
-        ensure_tables(spec, catalog, lambda: iceberg_schema(parse_schema(schema_text("small"))))
-        self.source: TopicPartition = TopicPartition("payments", 0)
-        self.values: Sequence[bytes] = ()
-        self.runs: int = 0
+        ensure_tables(spec, catalog, lambda: iceberg_schema(parse_schema(columns)))
+        self._source: TopicPartition = TopicPartition("payments", 0)
+        self._values: Sequence[bytes] = ()
+        self._runs: int = 0
+        self._batches: int = 0
         targets = {name: Target(catalog, name, "payments") for name in spec.target_names}
-        at = {self.source: 0}
+        at = {self._source: 0}
         for target in targets.values():
             target.claim(1, lambda newest: Stamp("payments", "claim", -1, 1, "c", start=at, position=at))
         lease: Any = SimpleNamespace(verify=lambda: None, lost=None)
@@ -121,24 +144,34 @@ class _Driver(BatchRunner):
         )
         super().__init__(stream, kafka)
 
+    def land(self, values: Sequence[bytes], runs: int = 1) -> float:
+        """Seconds of a batch of these records, whose tasks have to run so often."""
+        self._values, self._runs, frame = values, 0, cast("Any", None)
+        began = time.perf_counter()
+        self.run(frame, self._batches, {self._source: (self._batches + 1) * len(values)})
+        seconds = time.perf_counter() - began
+        assert self._runs == runs
+        self._batches += 1
+        return seconds
+
     def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any) -> TaskResults:
-        self.runs += 1
-        first = ranges[self.source].start
-        blocks = (self._block(first + at, self.values[at : at + _BLOCK]) for at in range(0, len(self.values), _BLOCK))
+        self._runs += 1
+        first, values = ranges[self._source].start, self._values
+        blocks = (self._block(first + at, values[at : at + _BLOCK]) for at in range(0, len(values), _BLOCK))
         return task_results(self._stream, run_split(slice_plan(self._stream, batch, ranges, needs), blocks))
 
     def _block(self, first: int, values: Sequence[bytes]) -> FetchedBlock:
         count = len(values)
         columns = [
             pa.array(values, pa.binary()),
-            pa.repeat(pa.scalar(self.source.topic, pa.string()), count),
+            pa.repeat(pa.scalar(self._source.topic, pa.string()), count),
             pa.repeat(pa.scalar(0, pa.int32()), count),
             pa.array(range(first, first + count), pa.int64()),
             pa.repeat(pa.scalar(0, pa.timestamp("us", "UTC")), count),
         ]
         names = ["value", "topic", "partition", "offset", "timestamp"]
         records = pa.RecordBatch.from_arrays(columns, names=names)
-        return FetchedBlock(self.source, records, lambda rows: records.take(pa.array(rows, pa.int64())))
+        return FetchedBlock(self._source, records, lambda rows: records.take(pa.array(rows, pa.int64())))
 
 
 if __name__ == "__main__":

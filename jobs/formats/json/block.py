@@ -22,6 +22,7 @@ from jobs.formats.json.block_learn import RecordPlan
 from jobs.formats.json.block_nodes import Refused
 from jobs.formats.json.block_plan import plannable
 from jobs.formats.json.block_text import BlockText, Indices, Mask
+from jobs.formats.json.block_undeclared import Undeclared
 from jobs.formats.json.block_walk import Walk
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.arrow_schema import arrow_schema
@@ -47,6 +48,9 @@ class JsonBlockDecoder:
         unknown_fields: What to do with keys that are not declared.
         smallest: Of how many records a block must be to be read as one.
         reference: What decodes the records that do not look as planned; a reference decoder of its own without it.
+
+    Attributes:
+        undeclared: What was seen in the last block where nothing is declared; None if the reference decoded it.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class JsonBlockDecoder:
         self._misses: int = 0
         self._rest: int = 0
         self._next_rest: int = _SHORTEST_REST
+        self.undeclared: Undeclared | None = None
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
@@ -75,6 +80,7 @@ class JsonBlockDecoder:
         Args:
             values: One value per record; null is a tombstone.
         """
+        self.undeclared = None
         if not self._plannable or len(values) < max(self._smallest, 1) or values.nbytes > _LARGEST_BLOCK:
             return self._reference.decode(values)
         if self._rest:
@@ -98,6 +104,7 @@ class JsonBlockDecoder:
             self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
 
     def _whole(self, block: _Block, values: pa.BinaryArray) -> Decoded:
+        self.undeclared = block.undeclared
         if not len(block.left) and len(block.parts) == 1:
             rows, positions = block.parts[0]
             return Decoded(self._required(rows), positions, [], block.tombstones, block.unknown)
@@ -106,6 +113,7 @@ class JsonBlockDecoder:
         for path, count in odd.unknown_fields.items():
             unknown[path] = unknown.get(path, 0) + count
         if len(unknown) > MOST_UNKNOWN_PATHS:
+            self.undeclared = None
             return self._reference.decode(values)
         failures = [failure.at(int(block.left[failure.row])) for failure in odd.failures]
         parts = [*block.parts, (odd.rows, block.left[odd.positions])]
@@ -137,6 +145,7 @@ class _Block:
         self._text: BlockText = text
         self.parts: list[tuple[pa.RecordBatch, Indices]] = []
         self.unknown: dict[str, int] = {}
+        self.undeclared: Undeclared = Undeclared()
         null = np.asarray(values.is_null()) if values.null_count else np.zeros(len(values), np.bool_)
         self.tombstones: Indices = np.flatnonzero(null)
         fit = _objects(text) & ~null
@@ -184,6 +193,11 @@ class _Block:
             batch = batch.filter(pa.array(walk.good))
         if batch.num_rows:
             self.parts.append((batch, rows[walk.good]))
+        self.undeclared.rows.append(rows[walk.good])
+        for seen, owners in walk.seen.items():
+            where = np.concatenate(owners)
+            if len(good := where[walk.good[where]]):
+                self.undeclared.seen.setdefault(seen, []).append(rows[good])
         for path, met in walk.met.items():
             once = np.zeros(len(rows), np.bool_)
             once[np.concatenate(met)] = True

@@ -13,6 +13,7 @@ from jobs.formats.json.block_plan import (
     NullPlan,
     NumberPlan,
     ObjectPlan,
+    Place,
     TextPlan,
     ValuePlan,
 )
@@ -74,7 +75,7 @@ class RecordPlan:
     """
 
     def __init__(self, declared: StructType, *, unknown: bool) -> None:
-        self.root: ObjectPlan = ObjectPlan(declared, "$")
+        self.root: ObjectPlan = ObjectPlan(declared, ())
         self.comma: Constant = Constant.of(b",")
         self._comma: bytes = b","
         self._colon: bytes = b":"
@@ -123,7 +124,7 @@ class RecordPlan:
                 at = max(at, index + 1)
                 member = plan.members[index]
                 if isinstance(member.value, NullPlan) and value is not None:
-                    member.value = self._member_value(member.declared, value, member.path, depth + 1)
+                    member.value = self._member_value(member.declared, value, (*plan.place, key), depth + 1)
                     new = True
             new |= self._learn_value(member.value, value, depth + 1)
         return new
@@ -139,13 +140,13 @@ class RecordPlan:
             return None
         self._keys += 1
         self._counted += counted
-        path = f"{plan.path}.{key if declared else shown_key(key)}"
-        made = self._member_value(declared, value, path, depth + 1)
+        made = self._member_value(declared, value, (*plan.place, key), depth + 1)
+        path = f"{_path(plan.place)}.{shown_key(key)}" if counted else ""
         first, later = Constant.of(b"{" + written), Constant.of(self._comma + written)
         return Member(key, declared, path, made, first, later)
 
-    def _member_value(self, declared: Field | None, value: Any, path: str, depth: int) -> ValuePlan:
-        return self._value_of(value, path, depth) if declared is None else self._declared(declared.type, path, value)
+    def _member_value(self, declared: Field | None, value: Any, place: Place, depth: int) -> ValuePlan:
+        return self._value_of(value, place, depth) if declared is None else self._declared(declared.type, place, value)
 
     def _learn_value(self, plan: ValuePlan, value: Any, depth: int) -> bool:
         match plan, value:
@@ -156,55 +157,60 @@ class RecordPlan:
                 for one in value[:16]:
                     if isinstance(plan.element, NullPlan) and one is not None:
                         element = None if plan.declared is None else Field("", plan.declared.element)
-                        plan.element = self._member_value(element, one, "", depth + 1)
+                        plan.element = self._member_value(element, one, (*plan.place, None), depth + 1)
                         new = True
                     new |= self._learn_value(plan.element, one, depth + 1)
                 return new
             case _:
                 return False
 
-    def _declared(self, declared: DeclaredType, path: str, value: Any) -> ValuePlan:
+    def _declared(self, declared: DeclaredType, place: Place, value: Any) -> ValuePlan:
         """The plan of a declared value; the sample tells of one that may be written in two ways in which it is."""
         match declared:
             case StructType():
-                return ObjectPlan(declared, path)
+                return ObjectPlan(declared, place)
             case ListType(element, required):
                 samples = value if isinstance(value, list) and not isinstance(value, _Pairs) else ()
                 sample = next((one for one in samples if one is not None), None)
-                return ListPlan(declared, self._declared(element, path + "[]", sample), required)
+                return ListPlan(declared, place, self._declared(element, (*place, None), sample), required)
             case Primitive("boolean"):
-                return BooleanPlan(declared)
+                return BooleanPlan(declared, place)
             case Primitive("int" | "long" | "float" | "double", encoding="text"):
-                return TextPlan(declared)
+                return TextPlan(declared, place)
             case Primitive("int" | "long" | "float" | "double"):
-                return NumberPlan(declared)
+                return NumberPlan(declared, place)
             case Primitive("decimal", encoding="number"):
-                return NumberPlan(declared)
+                return NumberPlan(declared, place)
             case Primitive("decimal", encoding="unscaled"):
                 if value is None:
                     return NullPlan()
-                return (
-                    TextPlan(declared) if isinstance(value, str) else NumberPlan(replace(declared, encoding="number"))
-                )
+                if isinstance(value, str):
+                    return TextPlan(declared, place)
+                return NumberPlan(replace(declared, encoding="number"), place)
             case Primitive(name, encoding=way) if name in TIME_TYPES and way not in TEXTUAL:
-                return NumberPlan(declared)
+                return NumberPlan(declared, place)
             case Primitive():
-                return TextPlan(declared)
+                return TextPlan(declared, place)
             case _:
                 raise TypeError(f"no plan for {declared}")
 
-    def _value_of(self, value: Any, path: str, depth: int) -> ValuePlan:
+    def _value_of(self, value: Any, place: Place, depth: int) -> ValuePlan:
         """The plan of a value that is not declared; nothing inside it is counted by a path of its own."""
         match value:
             case bool():
-                return BooleanPlan(None)
+                return BooleanPlan(None, place)
             case int() | float():
-                return NumberPlan(None)
+                return NumberPlan(None, place)
             case str():
-                return TextPlan(None)
+                return TextPlan(None, place)
             case _Pairs() if depth < _DEEPEST_UNKNOWN:
-                return ObjectPlan(None, path)
+                return ObjectPlan(None, place)
             case list() if depth < _DEEPEST_UNKNOWN:
-                return ListPlan(None, NullPlan(), required=False)
+                return ListPlan(None, place, NullPlan(), required=False)
             case _:
                 return NullPlan()
+
+
+def _path(place: Place) -> str:
+    """The JSON path of an object all of whose keys above are declared."""
+    return "$" + "".join("[]" if key is None else f".{key}" for key in place)

@@ -7,9 +7,15 @@ looks different in any way is decoded by the reference.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from jobs.formats.json.block_text import Constant
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
+
+Place: TypeAlias = tuple[str | None, ...]
+"""Keys from the record's top; None stands for the elements of an array."""
+UndeclaredKind: TypeAlias = Literal["text", "boolean", "integer", "long_integer", "fraction"]
+"""Of a value that is not null and has no parts; a `long_integer` may be beyond 64 bits."""
 
 
 @dataclass(slots=True)
@@ -18,11 +24,13 @@ class TextPlan:
 
     Attributes:
         declared: None if the key is not.
+        place: Where it stands.
         size: The bytes that all texts of the last block had, None if they differed.
         least: The fewest bytes that one had so far; None before the first one.
     """
 
     declared: Primitive | None
+    place: Place
     size: int | None = None
     least: int | None = None
 
@@ -32,6 +40,7 @@ class NumberPlan:
     """A number."""
 
     declared: Primitive | None
+    place: Place
 
 
 @dataclass(slots=True)
@@ -39,6 +48,7 @@ class BooleanPlan:
     """true or false."""
 
     declared: Primitive | None
+    place: Place
 
 
 @dataclass(slots=True)
@@ -57,6 +67,7 @@ class ListPlan:
     """
 
     declared: ListType | None
+    place: Place
     element: ValuePlan
     required: bool
 
@@ -66,7 +77,7 @@ class ObjectPlan:
     """An object with its members in the order in which they come."""
 
     declared: StructType | None
-    path: str
+    place: Place
     members: list[Member] = field(default_factory=list)
 
 
@@ -76,6 +87,7 @@ class Member:
 
     Attributes:
         declared: None if the key is not.
+        path: By which a key that is not declared is counted.
         first: What stands before the value where the key is the first one of its object.
         later: What stands there elsewhere.
         idle: Blocks since a record had it.

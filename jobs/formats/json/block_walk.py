@@ -21,7 +21,9 @@ from jobs.formats.json.block_plan import (
     NullPlan,
     NumberPlan,
     ObjectPlan,
+    Place,
     TextPlan,
+    UndeclaredKind,
     ValuePlan,
 )
 from jobs.formats.json.block_text import LONGEST_STEP, BlockText, Constant, Indices, Mask
@@ -48,6 +50,7 @@ class Walk:
     Attributes:
         good: Which of the records have been as planned so far.
         met: For each path of a key that is not declared, the indices in `rows` of records that have it.
+        seen: What stands at places that are not declared: the kind, and the indices of records that have it there.
     """
 
     def __init__(self, text: BlockText, rows: Indices, comma: Constant) -> None:
@@ -56,6 +59,7 @@ class Walk:
         self._rows: Indices = rows
         self.good: Mask = np.ones(len(rows), np.bool_)
         self.met: dict[str, list[Indices]] = {}
+        self.seen: dict[tuple[Place, UndeclaredKind], list[Indices]] = {}
 
     def record(self, plan: ObjectPlan) -> StructNode:
         """Reads the records, each to its end."""
@@ -134,6 +138,10 @@ class Walk:
         if member.declared is None and plan.declared is not None:
             self.met.setdefault(member.path, []).append(owners)
 
+    def _see(self, place: Place, kind: UndeclaredKind, owners: Indices) -> None:
+        if len(owners):
+            self.seen.setdefault((place, kind), []).append(owners)
+
     def _value(self, plan: ValuePlan, at: Indices, owners: Indices, required: bool) -> Read:
         read, opens = self._reader(plan)
         initial = self._text.bytes[at]
@@ -186,8 +194,10 @@ class Walk:
             least, most = int(sizes.min()), int(sizes.max())
             plan.least = min(least, _LONGEST_GUESS if plan.least is None else plan.least)
             plan.size = least if least == most and least <= _LONGEST_GUESS else None
-        if plan.declared is None and not guessed:
-            return ends + 1, None
+        if plan.declared is None:
+            self._see(plan.place, "text", owners)
+            if not guessed:
+                return ends + 1, None
         # At once, while these bytes are in the processor's cache.
         texts = self._text.segments(starts, ends)
         node = TextNode(plan if guessed else None, plan.declared, texts, owners)
@@ -202,6 +212,8 @@ class Walk:
         if bad.any():
             other = self._strike(bad, at, owners)
             true[bad] = true[other]
+        if plan.declared is None:
+            self._see(plan.place, "boolean", owners)
         node = None if plan.declared is None else NumberNode(plan.declared, true, owners)
         return at + np.where(true, _TRUE.size, _FALSE.size), node
 
@@ -241,9 +253,21 @@ class Walk:
             bad |= unfit
             values[bad] = 0
             node = NumberNode(declared, values, owners)
+        else:
+            self._see_numbers(plan.place, numbers, owners)
         if bad.any():
             self._strike(bad, numbers.ends, owners)
         return numbers.ends, node
+
+    def _see_numbers(self, place: Place, numbers: Numbers, owners: Indices) -> None:
+        fraction = numbers.places > 0
+        if fraction.all():
+            self._see(place, "fraction", owners)
+            return
+        long = ~fraction & (numbers.digits > MOST_IN_A_WORD)
+        self._see(place, "fraction", owners[fraction])
+        self._see(place, "long_integer", owners[long])
+        self._see(place, "integer", owners[~(fraction | long)])
 
 
 def _whole_with_point(declared: Primitive) -> bool:

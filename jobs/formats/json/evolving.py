@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ import pyarrow as pa
 from pyiceberg.types import StringType
 
 from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, OTHER_UNKNOWN_PATHS, Decoded, Failure, ValueDecoder
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.block_text import Indices
 from jobs.formats.json.decoded_rows import with_rows, without_rows
-from jobs.formats.json.healing import Heal, column_at, heal, healed
+from jobs.formats.json.healing import ColumnAt, Heal, column_at, heal, healed
 from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.json.shadow import CLASHES, shadow_of, with_shadow, with_text
@@ -78,12 +81,16 @@ class EvolvingJsonDecoder:
             decoded = self._with_cures(values, decoded, found)
         if decoded.failures and self._policy.clash == "shadow":
             decoded = self._with_shadows(values, decoded, found)
-        if decoded.unknown_fields and self._policy.add != "ignore" and not _says_nothing(values, decoded):
+        if decoded.unknown_fields and self._policy.add != "ignore":
             decoded = self._with_new_fields(values, decoded, found)
         return replace(decoded, needs=found.all()) if found.by else decoded
 
     def _with_new_fields(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
         """The rows that land, with the needs of fields that they have beside the columns."""
+        needs, rows = self._seen_in_block(decoded)
+        if not len(rows) or _says_nothing(values, decoded):
+            found.add(needs)
+            return decoded
         failures: dict[int, Failure] = {}
         left: dict[int, set[str]] = {}
         # What a record that failed needs may be needed by one before it.
@@ -91,14 +98,26 @@ class EvolvingJsonDecoder:
         # A path that is cut does not tell the name.
         names = [path.rsplit(".", 1)[-1].encode() for path in decoded.unknown_fields if "…" not in path]
         some = len(names) < len(decoded.unknown_fields)
-        for row, value in zip(decoded.positions.tolist(), _values(values, decoded.positions), strict=True):
+        for row, value in zip(rows.tolist(), _values(values, rows), strict=True):
             if not (some or b"\\" in value or any(name in value for name in names)):
                 continue
             fields = list(self._new.of(parsed(value)))
             problem = self._take(row, fields, found)
             if problem is not None:
                 failures[row], left[row] = problem, {field.place for field in fields}
+        found.add(needs)
         return without_rows(decoded, failures, left.values()) if failures else decoded
+
+    def _seen_in_block(self, decoded: Decoded) -> tuple[list[Need], Indices]:
+        """What a block's records need as far as its decoder has seen it, and the rows that have to be looked at."""
+        undeclared = self._inner.undeclared if isinstance(self._inner, JsonBlockDecoder) else None
+        refused = not self._refused.keys().isdisjoint({EVERY_FIELD, *decoded.unknown_fields})
+        if undeclared is None or refused or self._policy.add == "propose":
+            return [], decoded.positions
+        needs, told = undeclared.needs(self._declared, self._types)
+        if len(needs) >= MOST_NEEDS:
+            return [], decoded.positions
+        return needs, np.setdiff1d(decoded.positions, told, assume_unique=True)
 
     def _take(self, row: int, fields: Iterable[NewField], found: _Needs) -> Failure | None:
         """Note what the fields of a row need; the failure if one of them gets no column."""
@@ -130,13 +149,17 @@ class EvolvingJsonDecoder:
         """Failed records as they are, with the needs of those that a change of the columns would let land."""
         texts = dict(enumerate(_values(values, np.array([each.row for each in decoded.failures]))))
         records = {each.row: texts[index] for index, each in enumerate(decoded.failures)}
+        object_at = cache(lambda row: parsed(records[row]))
         open_ = {each.row: each for each in decoded.failures}
         cures: dict[int, set[Heal]] = {}
         columns, cured = self._declared, dict[int, set[Heal]]()
         for _ in range(_LESSONS):
+            at: dict[str | None, ColumnAt | None] = {}
             for row, failure in open_.items():
-                column = column_at(columns, failure.field)
-                cure = column and heal(failure.error_class, column, parsed(records[row]), self._policy)
+                if failure.field not in at:
+                    at[failure.field] = column_at(columns, failure.field)
+                column = at[failure.field]
+                cure = column and heal(failure.error_class, column, object_at(row), self._policy)
                 if cure:
                     cures.setdefault(row, set()).add(cure)
                 else:
@@ -148,20 +171,20 @@ class EvolvingJsonDecoder:
             again = self._decoder_of(columns).decode(pa.array([records[row] for row in rows], pa.binary()))
             cured |= {rows[index]: cures[rows[index]] for index in again.positions.tolist()}
             open_ = {rows[each.row]: each for each in again.failures}
-        return self._told(decoded, cured, records, found) if cured else decoded
+        return self._told(decoded, cured, object_at, found) if cured else decoded
 
     def _told(
-        self, decoded: Decoded, cured: Mapping[int, set[Heal]], records: Mapping[int, bytes], found: _Needs
+        self, decoded: Decoded, cured: Mapping[int, set[Heal]], object_at: Callable[[int], Any], found: _Needs
     ) -> Decoded:
         """The failures, those that a proposed change would cure with that as their reason."""
         proposed: set[int] = set()
+        told: set[Heal] = set()
         for row, cures in sorted(cured.items()):
-            needs = [Need(cure.change, cure.path, cure.iceberg, row) for cure in cures]
-            if self._policy.add in ("auto", "fail"):
-                fields = self._new.of(parsed(records[row]))
-                if self._take(row, fields, found) is not None:
-                    continue
-            found.add(needs)
+            fields = self._new.of(object_at(row)) if self._policy.add in ("auto", "fail") else ()
+            if self._take(row, fields, found) is not None:
+                continue
+            found.add(Need(cure.change, cure.path, cure.iceberg, row) for cure in cures - told)
+            told |= cures
             if any(self._policy.answer(cure.change) == "propose" for cure in cures):
                 proposed.add(row)
         failures = [

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from pyiceberg import types as ice
 
+from jobs.formats.json.block_plan import UndeclaredKind
 from jobs.formats.json.seen_values import text_form
 from jobs.formats.problems import shown_key
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
@@ -142,7 +143,7 @@ def value_types(value: Any, rules: NewFieldTypes, depth: int = 0) -> Iterator[ic
             else:
                 yield ice.DecimalType(_MOST_DIGITS, 0) if digits <= _MOST_DIGITS else None
         case Decimal():
-            yield ice.DecimalType(*rules.decimal) if rules.decimal else ice.DoubleType()
+            yield _fraction(rules)
         case str():
             form = text_form(value) if rules.times else None
             yield _FORMS[form] if form else ice.StringType()
@@ -151,13 +152,39 @@ def value_types(value: Any, rules: NewFieldTypes, depth: int = 0) -> Iterator[ic
         case list():
             for inner in value:
                 for kind in value_types(inner, rules, depth + 1):
-                    yield kind and ice.ListType(0, kind, element_required=False)
+                    yield kind and list_of(kind)
         case _:
             for name, inner in value.items():
                 for kind in value_types(inner, rules, depth + 1):
-                    if kind is None:
-                        yield None
-                    elif rules.objects == "map":
-                        yield ice.MapType(0, ice.StringType(), 0, kind, value_required=False)
-                    else:
-                        yield ice.StructType(ice.NestedField(0, name, kind, required=False))
+                    yield kind and object_of(name, kind, rules)
+
+
+def value_type(kind: UndeclaredKind, rules: NewFieldTypes) -> ice.IcebergType | None:
+    """As `value_types`, of all values of one kind; None if they have to be looked at."""
+    match kind:
+        case "boolean":
+            return ice.BooleanType()
+        case "integer":
+            return ice.LongType()
+        case "fraction":
+            return _fraction(rules)
+        case "text" if not rules.times:
+            return ice.StringType()
+        case _:
+            return None
+
+
+def list_of(kind: ice.IcebergType) -> ice.IcebergType:
+    """The type of an array with an element of the type."""
+    return ice.ListType(0, kind, element_required=False)
+
+
+def object_of(name: str, kind: ice.IcebergType, rules: NewFieldTypes) -> ice.IcebergType:
+    """The type of an object with a field of the type."""
+    if rules.objects == "map":
+        return ice.MapType(0, ice.StringType(), 0, kind, value_required=False)
+    return ice.StructType(ice.NestedField(0, name, kind, required=False))
+
+
+def _fraction(rules: NewFieldTypes) -> ice.IcebergType:
+    return ice.DecimalType(*rules.decimal) if rules.decimal else ice.DoubleType()
