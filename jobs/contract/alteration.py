@@ -13,20 +13,23 @@ from pyiceberg.types import NestedField
 
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
+from jobs.commit.name_mapping import PROPERTY as NAME_MAPPING
+from jobs.commit.name_mapping import mapping_with_new_columns
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_history import new_record, with_record
 from jobs.contract.declared import own_columns
 from jobs.errors import FrazilError
 from jobs.schema.difference import Difference, differences
-from jobs.schema.evolution import protected_columns
-from jobs.schema.needs import Path
+from jobs.schema.evolution import judged, protected_columns
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.needs import Coordinates, Path, RecordNeed
 from jobs.schema.renamed import RenamedColumn, renamed_schema
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.spec.models import StreamSpec
 from jobs.write.uuid_columns import uuid_properties
 
-_NAME_MAPPING = "schema.name-mapping.default"
+_ANY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,27 @@ def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
         else:
             changes.append(SchemaChange(needs.change, needs.path, needs.type))
     return Alteration(tuple(changes), tuple(renames), tuple(refused))
+
+
+def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange]) -> Alteration:
+    """What proposals make of a table as it is: they were made one by one, for the table as it was then.
+
+    Args:
+        spec: The stream that they are of.
+        metadata: The table's.
+        proposed: Those that somebody has decided to make, limits or not.
+    """
+    schema = metadata.schema()
+    nowhere = Coordinates("", 0, 0)
+    found = judged(
+        [RecordNeed(each.change, each.path, each.type, each.at or nowhere) for each in proposed],
+        schema,
+        EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
+        protected=protected_columns(schema, metadata.partition_specs) | _sorted_by(metadata, schema),
+        json=spec.decode.format == "json",
+        maintained=spec.maintenance.enabled,
+    )
+    return Alteration(found.changes, (), tuple(map(str, found.refused)))
 
 
 def _kept(
@@ -154,15 +178,17 @@ def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, b
         by=by,
         added=len(index_by_id(after)) - len(index_by_id(before)),
     )
-    properties = with_record(metadata.properties, record) | _name_mapping(metadata, renamed, decided.renames)
+    mapping = _name_mapping(metadata, renamed, decided.renames)
+    mapping |= mapping_with_new_columns(metadata.properties | mapping, after, decided.changes)
+    properties = with_record(metadata.properties, record) | mapping
     return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)
 
 
 def _name_mapping(metadata: TableMetadata, renamed: Schema, renames: Sequence[RenamedColumn]) -> dict[str, str]:
     """The table's name mapping with the new names beside the old ones; none where it has none."""
-    text = metadata.properties.get(_NAME_MAPPING)
+    text = metadata.properties.get(NAME_MAPPING)
     if text is None or not renames:
         return {}
     columns: dict[Path, int] = {path: column.field_id for path, column in columns_of(renamed)}
     changed = {columns[rename.new]: renamed.find_field(columns[rename.new]) for rename in renames}
-    return {_NAME_MAPPING: update_mapping(parse_mapping_from_json(text), changed, {}).model_dump_json()}
+    return {NAME_MAPPING: update_mapping(parse_mapping_from_json(text), changed, {}).model_dump_json()}

@@ -8,7 +8,7 @@ import click
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import connect_catalog
-from jobs.contract.alteration import Alteration, alter_table, declared_alteration
+from jobs.contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.contract.declared import schema_name
 from jobs.errors import FrazilError
 from jobs.schema.renamed import RenamedColumn, parse_rename
@@ -51,7 +51,7 @@ def apply(
     store = stream_folder(settings, stream).store
     change, open_proposals = _change(spec, store, table.metadata, list(map(parse_rename, renames)), digests)
     shown = change(table.metadata)
-    _refuse(spec, shown)
+    _refuse(spec, shown, proposed=bool(open_proposals))
     if not shown.sentences:
         _told(stream, spec, table.metadata.current_schema_id, shown, done=False, as_json=as_json)
         return
@@ -96,13 +96,20 @@ def _change(
             f"stream {spec.stream}: nothing is proposed under {', '.join(missing)}; open proposals: {told}.",
             fix=f"frazil schema diff {spec.stream}",
         )
-    alteration = Alteration(tuple(each.as_change for each in chosen))
-    return (lambda _: alteration), chosen
+    changes = [each.as_change for each in chosen]
+    return (lambda now: proposed_alteration(spec, now, changes)), chosen
 
 
-def _refuse(spec: StreamSpec, shown: Alteration) -> None:
+def _refuse(spec: StreamSpec, shown: Alteration, *, proposed: bool) -> None:
     if not shown.refused:
         return
+    if proposed:
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} cannot be changed as is proposed: "
+            + "; ".join(shown.refused)
+            + ". Nothing was changed.",
+            fix="choose others with --proposal",
+        )
     raise FrazilError(
         f"stream {spec.stream}: no change lets table {spec.table.name} take what the file declares: "
         + "; ".join(shown.refused)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import parse_mapping_from_json
-from pyiceberg.types import StringType
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, LongType, StringType
 
 from jobs.catalog import connect_catalog
 from jobs.commit.schema_history import schema_history
-from jobs.contract.alteration import Alteration, alter_table, declared_alteration
+from jobs.contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.contract.declared import declared_contract
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.schema.needs import Coordinates
 from jobs.schema.parser import parse_schema
 from jobs.schema.renamed import RenamedColumn, parse_rename, renamed_schema
+from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.write.partitioning import partition_spec
@@ -194,3 +198,45 @@ def test_a_new_uuid_column_is_written_by_compaction_as_by_frazil(place: Place) -
     properties = place.table.properties
     switches = ("write.parquet.stats-enabled.column.u", "write.parquet.dict-encoding-enabled.column.u")
     assert [properties[switch] for switch in switches] == ["false", "false"]
+
+
+INFERRED = spec_of("infer")
+
+
+def proposed(change: Any, name: str, kind: Any, at: int) -> SchemaChange:
+    return SchemaChange(change, (name,), kind, Coordinates("t", 0, at))
+
+
+def test_proposals_for_one_field_are_one_column(place: Place) -> None:
+    """They were written down at different times, each for the table as it was then."""
+    asked = [proposed("add", "x", DoubleType(), 5), proposed("add", "x", LongType(), 3)]
+    made = proposed_alteration(INFERRED, place.table.metadata, asked)
+    assert made.sentences == ["add column x double"] and made.refused == ()
+    alter_table(place.catalog, INFERRED, lambda now: proposed_alteration(INFERRED, now, asked), 0, "me@here")
+    assert place.columns()["x"] == "double"
+    assert proposed_alteration(INFERRED, place.table.metadata, asked).sentences == []
+
+
+def test_what_a_table_does_not_take_any_more_is_refused(place: Place) -> None:
+    asked = [
+        proposed("add", "x", LongType(), 1),
+        proposed("add", "X", LongType(), 2),
+        proposed("widen", "n", LongType(), 3),
+    ]
+    with place.table.update_spec() as update:
+        update.add_field("n", IdentityTransform())
+    made = proposed_alteration(INFERRED, place.table.metadata, asked)
+    assert made.sentences == ["add column x long"]
+    assert made.refused == (
+        "add X: the name differs from x only by case",
+        "widen n: the table is, or was, partitioned by identity(n)",
+    )
+
+
+def test_a_name_mapping_has_the_columns_that_come(place: Place) -> None:
+    mapping = place.table.schema().name_mapping.model_dump_json()
+    with place.table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": mapping})
+    place.apply(spec_of(BEFORE.replace("n int", "m int, note string")), parse_rename("n=m"))
+    names = parse_mapping_from_json(place.table.properties["schema.name-mapping.default"]).root
+    assert {"n", "m"} in [set(each.names) for each in names] and {"note"} in [set(each.names) for each in names]
