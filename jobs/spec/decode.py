@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 from pyiceberg.schema import Schema
 
-from jobs.formats.avro.options import WITHOUT_MEANING, variable_scale_problem
+from jobs.formats.avro import options as avro_options
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
+from jobs.formats.json_schema import options as json_schema_options
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.kafka_columns import KafkaColumns
@@ -52,6 +53,14 @@ _REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
 """Formats whose records name their writer schema by an id of a registry."""
 
 
+def _with_meaning(options: Any, without: Mapping[str, str]) -> Any:
+    """Options of a format, among which none is of Connect and has no meaning here."""
+    named = [name for name in without if isinstance(options, dict) and name in options]
+    if named:
+        raise problems_at([((name,), without[name]) for name in named])
+    return options
+
+
 class JsonOptions(SpecModel):
     """Values are JSON objects.
 
@@ -64,9 +73,16 @@ class JsonOptions(SpecModel):
 
 
 class JsonSchemaOptions(SpecModel):
-    """Values are JSON behind the id of their JSON Schema in a registry."""
+    """Values are JSON behind the id of their JSON Schema in a registry; see `jobs.formats.json_schema.options`."""
 
     format: Literal["json_schema"]
+    use_optional_for_nonrequired: Annotated[Flag, Field(alias="use.optional.for.nonrequired")] = True
+    generalized_sum_type_support: Annotated[Flag, Field(alias="generalized.sum.type.support")] = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_mean_something(cls, options: Any) -> Any:
+        return _with_meaning(options, json_schema_options.WITHOUT_MEANING)
 
 
 class AvroOptions(SpecModel):
@@ -81,15 +97,12 @@ class AvroOptions(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _names_mean_something(cls, options: Any) -> Any:
-        named = [name for name in WITHOUT_MEANING if isinstance(options, dict) and name in options]
-        if named:
-            raise problems_at([((name,), WITHOUT_MEANING[name]) for name in named])
-        return options
+        return _with_meaning(options, avro_options.WITHOUT_MEANING)
 
     @field_validator("variable_scale_decimal")
     @classmethod
     def _is_a_type(cls, text: str) -> str:
-        if problem := variable_scale_problem(text):
+        if problem := avro_options.variable_scale_problem(text):
             raise ValueError(problem)
         return text
 

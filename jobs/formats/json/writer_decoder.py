@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,11 +37,14 @@ class JsonWriterTypes:
         declared: The fields; VALUE_COLUMN alone of records that are single values.
         single: Whether records are single values.
         defaults: What takes the place of null and of keys that are missing; None if nothing does.
+        rewrite: What a record has to pass before it is as the fields say, such as a value of one of several types;
+            raises `ValueProblem`. None of records that are so already.
     """
 
     declared: StructType
     single: bool = False
     defaults: Defaults | None = None
+    rewrite: Callable[[bytes], bytes] | None = None
 
 
 class JsonWriterDecoder:
@@ -73,14 +76,25 @@ class JsonWriterDecoder:
             values: JSON, never null.
         """
         if self._types.single:
-            return self._single(values)
+            return self._prepared(values, self._wrapped)
+        if self._types.rewrite is not None:
+            return self._prepared(values, self._types.rewrite)
         return self._filled(self._decoder.decode(values))
 
     def unknown_fields(self, values: pa.BinaryArray, paths: Iterable[str]) -> dict[str, UnknownField]:
         """Keys that the writer schema does not name, by their paths, each with the first record that was found."""
         if self._types.single:
             return {}
+        if self._types.rewrite is not None:
+            values = pa.array([self._rewritten(value) for value in values.to_pylist()], pa.binary())
         return unknown_fields(self._types.declared, values, range(len(values)), paths)
+
+    def _rewritten(self, value: bytes) -> bytes | None:
+        assert self._types.rewrite is not None
+        try:
+            return self._types.rewrite(value)
+        except ValueProblem:
+            return None
 
     def _filled(self, decoded: Decoded) -> Decoded:
         if self._types.defaults is None:
@@ -88,24 +102,25 @@ class JsonWriterDecoder:
         rows = self._types.defaults.fill(decoded.rows, self._types.declared)
         return Decoded(rows, decoded.positions, decoded.failures, decoded.tombstones, decoded.unknown_fields)
 
-    def _single(self, values: pa.BinaryArray) -> Decoded:
-        """Single values, each as the only member of an object once it is known to be one value."""
-        wrapped: list[bytes] = []
+    def _prepared(self, values: pa.BinaryArray, prepare: Callable[[bytes], bytes]) -> Decoded:
+        """Values that are brought to what the fields say before they are decoded."""
+        prepared: list[bytes] = []
         at: list[int] = []
         failures: list[Failure] = []
         for row, value in enumerate(values.to_pylist()):
             try:
-                wrapped.append(self._wrapped(value))
+                prepared.append(prepare(value))
                 at.append(row)
             except ValueProblem as problem:
-                failures.append(Failure(row, DECODE_VALUE, problem.error_class, problem.message, None))
-        made = self._filled(self._decoder.decode(pa.array(wrapped, pa.binary())))
+                failures.append(Failure(row, DECODE_VALUE, problem.error_class, problem.message, problem.field))
+        made = self._filled(self._decoder.decode(pa.array(prepared, pa.binary())))
         rows = np.array(at, np.int64)
         failures += [failure.at(at[failure.row]) for failure in made.failures]
         failures.sort(key=lambda failure: failure.row)
         return Decoded(made.rows, rows[made.positions], failures, made.tombstones, made.unknown_fields)
 
     def _wrapped(self, value: bytes) -> bytes:
+        """A single value as the only member of an object, once it is known to be one value."""
         if not value.strip(b" \t\r\n"):
             raise ValueProblem(EMPTY_VALUE, "needs a JSON value, found nothing")
         try:
@@ -119,4 +134,4 @@ class JsonWriterDecoder:
             raise ValueProblem(TOO_DEEP, "needs JSON that is nested less deep") from None
         except msgspec.DecodeError as error:
             raise problem_of(str(error), self._types.declared) from None
-        return _BEFORE + value + _BEHIND
+        return _BEFORE + (value if self._types.rewrite is None else self._types.rewrite(value)) + _BEHIND

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.formats.json.writer_decoder import JsonWriterDecoder
+from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.registry_decoder import RegistryKind, registry_format
 from jobs.formats.writer_schema import WriterSchema
@@ -21,7 +22,8 @@ def _block(schema: WriterSchema, options: Mapping[str, Any]) -> JsonWriterDecode
 
 def _decoder(schema: WriterSchema, options: Mapping[str, Any], *, block: bool) -> JsonWriterDecoder:
     unknown = options.get("unknown_fields", "ignore")
-    return JsonWriterDecoder(json_schema_types(schema), block=block, unknown_fields=unknown)
+    types = json_schema_types(schema, JsonSchemaOptions.of(options))
+    return JsonWriterDecoder(types, block=block, unknown_fields=unknown)
 
 
 JSON_SCHEMA = registry_format("json_schema", RegistryKind("JSON", more_fields=True), _reference, _block)

@@ -1,20 +1,25 @@
 """Schema of JSON Schema records: what a schema and those that it refers to say of records, as declared types.
 
-Types, titles and `connect.…` properties mean what Confluent's JsonSchemaConverter makes of them. What has no one type
-(a choice of several, no type at all, an object without properties) is left out: records' keys of it are unknown fields.
+Types, titles and `connect.…` properties mean what Confluent's JsonSchemaConverter makes of them. Schemas that hold
+together (`allOf`, and a choice beside properties) are one struct of all their properties; any other choice of several
+types is a struct with a column for each. What has no type (no word about it, an object without properties) is left
+out: records' keys of it are unknown fields.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from dataclasses import replace
+from typing import Any
 
 from jobs.formats.connect_json.schema import checked_names, logical_type, of_place
 from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
+from jobs.formats.json_schema.choices import Alternative, Choice, InElements, InFields, InValues, rewriter
+from jobs.formats.json_schema.options import JsonSchemaOptions
+from jobs.formats.json_schema.parts import NO_TYPE, Read, held_together, object_of
+from jobs.formats.json_schema.references import ROOT, At, Documents
 from jobs.formats.writer_schema import BadWriterSchema, WriterSchema
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, column_paths
+from jobs.schema.declared import Field, ListType, MapType, Primitive, StructType, column_paths
 from jobs.schema.parser import MAX_NESTING
 
 _INT8, _INT16 = Primitive("int", encoding="int8"), Primitive("int", encoding="int16")
@@ -32,190 +37,148 @@ _PRIMITIVES: Mapping[tuple[str, str | None], tuple[str, Primitive]] = {
     ("number", "float64"): ("float64", Primitive("double")),
 }
 """By the type of a schema and its `connect.type`: Connect's word for it, and the declared type."""
+_LISTED: Mapping[frozenset[type], str] = {
+    frozenset({bool}): "boolean",
+    frozenset({str}): "string",
+    frozenset({int}): "integer",
+    frozenset({float}): "number",
+    frozenset({int, float}): "number",
+}
+"""JSON Schema's word for the type of values that are listed."""
 _MOST_SCHEMAS = 20_000
 
 
-class _Read(NamedTuple):
-    """What a schema says.
-
-    Attributes:
-        type: None of what has no one type.
-        nullable: Whether null is a value.
-    """
-
-    type: DeclaredType | None
-    nullable: bool
-
-
-class _At(NamedTuple):
-    """Where reading is.
-
-    Attributes:
-        document: The text that local references are within.
-        path: Of the record's field.
-        followed: The references that lead here; one that leads to itself has no end.
-    """
-
-    document: str
-    path: str = ""
-    depth: int = 0
-    followed: frozenset[tuple[str, str]] = frozenset()
-
-    def field(self, name: str) -> _At:
-        return self._replace(path=f"{self.path}.{name}" if self.path else name, depth=self.depth + 1)
-
-
-def json_schema_types(schema: WriterSchema) -> JsonWriterTypes:
+def json_schema_types(schema: WriterSchema, options: JsonSchemaOptions | None = None) -> JsonWriterTypes:
     """What a JSON Schema says of its records.
 
     Raises:
         BadWriterSchema: It is none, or its records have no columns.
     """
-    read = _Reader(schema).read(_parsed(schema.text), _At("", followed=frozenset({("", "")})))
+    documents = Documents(schema)
+    read = _Reader(documents, options or JsonSchemaOptions()).read(documents.root, ROOT)
     if read.type is None:
         raise BadWriterSchema("its records have no one type, or no properties, so there is nothing to land")
     if isinstance(read.type, StructType):
-        types = JsonWriterTypes(read.type)
+        types = JsonWriterTypes(read.type, rewrite=rewriter(read.choices, "$") if read.choices else None)
     else:
-        types = JsonWriterTypes(StructType((Field(VALUE_COLUMN, read.type, not read.nullable),)), single=True)
+        declared = StructType((Field(VALUE_COLUMN, read.type, not read.nullable),))
+        rewrite = rewriter(read.choices, f"$.{VALUE_COLUMN}") if read.choices else None
+        types = JsonWriterTypes(declared, single=True, rewrite=rewrite)
     paths = list(column_paths(types.declared))
     if len(set(paths)) < len(paths):
         raise BadWriterSchema("two of its properties have the same path")
     return types
 
 
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise BadWriterSchema("it is nested too deep") from None
-    except ValueError:
-        raise BadWriterSchema("it is no JSON") from None
-
-
 class _Reader:
-    def __init__(self, schema: WriterSchema) -> None:
-        self._documents: dict[str, Any] = {"": _parsed(schema.text)}
-        self._documents.update({name: _parsed(text) for name, text in schema.references})
+    def __init__(self, documents: Documents, options: JsonSchemaOptions) -> None:
+        self._documents: Documents = documents
+        self._options: JsonSchemaOptions = options
         self._count: int = 0
 
-    def read(self, schema: Any, at: _At) -> _Read:
+    def read(self, schema: Any, at: At) -> Read:
         self._count += 1
         if self._count > _MOST_SCHEMAS:
             raise BadWriterSchema(f"it is more than {_MOST_SCHEMAS} schemas within each other")
         if at.depth > MAX_NESTING:
             raise BadWriterSchema(f"its types are nested more than {MAX_NESTING} deep")
         if isinstance(schema, bool):
-            return _Read(None, True)
+            return NO_TYPE
         if not isinstance(schema, dict):
             raise BadWriterSchema(f"{of_place(at.path)} is no schema")
         if "$ref" in schema:
-            return self.read(*self._referred(schema["$ref"], at))
-        for word in ("oneOf", "anyOf"):
-            if word in schema:
-                return self._choice(schema[word], at)
-        if "allOf" in schema:
-            return self._all(schema, at)
-        return self._typed(schema, at)
+            return self.read(*self._documents.referred(schema["$ref"], at))
+        parts = [self._own(schema, at)]
+        parts += [self.read(one, at) for one in _schemas(schema, "allOf", at)]
+        parts += [self._choice(_schemas(schema, word, at), at) for word in ("oneOf", "anyOf") if word in schema]
+        read = held_together(parts)
+        checked_names(list(read.fields), of_place(at.path))
+        return read
 
-    def _referred(self, reference: Any, at: _At) -> tuple[Any, _At]:
-        if not isinstance(reference, str):
-            raise BadWriterSchema(f"{of_place(at.path)} has a reference that is no text")
-        name, _, pointer = reference.partition("#")
-        document = name or at.document
-        if document not in self._documents:
-            raise BadWriterSchema(f"{of_place(at.path)} refers to a schema that is not among its references")
-        if (document, pointer) in at.followed:
-            raise BadWriterSchema(f"{of_place(at.path)} is within itself, without an end")
-        found = self._documents[document]
-        for part in unquote(pointer).split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or key not in found:
-                raise BadWriterSchema(f"{of_place(at.path)} refers to what is not there")
-            found = found[key]
-        return found, at._replace(document=document, followed=at.followed | {(document, pointer)})
+    def _choice(self, schemas: list[Any], at: At) -> Read:
+        """Null or something is that, and may be null; of several types, each is a column of a struct."""
+        read = [(one, self.read(one, at)) for one in schemas]
+        others = [(one, each) for one, each in read if not each.is_null]
+        nullable = any(each.nullable for _, each in read)
+        alternatives = tuple(each for _, each in others)
+        first = alternatives[0] if others else NO_TYPE
+        if first.type is not None and all(
+            (one.type, one.choices) == (first.type, first.choices) for one in alternatives
+        ):
+            required = frozenset.intersection(*(one.required for one in alternatives))
+            return replace(first, nullable=nullable, required=required)
+        made = tuple(
+            Alternative(self._options.alternative(number), each.type, one, at, self._documents, each.choices)
+            for number, (one, each) in enumerate(others)
+            if each.type is not None
+        )
+        if not made or len(made) < len(others):
+            return Read(None, nullable, alternatives=alternatives)
+        declared = StructType(tuple(Field(each.name, each.type) for each in made))
+        return Read(declared, nullable, Choice(made), alternatives)
 
-    def _choice(self, schemas: Any, at: _At) -> _Read:
-        """Null or something is that, and may be null; of a choice between several there is no one type."""
-        if not isinstance(schemas, list):
-            raise BadWriterSchema(f"{of_place(at.path)} is a choice that is no array")
-        others = [one for one in schemas if not (isinstance(one, dict) and one.get("type") == "null")]
-        nullable = len(others) < len(schemas)
-        if len(others) != 1:
-            return _Read(None, nullable)
-        read = self.read(others[0], at)
-        return _Read(read.type, nullable or read.nullable)
-
-    def _all(self, schema: dict[str, Any], at: _At) -> _Read:
-        """Schemas that hold together: the type is that of the only one among them that has one."""
-        if not isinstance(schema["allOf"], list):
-            raise BadWriterSchema(f"{of_place(at.path)} holds together what is no array")
-        own = {name: value for name, value in schema.items() if name != "allOf"}
-        read = [self.read(one, at) for one in (own, *schema["allOf"])]
-        typed = [one for one in read if one.type is not None]
-        return typed[0] if len(typed) == 1 else _Read(None, True)
-
-    def _typed(self, schema: dict[str, Any], at: _At) -> _Read:
+    def _own(self, schema: dict[str, Any], at: At) -> Read:
+        """What a schema says itself, without those that it holds together or gives the choice of."""
         words = schema.get("type")
+        if words is None:
+            # Nothing speaks against null.
+            objects = "properties" in schema or "required" in schema
+            return self._struct(schema, at).or_null(True) if objects else self._listed(schema, at)
         named = words if isinstance(words, list) else [words]
         kinds = [one for one in named if one != "null"]
-        nullable = len(kinds) < len(named)
-        if kinds == [None]:
-            values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-            texts = isinstance(values, list) and values and all(isinstance(one, str) for one in values)
-            return _Read(Primitive("string") if texts else None, not texts)
-        if len(kinds) != 1 or not isinstance(kinds[0], str):
-            return _Read(None, nullable)
-        return _Read(self._kind(schema, kinds[0], at), nullable)
+        if not kinds:
+            return Read(None, True, is_null=True)
+        if len(kinds) > 1:
+            own = {name: one for name, one in schema.items() if name not in ("oneOf", "anyOf", "allOf")}
+            return self._choice([{**own, "type": one} for one in kinds], at).or_null(len(kinds) < len(named))
+        return self._kind(schema, kinds[0], at).or_null(len(kinds) < len(named))
 
-    def _kind(self, schema: dict[str, Any], kind: str, at: _At) -> DeclaredType | None:
+    def _listed(self, schema: dict[str, Any], at: At) -> Read:
+        """What has no type has that of the values that it lists, if they have one."""
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if not isinstance(values, list) or not values:
+            return NO_TYPE
+        kinds = {type(one) for one in values if one is not None}
+        if not kinds:
+            return Read(None, True, is_null=True)
+        word = _LISTED.get(frozenset(kinds))
+        return NO_TYPE if word is None else self._kind({}, word, at).or_null(None in values)
+
+    def _kind(self, schema: dict[str, Any], kind: Any, at: At) -> Read:
         connect = schema.get("connect.type")
         match kind:
+            case "object" if connect == "map" or _is_map(schema):
+                return self._map(schema, at)
             case "object":
-                return self._map(schema, at) if connect == "map" else self._struct(schema, at)
+                return self._struct(schema, at)
             case "array" if connect == "map":
                 return self._entries(schema, at)
             case "array":
                 items = schema.get("items", True)
-                element = _Read(None, True) if isinstance(items, list) else self.read(items, at.field("element"))
-                return None if element.type is None else ListType(element.type, not element.nullable)
+                element = NO_TYPE if isinstance(items, list) else self.read(items, at.field("element"))
+                if element.type is None:
+                    return Read(None, False)
+                inside = InElements(element.choices) if element.choices else None
+                return Read(ListType(element.type, not element.nullable), False, inside)
             case _:
-                return self._primitive(schema, kind, connect, at)
+                return Read(_primitive(schema, kind, connect, at), False)
 
-    def _primitive(self, schema: dict[str, Any], kind: str, connect: Any, at: _At) -> Primitive:
-        place, title = of_place(at.path), schema.get("title")
-        parameters = schema.get("connect.parameters")
-        texts = {str(name): str(value) for name, value in parameters.items()} if isinstance(parameters, dict) else {}
-        if kind == "number" and connect == "bytes":
-            made = logical_type(title, "bytes", texts, place) if isinstance(title, str) else None
-            if made is None:
-                raise BadWriterSchema(f"{place} is bytes as a number, but no decimal")
-            return made
-        found = _PRIMITIVES.get((kind, connect if isinstance(connect, str) else None)) or _PRIMITIVES.get((kind, None))
-        if found is None:
-            raise BadWriterSchema(f"{place} has a type that JSON Schema does not know")
-        word, declared = found
-        # A title is free text to people who write schemas by hand, so it counts only where Connect has written it.
-        logical = logical_type(title, word, texts, place) if isinstance(title, str) and connect else None
-        return logical or declared
-
-    def _struct(self, schema: dict[str, Any], at: _At) -> DeclaredType | None:
+    def _struct(self, schema: dict[str, Any], at: At) -> Read:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
             raise BadWriterSchema(f"{of_place(at.path)} has properties that are no object, or required of no array")
-        checked_names(list(properties), of_place(at.path))
-        fields: list[Field] = []
-        for name, one in sorted(properties.items(), key=_index):
-            read = self.read(one, at.field(name))
-            if read.type is not None:
-                fields.append(Field(name, read.type, name in required and not read.nullable))
-        return StructType(tuple(fields)) if fields else None
+        fields = {name: self.read(one, at.field(name)) for name, one in sorted(properties.items(), key=_index)}
+        names = [str(name) for name in required]
+        return object_of(fields, names if self._options.use_optional_for_nonrequired else [*names, *fields])
 
-    def _map(self, schema: dict[str, Any], at: _At) -> DeclaredType | None:
+    def _map(self, schema: dict[str, Any], at: At) -> Read:
         value = self.read(schema.get("additionalProperties", True), at.field("value"))
-        return None if value.type is None else MapType(Primitive("string"), value.type, not value.nullable)
+        if value.type is None:
+            return Read(None, False)
+        made = MapType(Primitive("string"), value.type, not value.nullable)
+        return Read(made, False, InValues(value.choices) if value.choices else None)
 
-    def _entries(self, schema: dict[str, Any], at: _At) -> DeclaredType | None:
+    def _entries(self, schema: dict[str, Any], at: At) -> Read:
         items = schema.get("items")
         properties = items.get("properties") if isinstance(items, dict) else None
         if not isinstance(properties, dict):
@@ -224,7 +187,42 @@ class _Reader:
         value = self.read(properties.get("value"), at.field("value"))
         if not isinstance(key.type, Primitive):
             raise BadWriterSchema(f"{of_place(at.path)} is a map whose keys are no single values")
-        return None if value.type is None else MapType(key.type, value.type, not value.nullable, "entries")
+        if value.type is None:
+            return Read(None, False)
+        made = MapType(key.type, value.type, not value.nullable, "entries")
+        return Read(made, False, InElements(InFields({"value": value.choices})) if value.choices else None)
+
+
+def _primitive(schema: dict[str, Any], kind: Any, connect: Any, at: At) -> Primitive:
+    place, title = of_place(at.path), schema.get("title")
+    parameters = schema.get("connect.parameters")
+    texts = {str(name): str(value) for name, value in parameters.items()} if isinstance(parameters, dict) else {}
+    if kind == "number" and connect == "bytes":
+        made = logical_type(title, "bytes", texts, place) if isinstance(title, str) else None
+        if made is None:
+            raise BadWriterSchema(f"{place} is bytes as a number, but no decimal")
+        return made
+    words = (kind, connect if isinstance(connect, str) else None)
+    found = _PRIMITIVES.get(words) or _PRIMITIVES.get((kind, None)) if isinstance(kind, str) else None
+    if found is None:
+        raise BadWriterSchema(f"{place} has a type that JSON Schema does not know")
+    word, declared = found
+    # A title is free text to people who write schemas by hand, so it counts only where Connect has written it.
+    logical = logical_type(title, word, texts, place) if isinstance(title, str) and connect else None
+    return logical or declared
+
+
+def _schemas(schema: dict[str, Any], word: str, at: At) -> list[Any]:
+    found = schema.get(word, [])
+    if not isinstance(found, list):
+        raise BadWriterSchema(f"{of_place(at.path)} has {word} that is no array")
+    return found
+
+
+def _is_map(schema: dict[str, Any]) -> bool:
+    """Whether an object has values of one type, whatever their keys, and nothing else."""
+    others = schema.get("properties") or schema.get("patternProperties") or schema.get("required")
+    return isinstance(schema.get("additionalProperties"), dict) and not others
 
 
 def _index(named: tuple[str, Any]) -> int:

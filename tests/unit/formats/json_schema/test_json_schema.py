@@ -8,13 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from jobs.formats.decoder_spec import DecoderSpec, TableSchema
+from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.json_schema.format import JSON_SCHEMA
+from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, SchemaId, WriterSchema
+from jobs.spec.decode import Decode
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
+OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": INTEGER}}
+UNION = "connect_union_field_"
+LIST_OF_UNIONS = f"f list<struct<{UNION}0 string, {UNION}1 struct<a long>> not null> not null"
 DECIMAL = {
     "type": "number",
     "title": "org.apache.kafka.connect.data.Decimal",
@@ -51,10 +58,31 @@ def of(schema: Any, *references: tuple[str, Any]) -> str:
         ({"type": "string", "format": "date-time"}, "f string not null"),
         ({"enum": ["a", "b"]}, "f string not null"),
         ({"const": "a"}, "f string not null"),
+        ({"enum": ["a", None]}, "f string"),
+        ({"enum": [1, 2]}, "f long not null"),
+        ({"const": 1.5}, "f double not null"),
+        ({"const": True}, "f boolean not null"),
         ({"type": ["null", "string"]}, "f string"),
         ({"oneOf": [NULL, INTEGER]}, "f long"),
         ({"anyOf": [{"oneOf": [NULL, INTEGER]}]}, "f long"),
+        ({"oneOf": [{"const": "a"}, {"const": "b"}]}, "f string not null"),
+        ({"oneOf": [STRING, NULL, INTEGER]}, f"f struct<{UNION}0 string, {UNION}1 long>"),
+        ({"anyOf": [OBJECT, STRING]}, f"f struct<{UNION}0 struct<a long>, {UNION}1 string> not null"),
+        ({"type": ["string", "integer"]}, f"f struct<{UNION}0 string, {UNION}1 long> not null"),
+        ({"type": ["string", "null", "boolean"]}, f"f struct<{UNION}0 string, {UNION}1 boolean>"),
+        ({"type": "array", "items": {"oneOf": [STRING, OBJECT]}}, LIST_OF_UNIONS),
         ({"allOf": [{"type": "string"}, {"minLength": 1}]}, "f string not null"),
+        ({"allOf": [OBJECT, {"properties": {"b": STRING}}]}, "f struct<a long, b string> not null"),
+        ({"allOf": [OBJECT, {"required": ["a"]}]}, "f struct<a long not null> not null"),
+        ({**OBJECT, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, "f struct<a long> not null"),
+        (
+            {**OBJECT, "oneOf": [{"properties": {"b": STRING}, "required": ["b"]}, OBJECT]},
+            "f struct<a long, b string> not null",
+        ),
+        ({**OBJECT, "oneOf": [{"properties": {"b": STRING}}, {}]}, "f struct<a long, b string> not null"),
+        ({"allOf": [OBJECT, {"properties": {"a": STRING, "b": STRING}}]}, "f struct<b string> not null"),
+        ({"allOf": [INTEGER, {"type": "number"}]}, "f long not null"),
+        ({"type": "object", "additionalProperties": INTEGER}, "f map<string, long not null> not null"),
         ({"type": "array", "items": {"oneOf": [NULL, STRING]}}, "f list<string> not null"),
         ({"type": "array", "items": STRING}, "f list<string not null> not null"),
         (
@@ -73,12 +101,17 @@ def test_a_type(schema: Any, expected: str) -> None:
     [
         {},
         True,
-        {"oneOf": [STRING, INTEGER]},
-        {"type": ["string", "integer"]},
+        {"oneOf": [STRING, {}]},
+        {"oneOf": []},
         {"type": "object"},
+        {"type": "object", "additionalProperties": {}},
+        {"type": "object", "patternProperties": {"^a": STRING}},
         {"type": "array"},
         {"type": "array", "items": [STRING, INTEGER]},
         {"enum": ["a", 1]},
+        {"enum": [True, 1]},
+        {"const": None},
+        {"type": "null"},
         {"allOf": [STRING, INTEGER]},
     ],
 )
@@ -89,6 +122,102 @@ def test_what_has_no_one_type_is_left_out(schema: Any) -> None:
 def test_properties_stand_where_connect_had_them() -> None:
     properties = {"b": {**STRING, "connect.index": 1}, "a": {**STRING, "connect.index": 0}}
     assert types({"type": "object", "properties": properties}) == "a string, b string"
+
+
+def test_what_is_not_required_may_be_asked_to_be_there_and_choices_have_connect_s_older_names() -> None:
+    schema = {"type": "object", "properties": {"a": STRING, "b": {"oneOf": [NULL, STRING, INTEGER]}}}
+    made = json_schema_types(
+        WriterSchema(json.dumps(schema)),
+        JsonSchemaOptions.of({"use_optional_for_nonrequired": False, "generalized_sum_type_support": False}),
+    )
+    old = "`io.confluent.connect.json.OneOf.field.{}`"
+    assert made.declared.text == f"a string not null, b struct<{old.format(0)} string, {old.format(1)} long>"
+
+
+def decoded(schema: Any, *records: Any, unknown: Any = "ignore") -> tuple[list[Any], list[tuple[str, str | None]]]:
+    """Rows, and class and field of each failure."""
+    decoder = JsonWriterDecoder(json_schema_types(WriterSchema(json.dumps(schema))), block=True, unknown_fields=unknown)
+    texts = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in records]
+    made = decoder.decode(pa.array(texts, pa.binary()))
+    return made.rows.to_pylist(), [(each.error_class, each.field) for each in made.failures]
+
+
+BOUGHT = {"type": "object", "properties": {"kind": {"const": "bought"}, "n": INTEGER}, "required": ["kind", "n"]}
+VIEWED = {"type": "object", "properties": {"kind": {"const": "viewed"}, "page": STRING}, "required": ["kind"]}
+
+
+def test_events_of_several_types_in_one_topic() -> None:
+    schema = {"oneOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/v"}], "$defs": {"b": BOUGHT, "v": VIEWED}}
+    bought, viewed = {"kind": "bought", "n": 1}, {"kind": "viewed", "page": "x"}
+    rows, failures = decoded(schema, bought, viewed, {"kind": "sold", "n": 1}, {"kind": "bought"}, 7, b"{", b"null")
+    zero, one = f"{UNION}0", f"{UNION}1"
+    assert rows == [{zero: bought, one: None}, {zero: None, one: viewed}]
+    assert failures == [
+        *[("wrong_type", "$")] * 3,
+        ("malformed_json", None),
+        ("not_an_object", None),
+    ]
+
+
+def test_a_value_goes_to_the_alternative_that_it_fits() -> None:
+    kinds = [STRING, INTEGER, {"type": "number"}, {"type": "array", "items": STRING}, BOUGHT, VIEWED, OBJECT]
+    schema = {"type": "object", "properties": {"f": {"anyOf": kinds}, "g": {"oneOf": [INTEGER, BOUGHT]}}}
+    values = ["x", 2**70, 1.5, ["a"], {"kind": "bought", "n": 1}, {"kind": "viewed", "page": "p"}, {"a": 1}, {}]
+    rows, failures = decoded(schema, *({"f": value} for value in values))
+    found = [[name.removeprefix(UNION) for name, one in row["f"].items() if one is not None] for row in rows]
+    # A number of more than 64 bits is an integer, which no column takes.
+    assert failures == [("out_of_range", f"$.f.{UNION}1")]
+    assert found == [["0"], ["2"], ["3"], ["4"], ["5"], ["6"], ["6"]]
+    bad = [True, [1], {"a": "x"}]
+    assert decoded(schema, *({"f": value} for value in bad))[1] == [
+        ("wrong_type", "$.f"),
+        # What only one could have meant is told where it is wrong.
+        ("wrong_type", f"$.f.{UNION}3[0]"),
+        ("wrong_type", "$.f"),
+    ]
+    assert decoded(schema, {"g": {"kind": "bought", "n": "1"}})[1] == [("wrong_type", f"$.g.{UNION}1.n")]
+
+
+def test_choices_within_lists_and_maps_and_keys_that_come_twice() -> None:
+    either = {"oneOf": [NULL, STRING, INTEGER]}
+    entries = {"type": "array", "connect.type": "map", "items": {"properties": {"key": INTEGER, "value": either}}}
+    schema = {
+        "properties": {
+            "l": {"type": "array", "items": either},
+            "m": {"type": "object", "connect.type": "map", "additionalProperties": either},
+            "e": entries,
+        }
+    }
+    record = b'{"l":[true],"l":["a",1,null],"m":{"x":1},"e":[{"key":1,"value":"v"}],"z":[1.0]}'
+    (row,), failures = decoded(schema, record)
+    text, number = {f"{UNION}0": "a", f"{UNION}1": None}, {f"{UNION}0": None, f"{UNION}1": 1}
+    assert failures == []
+    assert row == {"l": [text, number, None], "m": [("x", number)], "e": [(1, {**text, f"{UNION}0": "v"})]}
+    assert decoded(schema, record, unknown="fail")[1] == [("unknown_field", "$.z")]
+    assert decoded(schema, {"l": [1, True]})[1] == [("wrong_type", "$.l[1]")]
+
+
+def test_a_list_of_choices_at_the_top() -> None:
+    rows, failures = decoded({"type": "array", "items": {"oneOf": [STRING, INTEGER]}}, ["a"], [True], b"[1")
+    assert rows == [{"value": [{f"{UNION}0": "a", f"{UNION}1": None}]}]
+    assert failures == [("wrong_type", "$.value[0]"), ("malformed_json", None)]
+
+
+def test_references_by_anchor_by_id_and_relative_to_one() -> None:
+    schema = {
+        "$id": "http://example.com/schemas/payment.json",
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#money"},
+            "b": {"$ref": "http://example.com/schemas/payment.json#/$defs/n"},
+            "c": {"$ref": "payer.json"},
+            "d": {"$ref": "#/allOf/0"},
+        },
+        "allOf": [{"properties": {"x": STRING}}],
+        "$defs": {"m": {"$anchor": "money", "type": "number"}, "n": INTEGER},
+    }
+    payer = ("http://example.com/schemas/payer.json", OBJECT)
+    assert types(schema, payer) == "a double, b long, c struct<a long>, d struct<x string>, x string"
 
 
 def test_references_within_and_to_other_schemas() -> None:
@@ -108,6 +237,10 @@ def test_references_within_and_to_other_schemas() -> None:
         ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "the field a is within itself"),
         ({"type": "object", "properties": {"a": {"$ref": "#/$defs/no"}}}, "the field a refers to what is not there"),
         ({"type": "object", "properties": {"a": {"$ref": "no.json"}}}, "not among its references"),
+        ({"type": "object", "properties": {"a": {"$ref": "#nowhere"}}}, "the field a refers to what is not there"),
+        ({"allOf": [{"properties": {"a": STRING}}, {"properties": {"A": STRING}}]}, "differ by case only"),
+        ({"oneOf": 7}, "it has oneOf that is no array"),
+        ({"type": "object", "properties": {"a": {"type": [1, 2]}}}, "a type that JSON Schema does not know"),
         ({"type": "object", "properties": {"a": STRING, "A": STRING}}, "differ by case only"),
         ({"type": "object", "properties": {"a": {"type": "strng"}}}, "a type that JSON Schema does not know"),
         ({"type": "object", "properties": []}, "properties that are no object"),
@@ -142,6 +275,7 @@ RECORD = {
             "items": {"type": "object", "properties": {"key": INTEGER, "value": STRING}},
         },
         "either": {"oneOf": [STRING, INTEGER]},
+        "any": {},
     },
     "required": ["id"],
 }
@@ -156,7 +290,7 @@ def test_records_behind_the_id_of_their_schema(unknown: str) -> None:
     texts = [
         b'{"id":"a","amount":1.25,"on":20454,"m":[{"key":1,"value":"x"}]}',
         b'{"id":"b","amount":"ME8="}',
-        b'{"id":"c","on":null,"either":5}',
+        b'{"id":"c","on":null,"either":5,"any":[5]}',
         b'{"id":null}',
         b'{"id":"d","m":[{"key":1,"value":"x"},{"key":1,"value":"y"}]}',
         b'{"id":"e"} x',
@@ -172,5 +306,14 @@ def test_records_behind_the_id_of_their_schema(unknown: str) -> None:
         *("null_in_required", "wrong_type", "malformed_json", "empty_value"),
     ]
     assert made.rows.column("amount").to_pylist()[:2] == [Decimal("1.25"), Decimal("123.67")]
-    assert made.unknown_fields == ({} if unknown == "fail" else {"$.either": 100})
+    assert made.unknown_fields == ({} if unknown == "fail" else {"$.any": 100})
     assert len(made.tombstones) == 100
+
+
+def test_options_have_connect_s_names_and_those_without_a_meaning_are_refused() -> None:
+    given = {"format": "json_schema", "use.optional.for.nonrequired": False}
+    decode = Decode(value=given, schema="registry")  # type: ignore[arg-type, call-arg]
+    assert JsonSchemaOptions.of(decode.options) == JsonSchemaOptions(use_optional_for_nonrequired=False)
+    for name in ("decimal.format", "object.additional.properties"):
+        with pytest.raises(ValidationError, match="is about"):
+            Decode(value={"format": "json_schema", name: "x"}, schema="registry")  # type: ignore[arg-type, call-arg]

@@ -1,0 +1,159 @@
+"""Choices of JSON Schemas: `oneOf` and `anyOf` of several types, a struct with a column for each alternative.
+
+Records are rewritten before they are decoded: a value of a choice becomes an object with one member, named as the
+alternative that the value fits, so that whatever decodes the record finds the columns of the struct.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import msgspec
+
+from jobs.formats.json_schema.fitting import fits, kind_of, kinds_of
+from jobs.formats.json_schema.references import At, Documents
+from jobs.formats.problems import TOO_DEEP, WRONG_TYPE, ValueProblem
+from jobs.schema.declared import DeclaredType, StructType
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_value = msgspec.json.Decoder(msgspec.Raw).decode
+_LONGEST_NUMBER = 400
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the types of a choice.
+
+    Attributes:
+        name: Of its column.
+        type: Of its column.
+        schema: What its values are, at a place of the documents.
+        inside: The choices within.
+    """
+
+    name: str
+    type: DeclaredType
+    schema: Any
+    at: At
+    documents: Documents
+    inside: Choices | None
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The JSON types of its values."""
+        return kinds_of(self.schema, self.documents, self.at)
+
+    def takes(self, value: Any) -> bool:
+        """Whether a parsed value is one of its own."""
+        return fits(value, self.schema, self.documents, self.at)
+
+    def common(self, value: Any) -> int:
+        """How many of an object's keys are fields of it."""
+        if not (isinstance(value, dict) and isinstance(self.type, StructType)):
+            return 0
+        return sum(field.name in value for field in self.type.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value of one of several types."""
+
+    alternatives: tuple[Alternative, ...]
+
+    def alternative(self, value: Any, path: str) -> Alternative:
+        """The alternative that a parsed value fits: of several objects the one with most of its keys, else the first.
+
+        Raises:
+            ValueProblem: It fits none.
+        """
+        fitting = [one for one in self.alternatives if one.takes(value)]
+        if not fitting:
+            # If no other could have been meant, its decoder says what is wrong.
+            fitting = [one for one in self.alternatives if kind_of(value) in one.kinds]
+            if len(fitting) != 1:
+                names = ", ".join(one.name for one in self.alternatives)
+                message = f"needs a value of one of {len(self.alternatives)} alternatives ({names}), found another"
+                raise ValueProblem(WRONG_TYPE, message, path)
+        return max(fitting, key=lambda one: one.common(value))
+
+
+@dataclass(frozen=True, slots=True)
+class InFields:
+    """Choices within the members of an object."""
+
+    fields: Mapping[str, Choices]
+
+
+@dataclass(frozen=True, slots=True)
+class InElements:
+    """Choices within the elements of an array."""
+
+    element: Choices
+
+
+@dataclass(frozen=True, slots=True)
+class InValues:
+    """Choices within the values of an object whose keys are those of a map."""
+
+    value: Choices
+
+
+Choices: TypeAlias = Choice | InFields | InElements | InValues
+
+
+def rewriter(choices: Choices, path: str) -> Callable[[bytes], bytes]:
+    """What rewrites a record, so that its choices are structs. What is no JSON stays as it is.
+
+    The rewriter raises `ValueProblem` for a value that no alternative takes, and for one that is nested too deep.
+
+    Args:
+        choices: Of the record.
+        path: That of the record.
+    """
+
+    def rewrite(record: bytes) -> bytes:
+        try:
+            record.decode()
+            return _rewritten(choices, record, path)
+        except RecursionError:
+            raise ValueProblem(TOO_DEEP, "needs JSON that is nested less deep") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return record
+
+    return rewrite
+
+
+def _rewritten(choices: Choices, token: Any, path: str) -> bytes:
+    raw = bytes(token).strip(b" \t\r\n")
+    first = raw[:1]
+    match choices:
+        case Choice() if raw not in (b"", b"null"):
+            # Of a number only its kind counts, and whether it is one of those listed.
+            chosen = choices.alternative(json.loads(bytes(_value(raw)), parse_int=_whole), path)
+            within = f"{path}.{chosen.name}"
+            inner = raw if chosen.inside is None else _rewritten(chosen.inside, raw, within)
+            return b'{"%s":%s}' % (chosen.name.encode(), inner)
+        case InFields(fields) if first == b"{":
+            members = _object(raw)
+            for name, inner in fields.items():
+                if name in members:
+                    members[name] = msgspec.Raw(_rewritten(inner, members[name], f"{path}.{name}"))
+            return msgspec.json.encode(members)
+        case InElements(element) if first == b"[":
+            elements = [_rewritten(element, one, f"{path}[{n}]") for n, one in enumerate(_array(raw))]
+            return b"[" + b",".join(elements) + b"]"
+        case InValues(value) if first == b"{":
+            return msgspec.json.encode(
+                {key: msgspec.Raw(_rewritten(value, one, f"{path}[...]")) for key, one in _object(raw).items()}
+            )
+        case _:
+            return raw
+
+
+def _whole(text: str) -> int:
+    return int(text[:_LONGEST_NUMBER])
