@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TypeAlias
@@ -21,6 +22,7 @@ from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.iceberg_schema import schema_text
 
 _EXACT = Context(prec=76)
+_MOST_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,10 @@ def _to_decimal(first: pa.DataType | None, column: ice.DecimalType) -> Conversio
 
     def convert(values: pa.Array) -> tuple[pa.Array, list[Refused]]:
         given = values if first is None else values.cast(first)
+        if given.type.precision + max(0, scale - given.type.scale) <= _MOST_DIGITS:
+            # Arrow looks at each value, and no product wraps around; which it does not take is told below.
+            with suppress(pa.ArrowInvalid):
+                return given.cast(target), []
         # Both scales, and every digit of the greatest number of 38, have room in 76.
         fine = max(scale, given.type.scale)
         wide = given.cast(pa.decimal256(76, fine))

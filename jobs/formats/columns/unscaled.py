@@ -88,7 +88,8 @@ def unscaled_decimals(declared: Primitive, texts: pa.StringArray) -> Leaf:
     for length in _LENGTHS:
         where = np.flatnonzero(lengths == length)
         if len(where):
-            numbers[where], read[where] = _numbers(_SEXTETS[whole[bounds[where, None] + np.arange(length)]])
+            texts_of = np.ndarray(len(whole) - length + 1, f"V{length}", whole, strides=(1,))[bounds[where]]
+            numbers[where], read[where] = _numbers(_SEXTETS[texts_of.view(np.uint8).reshape(-1, length)])
     if precision < 15:
         read &= np.abs(numbers) < 10**precision
     words = np.empty((len(texts), 2), np.int64)

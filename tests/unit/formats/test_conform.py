@@ -102,6 +102,9 @@ CONVERSIONS = [
         [(1, "precision_loss"), (2, "precision_loss")],
         "none",
     ),
+    # Times 100,000 the first is 88,544 in 128 bits.
+    ("decimal(38,0)", "decimal(38,5)", [Decimal(2**128 // 10**5 + 1), Decimal(-7)], [(0, "out_of_range")], "none"),
+    ("decimal(12,2)", "decimal(9,4)", [Decimal("1.25"), None, Decimal("99999.99")], [], "none"),
     ("decimal(38,38)", "decimal(38,0)", [Decimal("0.1"), Decimal(0)], [(0, "precision_loss")], "none"),
     ("string", "long", ["1", None], [(0, "wrong_type")], "none"),
     ("long", "string", [1, None], [(0, "wrong_type")], "none"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from jobs.formats.avro.reference import AvroReferenceDecoder
 from jobs.formats.avro.schema import top_node
 from jobs.formats.decoder import Decoded
 from jobs.formats.writer_schema import WriterSchema
-from tests.unit.formats.avro.generated import Kind, hostile, schemas, text
+from tests.unit.formats.avro.generated import Kind, hostile, schemas, sized, text
 
 
 def same(found: Decoded, expected: Decoded) -> None:
@@ -48,6 +49,14 @@ def test_a_block_gives_what_the_reference_gives(block: tuple[Kind, list[bytes]])
     # Each good record is read by the block's way, not left to the reference, whatever its values mean.
     assert read_block(*reading_schema(node), pa.array(values, pa.binary())).num_rows == len(values)
     same(*both(text(kind), values))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=12), st.integers(1, 38))
+def test_short_decimals_are_those_of_the_reference(values: list[bytes], precision: int) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 0}
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "d", "type": kind}]})
+    same(*both(schema, [sized(each) for each in values]))
 
 
 @st.composite
