@@ -1,203 +1,163 @@
-"""JSON records: objects with the columns that a stream declares, each written in the way that it says."""
+"""JSON records: objects, or single values, of the types that a stream or a writer schema declares."""
 
 from __future__ import annotations
 
-import base64
 import random
-from collections.abc import Iterator
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-import msgspec
+from pyiceberg import types as ice
 
-from jobs.errors import FrazilError
-from jobs.generate.record import FIRST_TIME
-from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
-from jobs.schema.tokens import ENCODINGS
+from jobs.formats.json.writer_decoder import VALUE_COLUMN, JsonWriterTypes
+from jobs.formats.problems import (
+    EMPTY_VALUE,
+    INVALID_UTF8,
+    MALFORMED_JSON,
+    MISSING_FIELD,
+    NOT_AN_OBJECT,
+    NULL_IN_REQUIRED,
+    OUT_OF_RANGE,
+    WRONG_TYPE,
+)
+from jobs.generate.json_encoding import json_members, json_shape, json_text, json_value
+from jobs.generate.rows import Row, drawn_row
+from jobs.generate.shape import Struct, narrowed
+from jobs.schema.declared import Field, ListType, MapType, Primitive, StructType
 
-_WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "harbour", "islet", "juniper")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ABSENT = 0.03
-_NULL = 0.03
-_UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
-_UNITS_OF_DAY = {"millis_of_day": 1_000, "micros_of_day": 1_000_000, "nanos_of_day": 1_000_000_000}
 _LARGEST = {"int": 2**31 - 1, "long": 2**63 - 1}
 
 
-class JsonGenerator:
-    """Makes JSON objects of declared columns.
+class JsonEncoder:
+    """Writes rows as JSON.
 
     Args:
-        declared: The columns.
+        types: What the records are.
+        sends_null: Whether null is written; otherwise what is null is left out of its object.
+
+    Attributes:
+        shape: Of the rows.
+    """
+
+    def __init__(self, types: JsonWriterTypes, *, sends_null: bool = True) -> None:
+        self._types: JsonWriterTypes = types
+        self._sends_null: bool = sends_null
+        self.shape: Struct = json_shape(types.declared)
+
+    def encode(self, row: Row) -> bytes:
+        """The JSON of a row."""
+        return json_text(self.value(row))
+
+    def value(self, row: Row) -> Any:
+        """What JSON is written of: a dict of the row's members, or a single value."""
+        if self._types.single:
+            return json_value(self._types.declared.fields[0].type, row.get(VALUE_COLUMN))
+        members = json_members(self._types.declared, row)
+        return members if self._sends_null else _without_null(members)
+
+
+class JsonGenerator:
+    """Makes JSON of declared columns.
+
+    Args:
+        types: What the records are.
+        columns: Those that have to take them, where they are others.
+        refuses_more: Whether a record is refused for a field that no column takes.
+        evolves: Whether the table follows its records, so that what it does not hold is not always refused.
+        sends_null: Whether null is written.
 
     Raises:
         FrazilError: A column is written in a way that this does not know.
     """
 
-    def __init__(self, declared: StructType) -> None:
-        for path, kind in _leaves(declared, ""):
-            try:
-                _primitive(kind, random.Random(0), FIRST_TIME, "")
-            except KeyError:
-                raise FrazilError(f"column {path}: values of the type {kind} cannot be generated") from None
-        self._declared: StructType = declared
-        self._required: tuple[Field, ...] = tuple(field for field in declared.fields if field.required)
-        self._bounded: tuple[Field, ...] = tuple(
-            field
-            for field in declared.fields
-            if isinstance(field.type, Primitive) and field.type.name in _LARGEST and field.type.encoding != "text"
-        )
+    def __init__(
+        self,
+        types: JsonWriterTypes,
+        columns: Iterable[ice.NestedField] | None = None,
+        *,
+        refuses_more: bool = False,
+        evolves: bool = False,
+        sends_null: bool = True,
+    ) -> None:
+        declared = types.declared
+        self._single: bool = types.single
+        self.encoder: JsonEncoder = JsonEncoder(types, sends_null=sends_null)
+        self._shape: Struct = self.encoder.shape
+        if columns is not None:
+            self._shape = narrowed(self._shape, columns, refuses_more=refuses_more)
+        named = {} if types.single or evolves else {each.name: each for each in declared.fields}
+        self._required: tuple[str, ...] = tuple(name for name, each in named.items() if each.required)
+        if types.defaults is not None:
+            self._required = ()
+        self._bounded: dict[str, int] = {name: most for name, each in named.items() if (most := _most(each))}
         # Nothing is of a wrong type where any value is taken.
-        self._typed: tuple[Field, ...] = tuple(
-            field for field in declared.fields if not (isinstance(field.type, Primitive) and field.type.name == "json")
-        )
-        kinds = ["truncated_json", "not_an_object", "empty_value", "invalid_utf8"]
-        kinds += ["wrong_type"] if self._typed else []
-        kinds += ["missing_field", "null_in_required"] if self._required else []
-        kinds += ["out_of_range"] if self._bounded else []
-        self.bad_kinds: tuple[str, ...] = tuple(kinds)
+        self._typed: dict[str, Field] = {
+            name: each
+            for name, each in named.items()
+            if not (isinstance(each.type, Primitive) and each.type.name == "json")
+        }
+        kinds = {
+            "truncated_json": (MALFORMED_JSON, True),
+            "not_an_object": (NOT_AN_OBJECT, not types.single),
+            "empty_value": (EMPTY_VALUE, True),
+            "invalid_utf8": (INVALID_UTF8, True),
+            "wrong_type": (WRONG_TYPE, self._typed),
+            "missing_field": (MISSING_FIELD, self._required),
+            "null_in_required": (NULL_IN_REQUIRED, self._required),
+            "out_of_range": (OUT_OF_RANGE, self._bounded),
+        }
+        self.bad_kinds: Mapping[str, str] = {kind: found for kind, (found, possible) in kinds.items() if possible}
 
     def good(self, rng: random.Random, at: datetime) -> bytes:
-        """An object that lands; optional columns are now and then null or not there."""
-        return _text(self._object(rng, at))
+        """A value that lands; optional columns are now and then null or not there."""
+        return self.encoder.encode(drawn_row(self._shape, rng, at))
 
     def bad(self, kind: str, rng: random.Random, at: datetime) -> bytes:
         """A value that becomes a dead letter of this kind."""
-        made = self._object(rng, at)
+        made = self.encoder.value(drawn_row(self._shape, rng, at))
         match kind:
             case "empty_value":
                 return b""
             case "not_an_object":
                 return rng.choice((b"[1,2]", b"null", b'"text"', b"17"))
             case "truncated_json":
-                value = _text(made)
+                value = json_text(made)
                 # Cut within the object, so that no prefix of it is JSON.
-                return value[: rng.randrange(1, len(value))] if made else b"{"
+                return value[: rng.randrange(1, len(value))] if made and not self._single else b"{"
             case "invalid_utf8":
-                return b'{"\xff":' + _text(made) + b"}"
+                return b'{"\xff":' + json_text(made) + b"}"
             case "wrong_type":
-                field = rng.choice(self._typed)
-                made[field.name] = [[]] if isinstance(field.type, (Primitive, StructType, MapType)) else {"a": 1}
+                field = rng.choice(tuple(self._typed.values()))
+                made[field.name] = _of_another_type(field)
             case "missing_field":
-                made.pop(rng.choice(self._required).name)
+                made.pop(rng.choice(self._required))
             case "null_in_required":
-                made[rng.choice(self._required).name] = None
+                made[rng.choice(self._required)] = None
             case _:
-                field = rng.choice(self._bounded)
-                made[field.name] = _LARGEST[field.type.name if isinstance(field.type, Primitive) else ""] + 1
-        return _text(made)
-
-    def _object(self, rng: random.Random, at: datetime) -> dict[str, Any]:
-        return _struct(self._declared, rng, at)
+                name = rng.choice(tuple(self._bounded))
+                made[name] = self._bounded[name] + 1
+        return json_text(made)
 
 
-def _struct(declared: StructType, rng: random.Random, at: datetime) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for field in declared.fields:
-        chance = 1.0 if field.required else rng.random()
-        if chance < _ABSENT:
-            continue
-        made[field.name] = None if chance < _ABSENT + _NULL else _value(field.type, rng, at, field.name)
-    return made
+def _most(field: Field) -> int | None:
+    if not isinstance(field.type, Primitive) or field.type.encoding == "text":
+        return None
+    return _LARGEST.get(field.type.name)
 
 
-def _value(declared: DeclaredType, rng: random.Random, at: datetime, name: str) -> Any:
-    match declared:
-        case StructType():
-            return _struct(declared, rng, at)
-        case ListType(element):
-            return [_value(element, rng, at, name) for _ in range(rng.randrange(4))]
-        case MapType(_, value):
-            return {word: _value(value, rng, at, name) for word in rng.sample(_WORDS, rng.randrange(4))}
-        case Primitive():
-            return _primitive(declared, rng, at, name)
+def _of_another_type(field: Field) -> Any:
+    match field.type:
+        case Primitive() | StructType() | MapType(carried="object"):
+            return [[]]
+        case ListType() | MapType():
+            return {"a": 1}
 
 
-def _primitive(kind: Primitive, rng: random.Random, at: datetime, name: str) -> Any:
-    match kind.name:
-        case "boolean":
-            return rng.random() < 0.5
-        case "int" | "long" | "float" | "double":
-            number = _number(kind.name, rng)
-            return str(number) if kind.encoding == "text" else number
-        case "json":
-            return {"kind": rng.choice(_WORDS), "values": [rng.randrange(100) for _ in range(rng.randrange(3))]}
-        case "decimal":
-            return _decimal(kind, rng)
-        case "string":
-            return text_of(name, rng)
-        case "uuid":
-            return str(UUID(int=rng.getrandbits(128), version=4))
-        case "binary" | "fixed":
-            raw = rng.randbytes(kind.length or rng.randrange(1, 24))
-            return raw.hex() if kind.encoding == "hex" else base64.b64encode(raw).decode()
-        case "date":
-            days = (at.date() - date(1970, 1, 1)).days
-            return days if kind.encoding == "epoch_days" else at.date().isoformat()
-        case "time":
-            return _time(kind, at)
-        case "timestamp" | "timestamptz":
-            return _instant(kind, at)
-        case other:
-            raise KeyError(other)
-
-
-def _number(name: str, rng: random.Random) -> float:
-    match name:
-        case "int":
-            return rng.randrange(10_000)
-        case "long":
-            return rng.randrange(10**9)
-        case "float":
-            return rng.randrange(-4_000_000, 4_000_000) / 256
+def _without_null(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _without_null(each) for name, each in value.items() if each is not None}
+        case list():
+            return [_without_null(each) for each in value]
         case _:
-            return round(rng.lognormvariate(3.5, 1.1), 6)
-
-
-def _decimal(kind: Primitive, rng: random.Random) -> Any:
-    precision, scale = kind.precision or 0, kind.scale or 0
-    digits = rng.randrange(10 ** min(precision, scale + 5))
-    value = Decimal(digits).scaleb(-scale)
-    return f"{value:f}" if kind.encoding == "text" else msgspec.Raw(f"{value:f}".encode())
-
-
-def _time(kind: Primitive, at: datetime) -> Any:
-    if kind.encoding == ENCODINGS["time"][0]:
-        return at.time().isoformat(timespec="milliseconds")
-    micros = (at - at.replace(hour=0, minute=0, second=0, microsecond=0)) // datetime.resolution
-    return micros * _UNITS_OF_DAY[kind.encoding or ""] // 1_000_000
-
-
-def _instant(kind: Primitive, at: datetime) -> Any:
-    if kind.encoding != ENCODINGS[kind.name][0]:
-        micros = (at - _EPOCH) // datetime.resolution
-        return micros * _UNITS[kind.encoding or ""] // 1_000_000
-    if kind.name == "timestamp":
-        return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def text_of(name: str, rng: random.Random) -> str:
-    """A text for a column: digits for one that is called an id, else some words."""
-    if name.lower() == "id" or name.lower().endswith(("_id", "uuid")):
-        return f"{rng.getrandbits(128):032x}"
-    return f"{rng.choice(_WORDS)}-{rng.randrange(100_000):05d}"
-
-
-def _text(made: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(made)
-
-
-def _leaves(declared: DeclaredType, path: str) -> Iterator[tuple[str, Primitive]]:
-    match declared:
-        case StructType(fields):
-            for field in fields:
-                yield from _leaves(field.type, f"{path}.{field.name}" if path else field.name)
-        case ListType(element):
-            yield from _leaves(element, f"{path}.element")
-        case MapType(_, value):
-            yield from _leaves(value, f"{path}.value")
-        case Primitive():
-            yield path, declared
+            return value

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Mapping
 from datetime import datetime
 
-from jobs.generate.json_records import text_of
+from jobs.formats.problems import INVALID_UTF8, WRONG_LENGTH
+from jobs.generate.rows import text_of
 
 _PACKED = {"short": ">h", "int": ">i", "long": ">q", "float": ">f", "double": ">d"}
 
@@ -22,7 +24,8 @@ class PrimitiveGenerator:
     def __init__(self, kind: str, column: str) -> None:
         self._kind: str = kind
         self._column: str = column
-        self.bad_kinds: tuple[str, ...] = {"string": ("invalid_utf8",), "bytes": ()}.get(kind, ("wrong_length",))
+        kinds = {"string": {"invalid_utf8": INVALID_UTF8}, "bytes": {}}
+        self.bad_kinds: Mapping[str, str] = kinds.get(kind, {"wrong_length": WRONG_LENGTH})
 
     def good(self, rng: random.Random, at: datetime) -> bytes:
         """A value that lands."""

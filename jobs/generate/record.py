@@ -1,8 +1,9 @@
-"""Generated record: a record of a stream's format, good or bad in a way that has a name."""
+"""Generated record: a record of a stream's formats, good or bad in a way that has a name."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -18,18 +19,22 @@ class GeneratedRecord:
     Attributes:
         value: Its bytes.
         kind: `good`, or what is bad about it.
+        key: Of a stream whose rows have columns of the key.
+        headers: Those that rows have columns of.
     """
 
     value: bytes
     kind: str = "good"
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class RecordGenerator(Protocol):
-    """Makes values of one format and schema."""
+class ValueGenerator(Protocol):
+    """Makes values of one format and schema, or keys, or what a header holds."""
 
     @property
-    def bad_kinds(self) -> tuple[str, ...]:
-        """The ways in which a value can be bad; none where all bytes are values."""
+    def bad_kinds(self) -> Mapping[str, str]:
+        """The ways in which a value can be bad, with the class of the dead letter; none where all bytes are values."""
         ...
 
     def good(self, rng: random.Random, at: datetime) -> bytes:
@@ -46,6 +51,73 @@ class RecordGenerator(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class HeaderGenerator:
+    """Makes one header.
+
+    Attributes:
+        name: Of the header.
+        values: Makes its bytes.
+        required: Whether a record without it is refused.
+    """
+
+    name: str
+    values: ValueGenerator
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class RecordGenerator:
+    """Makes records.
+
+    Attributes:
+        value: Makes values.
+        key: Makes keys; None where rows have no column of them.
+        headers: Make those headers that rows have columns of.
+    """
+
+    value: ValueGenerator
+    key: ValueGenerator | None = None
+    headers: tuple[HeaderGenerator, ...] = ()
+
+    @property
+    def bad_kinds(self) -> Mapping[str, str]:
+        """The ways in which a record can be bad, with the class of the dead letter."""
+        kinds = dict(self.value.bad_kinds)
+        if self.key is not None:
+            kinds |= {f"key_{kind}": found for kind, found in self.key.bad_kinds.items()}
+        for each in self.headers:
+            kinds |= {f"header_{kind}": found for kind, found in each.values.bad_kinds.items()}
+        if any(each.required for each in self.headers):
+            kinds["header_missing"] = "missing_field"
+        return kinds
+
+    def good(self, rng: random.Random, at: datetime) -> GeneratedRecord:
+        """A record that lands."""
+        value = self.value.good(rng, at)
+        key = self.key.good(rng, at) if self.key is not None else None
+        headers = tuple((each.name, each.values.good(rng, at)) for each in self.headers)
+        return GeneratedRecord(value, "good", key, headers)
+
+    def bad(self, kind: str, rng: random.Random, at: datetime) -> GeneratedRecord:
+        """A record that becomes a dead letter, for the reason of its kind."""
+        if kind in self.value.bad_kinds:
+            value = self.value.bad(kind, rng, at)
+            good = self.good(rng, at)
+            return GeneratedRecord(value, kind, good.key, good.headers)
+        good = self.good(rng, at)
+        part, _, inner = kind.partition("_")
+        if part == "key" and self.key is not None:
+            return GeneratedRecord(good.value, kind, self.key.bad(inner, rng, at), good.headers)
+        if inner == "missing":
+            name = rng.choice([each.name for each in self.headers if each.required])
+            return GeneratedRecord(good.value, kind, good.key, tuple(each for each in good.headers if each[0] != name))
+        chosen = rng.choice([each for each in self.headers if inner in each.values.bad_kinds])
+        spoilt = chosen.values.bad(inner, rng, at)
+        headers = tuple((name, spoilt if name == chosen.name else value) for name, value in good.headers)
+        return GeneratedRecord(good.value, kind, good.key, headers)
+
+
 def generated(generator: RecordGenerator, seed: str, number: int, at: datetime, bad_share: float) -> GeneratedRecord:
     """The record of a number: the same for the same generator, seed, number and time.
 
@@ -53,8 +125,7 @@ def generated(generator: RecordGenerator, seed: str, number: int, at: datetime, 
         bad_share: From 0 to 1.
     """
     rng = random.Random(f"{seed}/{number}")
-    kinds = generator.bad_kinds
+    kinds = list(generator.bad_kinds)
     if kinds and rng.random() < bad_share:
-        kind = rng.choice(kinds)
-        return GeneratedRecord(generator.bad(kind, rng, at), kind)
-    return GeneratedRecord(generator.good(rng, at))
+        return generator.bad(rng.choice(kinds), rng, at)
+    return generator.good(rng, at)

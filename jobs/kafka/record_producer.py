@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException, Message, Producer
@@ -45,17 +45,21 @@ class RecordProducer:
         key: bytes | None = None,
         *,
         partition: int = -1,
+        headers: Sequence[tuple[str, bytes]] = (),
         on_delivery: Callable[[Message], None] | None = None,
     ) -> None:
         """Hand over a record; waits while the client has no room.
 
         Args:
             partition: -1: by the key, or as the client likes.
+            headers: In their order.
             on_delivery: Called with the record once the brokers have it.
 
         Raises:
             FrazilError: The client does not take it, such as one that is too long.
         """
+
+        more: dict[str, Any] = {"headers": list(headers)} if headers else {}
 
         def delivered(error: Any, message: Message) -> None:
             if error is not None:
@@ -67,7 +71,7 @@ class RecordProducer:
 
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, on_delivery=delivered)
+                self._producer.produce(topic, value, key, partition, on_delivery=delivered, **more)
                 return
             except BufferError:
                 self._producer.poll(0.1)

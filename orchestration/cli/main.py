@@ -19,7 +19,7 @@ from resources.deployment import HOME_VARIABLE, SETTINGS_VARIABLE, Deployment
 _COMMANDS = {
     "validate": ("orchestration.cli.validate.command", "Check streams and settings, also against what is live."),
     "schema": ("orchestration.cli.schema.command", "Infer, compare and change the columns of streams and tables."),
-    "generate": ("orchestration.cli.generate", "Produce records that a stream lands, good and bad ones."),
+    "generate": ("orchestration.cli.generate.command", "Produce records that a stream lands, good and bad ones."),
     "up": ("orchestration.cli.broker", "Start the local broker."),
     "down": ("orchestration.cli.broker", "Stop the local broker."),
     "run": ("orchestration.cli.run.command", "Land everything that a stream's topics, or all, hold now."),

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
+from jobs.formats.known_formats import FORMATS
+from jobs.registry.connection import registry_connection
+from jobs.registry.lookup import RegistryLookup
 from jobs.spec.loading import load_stream
 from orchestration.cli.main import main
 from tests.integration.pipeline import Pipeline
+from tests.integration.topics import messages_of
 
 pytestmark = pytest.mark.integration
+
+COLUMNS = (
+    "id string not null, amount decimal(12,2) not null, created_at timestamptz not null, tags list<string>, "
+    "payer struct<name: string, age: int>"
+)
 
 
 def typed(home: Path, *words: str) -> Result:
@@ -39,3 +51,41 @@ def test_a_stream_is_inferred_from_the_records_that_another_generates(
     again = typed(home, *words)
     assert again.exit_code == 1
     assert "nothing is written over it" in again.stderr
+
+
+@pytest.mark.parametrize("value", ["avro", "protobuf", "json_schema", "connect_json"])
+def test_records_of_every_format_land_or_are_bad_as_was_said(
+    value: str, pipeline: Callable[..., Pipeline], registry: str
+) -> None:
+    one = pipeline()
+    settings = yaml.safe_load((one.home / "frazil.yaml").read_text())
+    settings["registry"] = {"url": registry, "lag": "100ms"}
+    (one.home / "frazil.yaml").write_text(yaml.safe_dump(settings))
+    decode = {"value": value, "schema": COLUMNS, "key": {"format": "long", "into": "number"}}
+    one.write_spec(decode=decode | {"headers": {"trace": "uuid"}}, table={"name": one.table_name})
+    words = ("generate", one.stream, "--rate", "5000", "--count", "300", "--bad", "20%", "--seed", "1")
+    if value != "connect_json":
+        refused = typed(one.home, *words)
+        assert refused.exit_code == 1
+        assert f"the registry has no subject {one.stream}-value" in refused.stderr
+        made = typed(one.home, *words, "--register")
+        assert f"Registered subject {one.stream}-value" in made.stderr
+    else:
+        made = typed(one.home, *words)
+    assert made.exit_code == 0, made.output
+    told = made.stdout.partition("among them ")[2]
+    bad = sum(int(count) for count, _ in re.findall(r"(\d+) (?!key_|header_)(\w+)", told))
+
+    messages = list(messages_of(one.address, one.stream))
+    assert len(messages) == 300
+    assert all(message.key() is not None and message.headers() for message in messages)
+    rows = one.spec().resolved
+    decoder = rows.with_schemas(RegistryLookup(registry_connection(one.settings().registry))).decoder
+    decoded = FORMATS[value].reference(decoder).decode(pa.array([each.value() for each in messages], pa.binary()))
+    assert (len(decoded.failures), decoded.rows.num_rows) == (bad, 300 - bad)
+
+    if value != "connect_json":
+        # The records are then those of the newest version, whatever the table would be.
+        one.write_spec(decode={"value": value, "schema": "registry"}, table={"name": one.table_name})
+        more = typed(one.home, "generate", one.stream, "--rate", "5000", "--count", "5")
+        assert (more.exit_code, more.stdout) == (0, f"{one.stream}: 5 records in topic {one.stream}\n")

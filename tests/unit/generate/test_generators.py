@@ -1,19 +1,31 @@
-"""Generated records: the good ones land, each bad one is refused for the reason that its kind says."""
+"""Generated values: the good ones land, each bad one is refused for the reason that its kind says."""
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
 from jobs.formats.decoder import Decoded
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, resolved
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.generate.derived_schema import derived_schema
 from jobs.generate.formats import generator_for
-from jobs.generate.record import FIRST_TIME, generated
+from jobs.generate.record import FIRST_TIME, RecordGenerator, ValueGenerator, generated
+from jobs.generate.registry_records import OneSchema
+from jobs.schema.iceberg_schema import schema_text
+from tests.unit.formats.avro.generated import Kind, schemas, text
 
 COLUMNS = (
     "j json, n1 int as number, n2 long as text, n3 double as text, "
@@ -23,17 +35,13 @@ COLUMNS = (
     "boolean, raw binary, hex binary as hex, tags list<string>, o struct<a int not null, b list<struct<c double>>>, "
     "m map<string, long>"
 )
-CLASSES = {
-    "truncated_json": "malformed_json",
-    "not_an_object": "not_an_object",
-    "empty_value": "empty_value",
-    "invalid_utf8": "invalid_utf8",
-    "wrong_type": "wrong_type",
-    "missing_field": "missing_field",
-    "null_in_required": "null_in_required",
-    "out_of_range": "out_of_range",
-    "wrong_length": "wrong_length",
-}
+WRITTEN = (
+    "id string not null, at timestamptz not null, day date, amount decimal(12,2) not null, rate decimal(9,4), n int, "
+    "m int not null, big long, f float, d double, ok boolean, raw binary, x fixed(3), c time, tags list<string>, "
+    "o struct<a int not null, b list<struct<c double>>>, p map<string, long>, q list<decimal(9,2)>"
+)
+"""Columns that records of every writer schema can have."""
+MORE = f"{WRITTEN}, u uuid, local timestamp"
 
 
 def spec(kind: str, columns: str) -> DecoderSpec:
@@ -43,6 +51,31 @@ def spec(kind: str, columns: str) -> DecoderSpec:
 
 def decoded(which: DecoderSpec, values: list[bytes]) -> Decoded:
     return FORMATS[which.kind].reference(which).decode(pa.array(values, pa.binary()))
+
+
+def written(rows: ResolvedSchema, schema: str) -> tuple[ValueGenerator, DecoderSpec]:
+    """What makes values of a writer schema, and their decoder."""
+    kind = FORMATS[rows.decoder.kind].registry_kind
+    writer = OneSchema(7, RegistrySchema(kind or "", WriterSchema(schema))) if kind else None
+    return generator_for(rows, writer), replace(rows.decoder, schemas=writer)
+
+
+def derived(kind: str, columns: str, **options: Any) -> tuple[ValueGenerator, DecoderSpec]:
+    """What makes values of a stream whose schema is made of its columns, and their decoder."""
+    rows = resolved(DecoderSpec(kind, DeclaredSchema(columns), options))
+    return written(rows, derived_schema(kind, rows.schema.fields, "payments"))
+
+
+def assert_as_said(made: ValueGenerator, which: DecoderSpec, count: int = 40) -> None:
+    """Good values land and bad ones are dead letters of their class: as the reference and the block decoder see it."""
+    good = [made.good(random.Random(n), FIRST_TIME + timedelta(seconds=n)) for n in range(count)]
+    for decoder in (FORMATS[which.kind].reference(which), FORMATS[which.kind].block(which)):
+        assert decoder.decode(pa.array(good, pa.binary())).failures == []
+        for kind, error_class in made.bad_kinds.items():
+            bad = [made.bad(kind, random.Random(n), FIRST_TIME) for n in range(count)]
+            found = decoder.decode(pa.array(bad, pa.binary()))
+            assert {failure.error_class for failure in found.failures} == {error_class}, kind
+            assert len(found.failures) == len(bad), kind
 
 
 PRIMITIVES = [
@@ -55,31 +88,131 @@ PRIMITIVES = [
     ("float", "v float"),
     ("double", "v double"),
 ]
-FORMATS_MADE = [("json", COLUMNS), ("json", "a list<int>"), ("json", "s string"), *PRIMITIVES]
 
 
-@pytest.mark.parametrize(("kind", "columns"), FORMATS_MADE)
-def test_good_records_land(kind: str, columns: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "columns"), [("json", COLUMNS), ("json", "a list<int>"), ("json", "s string"), *PRIMITIVES]
+)
+def test_values_without_a_writer_schema_are_as_said(kind: str, columns: str) -> None:
     which = spec(kind, columns)
     made = generator_for(resolved(which))
-    values = [made.good(random.Random(n), FIRST_TIME + timedelta(seconds=n)) for n in range(200)]
-    assert decoded(which, values).failures == []
-
-
-@pytest.mark.parametrize(("kind", "columns"), FORMATS_MADE)
-def test_bad_records_fail_for_the_reason_of_their_kind(kind: str, columns: str) -> None:
-    which = spec(kind, columns)
-    made = generator_for(resolved(which))
-    for bad in made.bad_kinds:
-        values = [made.bad(bad, random.Random(n), FIRST_TIME) for n in range(50)]
-        failures = decoded(which, values).failures
-        assert {failure.error_class for failure in failures} == {CLASSES[bad]}
-        assert len(failures) == len(values)
+    assert_as_said(made, which)
     assert bool(made.bad_kinds) == (kind != "bytes")
 
 
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        *(("avro", each) for each in (MORE, "s string", "a list<int>", "n long not null")),
+        *(("protobuf", each) for each in (WRITTEN, "s string", "a list<int>", "n long not null")),
+        *(("json_schema", each) for each in (MORE, "s string", "a list<int>", "n long not null")),
+        *(("connect_json", each) for each in (MORE, "s string", "a list<int>", "n long not null")),
+    ],
+)
+@pytest.mark.parametrize("unknown_fields", ["ignore", "fail"])
+def test_values_of_a_schema_made_of_the_columns_are_as_said(kind: str, columns: str, unknown_fields: str) -> None:
+    made, which = derived(kind, columns, unknown_fields=unknown_fields)
+    assert_as_said(made, which)
+    assert {"avro": "truncated_avro", "protobuf": "wrong_message"}.get(kind, "truncated_json") in made.bad_kinds
+
+
+def test_plain_payloads_are_written_where_the_file_has_their_schema() -> None:
+    rows = resolved(DecoderSpec("connect_json", DeclaredSchema("id string not null, n int")))
+    schema = derived_schema("connect_json", rows.schema.fields, "x")
+    made, which = written(rows.with_options({"schema.content": schema}), schema)
+    assert json.loads(made.good(random.Random(1), FIRST_TIME)).keys() <= {"id", "n"}
+    assert_as_said(made, which)
+    enveloped, _ = written(rows, schema)
+    assert json.loads(enveloped.good(random.Random(1), FIRST_TIME)).keys() == {"schema", "payload"}
+
+
+def avro(*fields: Any) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": n, "type": kind} for n, kind in fields]})
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+@pytest.mark.parametrize(
+    ("column", "writer"),
+    [
+        *(("v int", "long"), ("v float", "long"), ("v decimal(3,1)", "long"), ("v decimal(3,1)", "int")),
+        *(("v decimal(5,2)", decimal(38, 6)), ("v decimal(4,4)", decimal(9, 0)), ("v float", "double")),
+        *(("v double", "float"), ("v fixed(2)", "bytes"), ("v int not null", ["null", "int"])),
+        *(("v string not null", ["null", "string"]), ("v int", ["null", "string"])),
+    ],
+)
+def test_only_values_are_made_that_the_columns_take(column: str, writer: Any) -> None:
+    rows = resolved(DecoderSpec("avro", DeclaredSchema(column)))
+    made, which = written(rows, avro(("v", writer), ("id", "string")))
+    assert_as_said(made, which)
+
+
+def test_what_no_column_takes_is_left_out_where_it_would_be_refused() -> None:
+    rows = resolved(DecoderSpec("avro", DeclaredSchema("id string"), {"unknown_fields": "fail"}))
+    made, which = written(rows, avro(("id", "string"), ("more", ["null", "string"])))
+    assert_as_said(made, which)
+    with pytest.raises(FrazilError, match=r"cannot be generated at \$\.more: it is not declared"):
+        written(rows, avro(("id", "string"), ("more", "string")))
+
+
+def test_what_a_table_s_policy_may_take_is_no_bad_record() -> None:
+    from jobs.schema.evolution_policy import EvolutionPolicy
+
+    policy = {"evolve": EvolutionPolicy(add="auto", widen="auto", relax="auto")}
+    rows = resolved(DecoderSpec("avro", DeclaredSchema("v int not null"), policy))
+    made, _ = written(rows, avro(("v", ["null", "long"])))
+    assert not {"null_in_required", "out_of_range"} & made.bad_kinds.keys()
+
+
+def narrow(field: ice.NestedField, rng: random.Random) -> ice.NestedField:
+    """A column that takes some of a writer's values."""
+    kind: ice.IcebergType = field.field_type
+    match kind:
+        case ice.LongType():
+            kind = rng.choice([kind, ice.IntegerType(), ice.DecimalType(9, 2), ice.FloatType()])
+        case ice.DoubleType():
+            kind = rng.choice([kind, ice.FloatType()])
+        case ice.DecimalType(precision=precision, scale=scale):
+            kind = rng.choice([kind, ice.DecimalType(max(1, precision // 2), min(scale, max(1, precision // 2)))])
+        case ice.BinaryType():
+            kind = rng.choice([kind, ice.FixedType(3)])
+        case _:
+            pass
+    return ice.NestedField(field.field_id, field.name, kind, required=rng.random() < 0.3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(schemas(), st.integers(0, 2**32), st.sampled_from(["ignore", "fail"]))
+def test_records_of_any_avro_schema_are_as_said(kind: Kind, seed: int, unknown_fields: str) -> None:
+    rng, writer = random.Random(seed), WriterSchema(text(kind))
+    try:
+        rows = FORMATS["avro"].writer_rows(writer, {})  # pyright: ignore[reportOptionalCall]
+    except BadWriterSchema:
+        return
+    columns = Schema(*(narrow(each, rng) for each in rows.fields if unknown_fields == "fail" or rng.random() < 0.8))
+    if not columns.fields:
+        return
+    made, which = written(resolved_rows("avro", columns, {"unknown_fields": unknown_fields}), writer.text)
+    assert_as_said(made, which, 20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "named"),
+    [
+        ("avro", "a int, `b-c` int", "column b-c: Avro has no such name"),
+        ("protobuf", "a int, o struct<u uuid>", "column o.u: Protobuf has no type for uuid"),
+        ("protobuf", "l list<list<int>>", "column l: Protobuf has no type for list<int>"),
+    ],
+)
+def test_columns_that_a_format_does_not_have_are_named(kind: str, columns: str, named: str) -> None:
+    with pytest.raises(FrazilError, match=named):
+        derived(kind, columns)
+
+
 def test_the_same_seed_gives_the_same_records() -> None:
-    made = generator_for(resolved(spec("json", COLUMNS)))
+    made = RecordGenerator(generator_for(resolved(spec("json", COLUMNS))))
 
     def some(seed: str) -> list[bytes]:
         return [generated(made, seed, n, FIRST_TIME, 0.1).value for n in range(50)]
@@ -89,7 +222,7 @@ def test_the_same_seed_gives_the_same_records() -> None:
 
 
 def test_about_as_many_are_bad_as_asked_for() -> None:
-    made = generator_for(resolved(spec("json", COLUMNS)))
+    made = RecordGenerator(generator_for(resolved(spec("json", COLUMNS))))
     kinds = [generated(made, "seed", n, FIRST_TIME, 0.2).kind for n in range(1_000)]
     assert 150 < len([kind for kind in kinds if kind != "good"]) < 250
     assert set(kinds) == {"good", *made.bad_kinds}
@@ -100,3 +233,13 @@ def test_what_cannot_be_generated_is_named() -> None:
     # The decoder takes no key twice, so a declared key that differs by case only cannot be written.
     with pytest.raises(FrazilError, match="values of the format nothing cannot be generated"):
         generator_for(resolved(DecoderSpec("nothing", DeclaredSchema("a int"))))
+
+
+def test_schemas_are_made_of_columns_of_every_type() -> None:
+    rows = resolved(DecoderSpec("avro", DeclaredSchema(MORE))).schema
+    for kind in ("avro", "json_schema", "connect_json"):
+        found = FORMATS[kind].writer_rows(WriterSchema(derived_schema(kind, rows.fields, "1 x")), {})  # pyright: ignore[reportOptionalCall]
+        assert [each.name for each in found.fields] == [each.name for each in rows.fields]
+        assert [each.required for each in found.fields] == [each.required for each in rows.fields]
+        if kind == "avro":
+            assert schema_text(found.as_struct()) == schema_text(rows.as_struct())

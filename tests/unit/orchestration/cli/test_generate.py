@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from orchestration.cli.generate import Share, is_loopback
+from orchestration.cli.generate.command import Share, is_loopback
 from orchestration.cli.main import main
 from tests.unit.orchestration.deployments import deployment_in
 

@@ -14,7 +14,6 @@ import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from jobs.errors import FrazilError
-from jobs.generate.formats import generator_for
 from jobs.generate.record import FIRST_TIME, GeneratedRecord, RecordGenerator, generated
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.record_producer import RecordProducer
@@ -23,6 +22,7 @@ from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
 from orchestration.cli.demo.producer import ensure_topic
+from orchestration.cli.generate.writer_schemas import Subjects, stream_generator
 from orchestration.cli.terminal import stderr_console
 from resources.deployment import Deployment
 
@@ -55,6 +55,9 @@ class Share(click.ParamType):
 @click.option("--count", type=click.IntRange(min=1), help="How many in all.  [default: until Ctrl-C]")
 @click.option("--seed", help="The same seed gives the same records, times included.  [default: another each time]")
 @click.option("--topic", help="Where to.  [default: the stream's own, if it is one]")
+@click.option("--subject", help="Of the registry, for the schema of values.  [default: decode.subject, or TOPIC-value]")
+@click.option("--key-subject", help="Of the registry, for the schema of keys.  [default: TOPIC-key]")
+@click.option("--register", is_flag=True, help="Register a schema made of the stream's columns where there is none.")
 @click.option("--yes", is_flag=True, help="Also to brokers that are not on this machine.")
 @click.pass_obj
 def generate(
@@ -65,18 +68,20 @@ def generate(
     count: int | None,
     seed: str | None,
     topic: str | None,
+    subject: str | None,
+    key_subject: str | None,
+    register: bool,
     yes: bool,
 ) -> None:
-    """Produce records that STREAM lands, in its format and with its schema, into its topic.
+    """Produce records that STREAM lands, in its formats and with its schemas, into its topic.
+
+    They have the keys and headers of which it has columns. Avro, Protobuf and JSON Schema are written in the newest
+    schema that the registry has for them.
 
     Bad ones (--bad) become dead letters, each for a reason of its own. It is for a first hour and for load: whoever
     else reads the topic gets the records, too, so brokers elsewhere need --yes.
     """
     spec, settings = deployment.stream(stream), deployment.settings()
-    generator = generator_for(spec.resolved)
-    if bad and not generator.bad_kinds:
-        every = f"stream {stream}: every value of the format {spec.decode.format} is a good one, so none can be bad."
-        raise FrazilError(every, fix="leave out --bad")
     target = topic or _only_topic(spec)
     bootstrap = settings.kafka.require_bootstrap()
     if not yes and not is_loopback(bootstrap):
@@ -85,6 +90,13 @@ def generate(
             "records.",
             fix="add --yes if that is meant",
         )
+    subjects = Subjects(
+        subject or spec.decode.subject or f"{target}-value", key_subject or f"{target}-key", register=register
+    )
+    generator = stream_generator(spec, settings, subjects)
+    if bad and not generator.bad_kinds:
+        every = f"stream {stream}: every value of the format {spec.decode.format} is a good one, so none can be bad."
+        raise FrazilError(every, fix="leave out --bad")
     _ensure(settings.kafka, target)
     records = _records(generator, seed, bad)
     kinds, problem = _produce(settings.kafka, target, records, rate, count)
@@ -124,7 +136,13 @@ def _produce(
                 due = int((time.monotonic() - began) * rate) + 1
                 while sent < due and (count is None or sent < count):
                     made = next(records)
-                    producer.produce(topic, made.value, on_delivery=lambda _, kind=made.kind: kinds.update([kind]))
+                    producer.produce(
+                        topic,
+                        made.value,
+                        made.key,
+                        headers=made.headers,
+                        on_delivery=lambda _, kind=made.kind: kinds.update([kind]),
+                    )
                     sent += 1
                     if sent % 1_000 == 0:
                         producer.poll()

@@ -1,0 +1,136 @@
+"""Drawn rows: values that look like something, at random, of the shape that a schema has."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import datetime
+from decimal import Context, Decimal
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from pyiceberg import types as ice
+
+from jobs.generate.shape import Entries, Items, Leaf, Member, Nothing, Shape, Struct
+
+Row: TypeAlias = dict[str, Any]
+
+_EXACT = Context(prec=80)
+_WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "harbour", "islet", "juniper")
+_ABSENT = 0.03
+_NULL = 0.03
+_LARGEST = {ice.IntegerType: 10_000, ice.LongType: 10**9}
+
+
+def drawn_row(shape: Struct, rng: random.Random, at: datetime) -> Row:
+    """A row; optional members are now and then null, or not there.
+
+    Args:
+        shape: Of the row.
+        rng: Where all that is random in it is from.
+        at: The time of what it tells of.
+    """
+    at = at.replace(microsecond=at.microsecond // 1000 * 1000)
+    return _struct(shape, rng, at)
+
+
+def drawn_value(leaf: Leaf, rng: random.Random, at: datetime, name: str = "") -> Any:
+    """A single value, for a column of a name."""
+    return _leaf(leaf, rng, at.replace(microsecond=at.microsecond // 1000 * 1000), name)
+
+
+def _struct(shape: Struct, rng: random.Random, at: datetime) -> Row:
+    made: Row = {}
+    for member in _chosen(shape, rng):
+        chance = rng.random() if member.optional else 1.0
+        if isinstance(member.shape, Nothing):
+            made[member.name] = None
+        elif chance >= _ABSENT:
+            made[member.name] = None if chance < _ABSENT + _NULL else _value(member.shape, rng, at, member.name)
+    return made
+
+
+def _chosen(shape: Struct, rng: random.Random) -> tuple[Member, ...]:
+    """The members that may have a value."""
+    if shape.one:
+        some = [each for each in shape.members if not isinstance(each.shape, Nothing)]
+        return (replace(rng.choice(some), optional=False),) if some else ()
+    groups: dict[str, list[str]] = {}
+    for each in shape.members:
+        if each.group is not None and not isinstance(each.shape, Nothing):
+            groups.setdefault(each.group, []).append(each.name)
+    if not groups:
+        return shape.members
+    kept = {rng.choice(names) for names in groups.values()}
+    return tuple(each for each in shape.members if each.group is None or each.name in kept)
+
+
+def _value(shape: Shape, rng: random.Random, at: datetime, name: str) -> Any:
+    match shape:
+        case Struct():
+            return _struct(shape, rng, at)
+        case Items(element):
+            if isinstance(element, Nothing):
+                return []
+            return [_value(element, rng, at, name) for _ in range(rng.randrange(4))]
+        case Entries(key, value):
+            return _entries(key, value, rng, at, name)
+        case Leaf():
+            return _leaf(shape, rng, at, name)
+        case Nothing():
+            return None
+
+
+def _entries(key: Leaf, value: Shape, rng: random.Random, at: datetime, name: str) -> list[tuple[Any, Any]]:
+    if isinstance(value, Nothing):
+        return []
+    if isinstance(key.type, ice.StringType) and not key.values:
+        keys: list[Any] = rng.sample(_WORDS, rng.randrange(4))
+    else:
+        keys = list(dict.fromkeys(_leaf(key, rng, at, name) for _ in range(rng.randrange(4))))
+    return [(each, _value(value, rng, at, name)) for each in keys]
+
+
+def _leaf(leaf: Leaf, rng: random.Random, at: datetime, name: str) -> Any:
+    if leaf.values:
+        return rng.choice(leaf.values)
+    if leaf.json is not None:
+        made = {"kind": rng.choice(_WORDS), "values": [rng.randrange(100) for _ in range(rng.randrange(3))]}
+        return made["values"] if leaf.json == "list" else made
+    match leaf.type:
+        case ice.BooleanType():
+            return rng.random() < 0.5
+        case ice.IntegerType() | ice.LongType():
+            largest = _LARGEST[type(leaf.type)]
+            return rng.randrange(largest if leaf.most is None else min(largest, leaf.most + 1))
+        case ice.FloatType():
+            return rng.randrange(-4_000_000, 4_000_000) / 256
+        case ice.DoubleType():
+            return round(rng.lognormvariate(3.5, 1.1), 6)
+        case ice.DecimalType(precision=precision, scale=scale):
+            return Decimal(rng.randrange(10 ** min(precision, scale + 5))).scaleb(-scale, _EXACT)
+        case ice.StringType():
+            return text_of(name, rng)
+        case ice.UUIDType():
+            return UUID(int=rng.getrandbits(128), version=4)
+        case ice.FixedType():
+            return rng.randbytes(len(leaf.type))
+        case ice.BinaryType():
+            return rng.randbytes(rng.randrange(1, 24))
+        case ice.DateType():
+            return at.date()
+        case ice.TimeType():
+            return at.time()
+        case ice.TimestampType():
+            return at.replace(tzinfo=None)
+        case ice.TimestamptzType():
+            return at
+        case other:
+            raise AssertionError(f"no schema has a {other}")
+
+
+def text_of(name: str, rng: random.Random) -> str:
+    """A text for a column: digits for one that is called an id, else some words."""
+    if name.lower() == "id" or name.lower().endswith(("_id", "uuid")):
+        return f"{rng.getrandbits(128):032x}"
+    return f"{rng.choice(_WORDS)}-{rng.randrange(100_000):05d}"
