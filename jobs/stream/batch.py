@@ -30,6 +30,7 @@ from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_name, with_retries
 from jobs.stream.schema_evolution import SchemaEvolution
+from jobs.stream.second_run import tell_other_decisions
 from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
 
@@ -145,6 +146,7 @@ class BatchRunner:
         finally:
             self.waits.retrying(None)
         results, latest, now = made.results, made.ends.latest, made.observed_ends
+        tell_other_decisions(stream, needs, results)
         stamp = batch_stamp(stream, batch, ranges, end, results, made.ends, now, self._observed_ends)
         if self._observed_ends is None or self._observed_ends.reached(end):
             self._observed_ends = now

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from jobs.commit.errors import FencedError, SchemaChangeError
@@ -365,3 +366,24 @@ def test_a_name_mapping_knows_the_new_columns(home: Path) -> None:
     assert named(found.root) == named(expected.root)
     schema = one.table.schema()
     assert {each.field_id for each in found.root if "x" in each.names} == {schema.find_field("x").field_id}
+
+
+@pytest.mark.parametrize("alters", [True, False])
+def test_letters_that_a_second_run_does_not_make_are_told(
+    home: Path, caplog: pytest.LogCaptureFixture, alters: bool
+) -> None:
+    """The rows have landed, the letters have to be made again, and by then the table takes what it did not."""
+    one = EvolvingStream(home, decode={"schema": "table", "unknown_fields": "fail"})
+
+    def meanwhile() -> None:
+        if one.runs == 1:
+            with one.catalog.load_table(one.spec.dead_letter_table).update_spec() as spec:
+                spec.add_field("topic", IdentityTransform())
+            with one.table.update_schema() as schema:
+                schema.add_column("x" if alters else "y", LongType())
+
+    one.between = meanwhile
+    one.land({"id": "a", "x": 1}, {"id": "b"})
+    assert one.runs == 2 and one.letters == ({} if alters else {0: "unknown_field"})
+    told = [message for message in caplog.messages if "1 were to be dead letters, and 0 are now" in message]
+    assert len(told) == alters
