@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,15 @@ def imported_names(text: str) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
+def imported_by(path: Path) -> tuple[str, ...]:
+    return tuple(imported_names(path.read_text()))
+
+
 def wrong_imports(path: Path, forbidden: list[str]) -> list[str]:
     return [
         f"{path.relative_to(ROOT)} imports {name}"
-        for name in imported_names(path.read_text())
+        for name in imported_by(path)
         if any(f"{name}.".startswith(f"{each}.") for each in forbidden)
     ]
 
@@ -93,9 +99,10 @@ def test_kernels_import_neither_spark_nor_kafka(package: str) -> None:
 
 
 def test_imports_are_absolute() -> None:
-    relative = [str(path) for package in LAYERS for path in modules(package) if "." in imported_names_of(path)]
+    relative = [
+        path
+        for package in LAYERS
+        for path in modules(package)
+        if any(name.startswith(".") for name in imported_by(path))
+    ]
     assert relative == []
-
-
-def imported_names_of(path: Path) -> set[str]:
-    return {"." if name.startswith(".") else name for name in imported_names(path.read_text())}
