@@ -29,6 +29,7 @@ Kind = Literal[
     "return",
     "outbox",
     "maintenance",
+    "backfill",
 ]
 
 
@@ -178,6 +179,14 @@ STEPS: dict[str, Step] = {
     ),
     "maintain_before_removal": Step(
         "maintenance", "Files that nobody names were found, and not one is deleted; they are looked for anew.", "action"
+    ),
+    "backfill_before_commit": Step(
+        "backfill",
+        "Data files with the column filled exist and are referenced nowhere; the rows are as they were.",
+        "action",
+    ),
+    "backfill_after_commit": Step(
+        "backfill", "Some files have the column filled, the others have it in `_extra`; the next run goes on.", "action"
     ),
     "maintain_before_release": Step(
         "maintenance", "All of it is done and noted; the lock counts no more with its process.", "action"

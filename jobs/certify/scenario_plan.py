@@ -43,8 +43,9 @@ LEAVES_A_RECORD = (
 # What only a driver that finds a pending record comes to.
 NEEDS_A_RECORD = ("before_recovery", "after_recovery_commit", "before_record_goes", "after_recovery")
 COMMIT_KINDS = ("commit", "dead letters")
-# Replays, the dead-letter topic and maintenance are no part of a certificate: the project's own tests kill those.
-_NOT_HERE = ("schema", "replay", "return", "outbox", "maintenance")
+# Replays, the dead-letter topic, maintenance and backfills are no part of a certificate: the project's own tests kill
+# those.
+_NOT_HERE = ("schema", "replay", "return", "outbox", "maintenance", "backfill")
 STEPS = {name: step for name, step in EVERY_STEP.items() if step.kind not in _NOT_HERE}
 # Steps that are passed once per target, or per stamp: the seed says which time is the last.
 PASSES = {"inside_claim": 2, "after_reset_stamp": 3}

@@ -33,6 +33,8 @@ from jobs.commit.stamp_json import (
 )
 
 SUMMARY_KEY = "frazil.stamp"
+# In the summary of snapshots that fill a promoted column of rows that were there: its name. They change no other value.
+BACKFILL_KEY = "frazil.backfilled"
 PROPERTY_PREFIX = "frazil.stamp."
 FORMAT = 1
 

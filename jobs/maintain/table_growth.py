@@ -9,6 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.commit.lineage import ancestors
+from jobs.commit.stamps import BACKFILL_KEY
 
 _DAY_SECONDS = 86_400.0
 # The commits of a few minutes say nothing of a day.
@@ -56,9 +57,9 @@ def growth(metadata: TableMetadata, now: datetime, small_below: float) -> Growth
 
 
 def _added(snapshot: Snapshot) -> tuple[int, int, int]:
-    """Bytes added less removed, files added, bytes added; nothing for a compaction, whose bytes were there before."""
+    """Bytes added less removed, files added, bytes added; nothing for what is only written anew."""
     summary = snapshot.summary
-    if summary is None or summary.operation is Operation.REPLACE:
+    if summary is None or summary.operation is Operation.REPLACE or BACKFILL_KEY in summary.additional_properties:
         return 0, 0, 0
     counts = summary.additional_properties
     size = int(counts.get("added-files-size", 0))

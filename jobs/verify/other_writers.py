@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, PartitionRange
-from jobs.commit.stamps import SUMMARY_KEY
+from jobs.commit.stamps import BACKFILL_KEY, SUMMARY_KEY
 from jobs.verify.audit_ranges import OffsetRanges, slice_of_range
 from jobs.verify.audit_result import AuditProblem, ForeignChange
 from jobs.verify.row_counter import WINDOW_OFFSETS, RowCounter
@@ -25,9 +25,10 @@ _OF_ROWS = frozenset({"missing", "doubled", "unexpected"})
 
 
 def foreign_snapshots(metadata: TableMetadata) -> list[Snapshot]:
-    """Snapshots along main that no stamp of frazil is on, oldest first."""
+    """Snapshots along main that no stamp of frazil is on, oldest first; those of a backfill bring and take no row."""
+    own = {SUMMARY_KEY, BACKFILL_KEY}
     summaries = [(each, each.summary) for each in ancestors(metadata)]
-    found = [each for each, said in summaries if said is not None and SUMMARY_KEY not in said.additional_properties]
+    found = [each for each, said in summaries if said is not None and own.isdisjoint(said.additional_properties)]
     return found[::-1]
 
 

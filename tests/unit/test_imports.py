@@ -18,7 +18,7 @@ ROOMS = {
         "errors", "steps", "system", "schema", "formats", "spec", "redaction", "write", "commit", "state", "catalog",
         "translate", "registry", "kafka", "generate", "deadletter", "install", "spark", "local_broker",
         "local_registry", "pipeline", "task", "supervise", "stream", "contract", "replay", "verify", "operator",
-        "maintain", "certify", "runtime",
+        "maintain", "promote", "certify", "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip

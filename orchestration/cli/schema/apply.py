@@ -19,6 +19,7 @@ from jobs.stream.schema_proposals import SchemaProposal, forget_proposal, propos
 from jobs.translate import translate_errors
 from jobs.write.table_remaking import is_as_made
 from orchestration.cli.schema.diff import stream_table
+from orchestration.cli.schema.promote import promote_field
 from orchestration.cli.terminal import current_user, print_json
 from resources.deployment import Deployment
 
@@ -27,6 +28,9 @@ from resources.deployment import Deployment
 @click.argument("stream")
 @click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Give a column another name; rows keep it.")
 @click.option("--proposal", "digests", multiple=True, metavar="ID", help="Make this proposed change only.")
+@click.option("--promote", "field", metavar="PATH", help="Make a column of a field that is kept in _extra: '$.a.b'.")
+@click.option("--as", "kind", metavar="TYPE", help="The type of that column, instead of the one that is proposed.")
+@click.option("--backfill", is_flag=True, help="Fill that column of the rows that are there, too.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document; asks nothing.")
 @click.pass_obj
@@ -35,6 +39,9 @@ def apply(
     stream: str,
     renames: tuple[str, ...],
     digests: tuple[str, ...],
+    field: str | None,
+    kind: str | None,
+    backfill: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -42,7 +49,16 @@ def apply(
 
     Shows the change and asks. Columns are added, types widened as Iceberg can, required columns let null in; nothing is
     dropped, and nothing renamed but what --rename says. One commit does it, while the stream runs.
+
+    With --promote a field that the stream keeps in _extra becomes a column, and with --backfill earlier rows get it.
     """
+    if field is not None:
+        if renames or digests:
+            raise click.UsageError("--promote goes with --as and --backfill, not with --rename or --proposal")
+        promote_field(deployment, stream, field, kind, backfilling=backfill, yes=yes, as_json=as_json)
+        return
+    if kind is not None or backfill:
+        raise click.UsageError("--as and --backfill go with --promote")
     spec, settings = deployment.stream(stream), deployment.settings()
     table = stream_table(spec, settings)
     if table is None or is_as_made(table.metadata, stream):

@@ -1,0 +1,339 @@
+"""Backfill of a promoted column: data files whose rows have kept values of it make room for others, a few at a time.
+
+Each group of files is one commit of its own, on exactly the head that was read, so a run that is killed has done a part
+and the next one does the rest. A stream commits in between: then the same files are committed on its head, if those
+that they replace are still there as they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import DoubleType, FloatType
+
+from jobs.commit.compare_and_swap import Backoff, compare_and_swap
+from jobs.commit.errors import CommitRefusedError
+from jobs.commit.operations import ReplaceFiles
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.stamps import BACKFILL_KEY
+from jobs.errors import FrazilError
+from jobs.formats.json.seen_values import Place
+from jobs.promote.filling import Filling
+from jobs.promote.kept_values import keeping_files, places_of
+from jobs.promote.promotion import Promotion
+from jobs.promote.stored_rows import UnreadableFileError, data_files, stored_rows
+from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, Primitive, StructType
+from jobs.steps import step
+from jobs.write.manifest_doubles import positions_of_type
+from jobs.write.target_writer import TargetWriter
+
+ROWS_SUMMARY = "frazil.backfilled-rows"
+"""In the summary of a backfill's snapshots: how many rows have got their value."""
+GROUP_BYTES = 256 * 1024 * 1024
+GROUP_FILES = 64
+"""What one commit replaces, at most, but for a single file that is larger."""
+MOST_LEFT = 20
+_ROUNDS = 5
+
+
+@dataclass(slots=True)
+class LeftValue:
+    """A kept value that does not go to the column.
+
+    Attributes:
+        place: Its record.
+        error_class: Why.
+        field: JSON path of what is at fault.
+    """
+
+    place: Place
+    error_class: str
+    field: str
+
+
+@dataclass(slots=True)
+class Backfilled:
+    """What a backfill has come to, or has so far.
+
+    Attributes:
+        rows: Whose value has gone to the column.
+        files: Data files that made room for others.
+        commits: Snapshots of it.
+        left: How many values stay kept, because the column does not take them.
+        examples: Some of those.
+        by_class: How many for which reason.
+        skipped: Data files that are left as they are, with the reason.
+        looked_at: Data files that were looked at.
+        all_files: Those that may have kept anything.
+    """
+
+    rows: int = 0
+    files: int = 0
+    commits: int = 0
+    left: int = 0
+    examples: list[LeftValue] = field(default_factory=list)
+    by_class: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    looked_at: int = 0
+    all_files: int = 0
+
+    def forget_left(self) -> None:
+        """Begin to count anew what stays kept: all files are looked at again."""
+        self.left, self.looked_at = 0, 0
+        self.examples, self.by_class, self.skipped = [], {}, {}
+
+
+@dataclass(slots=True)
+class _Group:
+    """Files to take the place of others; nothing refers to the new ones yet."""
+
+    schema_id: int
+    spec_id: int
+    tasks: list[FileScanTask] = field(default_factory=list)
+    added: list[DataFile] = field(default_factory=list)
+    writers: list[TargetWriter] = field(default_factory=list)
+    rows: int = 0
+
+    @property
+    def full(self) -> bool:
+        size = sum(each.file.file_size_in_bytes for each in self.tasks)
+        return size >= GROUP_BYTES or len(self.tasks) >= GROUP_FILES
+
+    def is_for(self, table: Table) -> bool:
+        """Whether the table has the columns and the partitions that the new files are written for."""
+        metadata = table.metadata
+        return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id)
+
+    def abort(self) -> None:
+        for writer in self.writers:
+            writer.abort()
+
+
+class _Stale(Exception):
+    """Some of the files that a group would replace are gone, or not as they were read."""
+
+
+def backfill(
+    table: Table,
+    promotion: Promotion,
+    coordinates: tuple[str, str, str],
+    *,
+    verify: Callable[[], None],
+    on_progress: Callable[[Backfilled], None] = lambda done: None,
+    backoff: Callable[[], Backoff] = Backoff,
+) -> Backfilled:
+    """Fill a column with what the rows of a table have kept of its field; what was done before is not done again.
+
+    Every other value stays as it is, and so does the number of rows. Memory is bounded by a block and a row group.
+
+    Args:
+        table: That has the column.
+        promotion: The field.
+        coordinates: The columns of topic, partition and offset.
+        verify: Raises unless nobody else may rewrite files of the table.
+        on_progress: Told after each file that was looked at, and each commit.
+        backoff: Between the attempts at a commit.
+
+    Raises:
+        FrazilError: The table cannot be rewritten so, or the catalog refuses; what was committed stays.
+    """
+    refuse_backfill(table, promotion)
+    done = Backfilled()
+    for _ in range(_ROUNDS):
+        done.forget_left()
+        if not _round(_Run(table, promotion, coordinates, verify, on_progress, backoff, done)):
+            return done
+    raise FrazilError(
+        f"table {_name(table)}: others rewrote its files again and again meanwhile; {done.rows:,} rows are filled.",
+        fix="let the other writers finish, then run this again, which carries on",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    table: Table
+    promotion: Promotion
+    coordinates: tuple[str, str, str]
+    verify: Callable[[], None]
+    on_progress: Callable[[Backfilled], None]
+    backoff: Callable[[], Backoff]
+    done: Backfilled
+
+
+def _round(run: _Run) -> bool:
+    """Look at all files once; returns whether some of them have to be looked at again."""
+    table, done = run.table, run.done
+    table.refresh()
+    filling = Filling(run.promotion, table.schema())
+    tasks = keeping_files(table)
+    done.all_files = len(tasks)
+    stale = False
+    group = _new_group(table)
+    try:
+        for task in tasks:
+            _look_at(run, filling, task, group)
+            done.looked_at += 1
+            run.on_progress(done)
+            if group.full:
+                whole, group = group, _new_group(table)
+                stale |= not _committed(run, whole)
+                if not group.is_for(table):
+                    return True
+        whole, group = group, _new_group(table)
+        return not _committed(run, whole) or stale
+    except BaseException:
+        # A group that is being committed is no longer this one.
+        group.abort()
+        raise
+
+
+def _new_group(table: Table) -> _Group:
+    return _Group(table.metadata.current_schema_id, table.metadata.default_spec_id)
+
+
+def _look_at(run: _Run, filling: Filling, task: FileScanTask, group: _Group) -> None:
+    """Count what a file has kept, and write it anew if some of that goes to the column."""
+    file = task.file
+    try:
+        moved = _count(run, filling, file)
+        if not moved:
+            return
+        if task.delete_files:
+            run.done.skipped[file.file_path] = "some of its rows are deleted by delete files"
+            return
+        _rewrite(run, filling, task, group, moved)
+    except UnreadableFileError as problem:
+        run.done.skipped[file.file_path] = problem.message
+
+
+def _count(run: _Run, filling: Filling, file: DataFile) -> int:
+    table, done, moved = run.table, run.done, 0
+    for rows in stored_rows(table.io, file, table.schema(), {*filling.columns, *run.coordinates}):
+        filled = filling.fill(rows)
+        moved += filled.moved
+        done.left += len(filled.left)
+        for each in filled.left:
+            done.by_class[each.error_class] = done.by_class.get(each.error_class, 0) + 1
+        if filled.left and len(done.examples) < MOST_LEFT:
+            places = list(places_of(rows, run.coordinates))
+            found = [LeftValue(places[each.row], each.error_class, each.field) for each in filled.left]
+            done.examples = [*done.examples, *found][:MOST_LEFT]
+    return moved
+
+
+def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: _Group, expected: int) -> None:
+    table, file = run.table, task.file
+    writer = TargetWriter(table.metadata, table.io, file_prefix="backfill")
+    moved = 0
+    try:
+        for rows in stored_rows(table.io, file, table.schema()):
+            filled = filling.fill(rows)
+            moved += filled.moved
+            writer.write(filled.rows)
+        added = writer.close()
+        count = sum(each.record_count for each in added)
+        if (count, moved) != (file.record_count, expected):
+            raise FrazilError(
+                f"table {_name(table)}: {file.file_path} has {file.record_count:,} rows by its manifest, and {count:,} "
+                "were read. It is left as it is.",
+                fix=f"frazil audit the stream of table {_name(table)}",
+            )
+    except BaseException:
+        writer.abort()
+        raise
+    group.tasks.append(task)
+    group.added += added
+    group.writers.append(writer)
+    group.rows += moved
+
+
+def _committed(run: _Run, group: _Group) -> bool:
+    """Commit a group; False, and nothing is left of it, if its files are not there any more as they were read."""
+    if not group.tasks:
+        return True
+    table, done = run.table, run.done
+    operation = ReplaceFiles([each.file for each in group.tasks], group.added)
+    said = {BACKFILL_KEY: run.promotion.column, ROWS_SUMMARY: str(group.rows)}
+    read = table.metadata.current_snapshot_id
+    step("backfill_before_commit")
+
+    def attempt() -> None:
+        nonlocal read
+        run.verify()
+        table.refresh()
+        if table.metadata.current_snapshot_id != read or not group.is_for(table):
+            now = data_files(table)
+            if {each.file_path for each in group.added} <= {each.file.file_path for each in now}:
+                # A copy of the request, which was answered with a refusal, has landed.
+                return
+            if not _still_fits(table, group, now):
+                raise _Stale
+        read = table.metadata.current_snapshot_id
+        commit_once(table, operation, summary=said, properties={})
+
+    def given_up(problem: str) -> CommitRefusedError:
+        return CommitRefusedError(
+            f"the column {run.promotion.column} could not be filled further: {problem}. {done.rows:,} rows are filled.",
+            fix="run this again, which carries on",
+        )
+
+    try:
+        compare_and_swap(_name(table), attempt, given_up, run.backoff)
+    except _Stale:
+        group.abort()
+        return False
+    step("backfill_after_commit")
+    done.rows += group.rows
+    done.files += len(group.tasks)
+    done.commits += 1
+    run.on_progress(done)
+    return True
+
+
+def _still_fits(table: Table, group: _Group, now: Iterable[FileScanTask]) -> bool:
+    there = {each.file.file_path: _deletes(each) for each in now}
+    return group.is_for(table) and all(there.get(each.file.file_path) == _deletes(each) for each in group.tasks)
+
+
+def _deletes(task: FileScanTask) -> frozenset[str]:
+    return frozenset(each.file_path for each in task.delete_files)
+
+
+def refuse_backfill(table: Table, promotion: Promotion) -> None:
+    """Say why the rows of a table cannot be given a column, if they cannot.
+
+    Raises:
+        FrazilError: An overwrite would not keep what the table's manifests say, or what the column is to have is lost.
+    """
+    without = "promote without --backfill: earlier rows keep the field, and are read with coalesce"
+    if _as_sent(promotion.type):
+        raise FrazilError("texts as they were sent are not kept, so no `json as sent` can be backfilled.", fix=without)
+    metadata = table.metadata
+    for spec in metadata.partition_specs:
+        for kind in (DoubleType, FloatType):
+            if positions_of_type(kind, spec, table.schema()):
+                raise FrazilError(
+                    f"table {_name(table)} is, or was, partitioned by a {kind()}, whose manifests cannot be rewritten "
+                    "exactly: nothing is backfilled.",
+                    fix=without,
+                )
+    data_files(table)
+
+
+def _as_sent(declared: DeclaredType) -> bool:
+    match declared:
+        case Primitive():
+            return declared == JSON_AS_SENT
+        case StructType(fields):
+            return any(_as_sent(each.type) for each in fields)
+        case ListType(element):
+            return _as_sent(element)
+        case MapType(_, value):
+            return _as_sent(value)
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())

@@ -1,0 +1,157 @@
+"""Kept values of a field: what the rows of a table hold of it, and the type of a column that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+
+from jobs.formats.json.evolving import new_field_types
+from jobs.formats.json.inference import Doubt, InferenceRules, inferred
+from jobs.formats.json.seen_values import Place, SeenValues, parsed
+from jobs.promote.stored_rows import UnreadableFileError, data_files, stored_rows
+from jobs.schema.declared import DeclaredType, Primitive
+from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.needs import Path
+from jobs.schema.tokens import ENCODINGS
+from jobs.spec.models import StreamSpec
+
+SAMPLE_VALUES = 20_000
+SAMPLE_FILES = 200
+"""So much is looked at for a type, if not all of it is asked for."""
+_NOWHERE = Place("", -1, -1)
+
+
+@dataclass(slots=True)
+class KeptValues:
+    """What rows have kept of one field.
+
+    Attributes:
+        seen: The values, as those of the field `value` of records.
+        rows: That have the field, null included.
+        files: Data files that were looked at.
+        all_files: Those that may have kept anything.
+    """
+
+    seen: SeenValues = field(default_factory=SeenValues)
+    rows: int = 0
+    files: int = 0
+    all_files: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all data files were looked at."""
+        return self.files == self.all_files
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedType:
+    """The type of a column for values that were seen.
+
+    Attributes:
+        type: None if nothing says one: all of them are null.
+        doubts: What somebody should look at.
+        form: A type that all its texts look like, and that was not asked for.
+    """
+
+    type: DeclaredType | None
+    doubts: tuple[Doubt, ...] = ()
+    form: str | None = None
+
+
+def keeping_files(table: Table) -> list[FileScanTask]:
+    """The data files that may have kept anything, by their statistics."""
+    column = table.schema().find_field(EXTRA_COLUMN).field_id
+    return [
+        each for each in data_files(table) if (each.file.null_value_counts or {}).get(column) != each.file.record_count
+    ]
+
+
+def kept_values(
+    table: Table,
+    path: Path,
+    coordinates: Sequence[str],
+    *,
+    everything: bool = False,
+    on_progress: Callable[[int, int, int], None] = lambda files, of, rows: None,
+) -> KeptValues:
+    """Look at what the rows of a table have kept of a field.
+
+    Args:
+        path: Of the field.
+        coordinates: The columns of topic, partition and offset.
+        everything: Look at all rows; else at some.
+        on_progress: Told of files looked at, of how many there are, and of rows with the field.
+    """
+    files = keeping_files(table)
+    found = KeptValues(all_files=len(files))
+    for task in files:
+        if not everything and (found.rows >= SAMPLE_VALUES or found.files >= SAMPLE_FILES):
+            break
+        for record, place in _records(table, task.file, coordinates):
+            has, value = _at(record, path)
+            if has:
+                found.rows += 1
+                found.seen.add({"value": value}, place)
+            if not everything and found.rows >= SAMPLE_VALUES:
+                break
+        found.files += 1
+        on_progress(found.files, len(files), found.rows)
+    return found
+
+
+def proposed_type(seen: SeenValues, spec: StreamSpec) -> ProposedType:
+    """The type of a column that takes what was seen of a field, by what the stream's file says of new columns.
+
+    Args:
+        seen: The values, as those of the field `value` of records.
+    """
+    new = new_field_types(spec.decode.options.get("infer"))
+    digits = Primitive("decimal", *new.decimal, ENCODINGS["decimal"][0]) if new.decimal else None
+    columns = inferred(seen, InferenceRules(digits, new.times)).columns
+    if not columns or columns[0].type is None:
+        return ProposedType(None)
+    first = columns[0]
+    doubts: tuple[Doubt, ...] = tuple({doubt: None for each in columns for doubt in each.doubts})
+    if "always_null" in first.doubts or "empty" in first.doubts:
+        return ProposedType(None, doubts)
+    timed = inferred(seen, InferenceRules(digits, times=True)).columns[0].type
+    return ProposedType(first.type, doubts, str(timed) if timed != first.type else None)
+
+
+def _records(table: Table, file: DataFile, coordinates: Sequence[str]) -> Iterator[tuple[object, Place]]:
+    schema: Schema = table.schema()
+    try:
+        for rows in stored_rows(table.io, file, schema, {EXTRA_COLUMN, *coordinates}):
+            if EXTRA_COLUMN not in rows.schema.names:
+                return
+            for text, place in zip(rows.column(EXTRA_COLUMN).to_pylist(), places_of(rows, coordinates), strict=True):
+                if text is not None:
+                    yield parsed(text.encode()), place
+    except UnreadableFileError:
+        # The backfill tells of it; of a type it is only one voice less.
+        return
+
+
+def places_of(rows: pa.RecordBatch, coordinates: Sequence[str]) -> Iterator[Place]:
+    """Where the records of rows are, as far as the table knows.
+
+    Args:
+        coordinates: The columns of topic, partition and offset.
+    """
+    names = [each for each in coordinates if each in rows.schema.names]
+    for row in rows.select(names).to_pylist():
+        topic, partition, offset = (row.get(name) for name in coordinates)
+        yield _NOWHERE if topic is None or partition is None or offset is None else Place(topic, partition, offset)
+
+
+def _at(record: object, path: Path) -> tuple[bool, object]:
+    for name in path:
+        if not isinstance(record, dict) or name not in record:
+            return False, None
+        record = record[name]
+    return True, record

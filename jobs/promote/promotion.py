@@ -1,0 +1,257 @@
+"""Promotion of a kept field: which column it becomes, of which type, and the change of the table that makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.contract.alteration import Alteration
+from jobs.errors import FrazilError
+from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
+from jobs.schema.evolution import judged
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.iceberg_schema import iceberg_schema, schema_text
+from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
+from jobs.schema.parser import parse_schema
+from jobs.schema.schema_change import columns_of
+from jobs.schema.tokens import SchemaTextError
+from jobs.spec.models import StreamSpec
+
+_NOBODYS = Coordinates("", -1, -1)
+_SHAPES = "write it as '$.field' or '$.payer.field', names with other signs in backticks: '$.`order-id`'"
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A kept field and the column that it becomes.
+
+    Attributes:
+        path: Of the field in a record, and of the column in the table.
+        type: Of the column, and how JSON carries it.
+        new: The path of what the table lacks: of the column, or of the outermost struct that has to be made for it;
+            None if the table has the column.
+    """
+
+    path: Path
+    type: DeclaredType
+    new: Path | None
+
+    @property
+    def place(self) -> str:
+        """The field's JSON path."""
+        return ".".join(["$", *map(quoted, self.path)])
+
+    @property
+    def column(self) -> str:
+        """The column's name, as Iceberg and SQL have it."""
+        return column_name(self.path)
+
+    @property
+    def record(self) -> StructType:
+        """A record that has nothing but the field."""
+        return _around(self.path, self.type)
+
+    def undeclared(self, spec: StreamSpec) -> tuple[Path, str] | None:
+        """What a stream's file still has to declare: the column in which it goes, and the text of the field.
+
+        None where the file has it, or declares no columns.
+        """
+        if spec.decode.schema_source != "declared":
+            return None
+        found: DeclaredType = parse_schema(spec.decode.schema_text)
+        for depth, name in enumerate(self.path):
+            inner = {each.name: each.type for each in found.fields} if isinstance(found, StructType) else {}
+            if name not in inner:
+                return self.path[:depth], _around(self.path[depth:], self.type).text
+            found = inner[name]
+        return None
+
+    def alteration(self, metadata: TableMetadata, spec: StreamSpec) -> Alteration:
+        """The change of a table that makes the column.
+
+        Args:
+            metadata: The table's, in which the column may be by now.
+        """
+        schema = metadata.schema()
+        new = first_new(schema, self.path)
+        if new is None:
+            return Alteration()
+        kind = iceberg_schema(_around(self.path[len(new) - 1 :], self.type)).fields[0].field_type
+        need = RecordNeed("add", new, kind, _NOBODYS)
+        policy = EvolutionPolicy(add="auto", columns=spec.evolution.columns, depth=spec.evolution.depth)
+        found = judged([need], schema, policy, maintained=spec.maintenance.enabled)
+        return Alteration(
+            found.changes, refused=tuple(f"{column_name(each.path)}: {each.why}" for each in found.refused)
+        )
+
+
+def parse_field(text: str) -> Path:
+    """The path of a field, of texts such as `$.payer.name`.
+
+    Raises:
+        FrazilError: It is none, or of a field within a list or a map.
+    """
+    if not text.startswith("$."):
+        raise FrazilError(f"'{text}' is no path of a field.", fix=_SHAPES)
+    names, rest = [], text[1:]
+    while rest:
+        if not rest.startswith("."):
+            raise FrazilError(f"'{text}' is no path of a field of an object: '{rest}' is left over.", fix=_SHAPES)
+        rest = rest[1:]
+        if rest.startswith("`"):
+            end = rest.find("`", 1)
+            while end >= 0 and rest[end : end + 2] == "``":
+                end = rest.find("`", end + 2)
+            if end < 0:
+                raise FrazilError(f"'{text}' has a backtick that nothing closes.", fix=_SHAPES)
+            name, rest = rest[1:end].replace("``", "`"), rest[end + 1 :]
+        else:
+            end = min((at for at in (rest.find("."), rest.find("["), rest.find("{")) if at >= 0), default=len(rest))
+            name, rest = rest[:end], rest[end:]
+        if not name:
+            raise FrazilError(f"'{text}' has a name without letters.", fix=_SHAPES)
+        names.append(name)
+    return tuple(names)
+
+
+def parse_type(text: str, path: Path) -> DeclaredType:
+    """The type of a field, of texts such as `decimal(12,2)` or `timestamptz as epoch_ms`.
+
+    Raises:
+        FrazilError: It is none, or says `not null`.
+    """
+    try:
+        (found,) = parse_schema(f"{quoted(path[-1])} {text}").fields
+    except (SchemaTextError, ValueError) as problem:
+        raise FrazilError(f"--as {text}: no type of a column: {problem}", fix="frazil schema apply --help") from None
+    if found.required:
+        raise FrazilError(
+            f"--as {text}: a new column accepts null, because the rows before have none.",
+            fix="leave `not null` out; a stream's file may say it, for new records",
+        )
+    return found.type
+
+
+def first_new(schema: Schema, path: Path) -> Path | None:
+    """The outermost part of a path that a table lacks; None if it has all of it.
+
+    Raises:
+        FrazilError: The field lies in what is no struct.
+    """
+    columns = dict(columns_of(schema))
+    for length in range(1, len(path) + 1):
+        column = columns.get(path[:length])
+        if column is None:
+            return path[:length]
+        if length < len(path) and not isinstance(column.field_type, ice.StructType):
+            raise FrazilError(
+                f"column {column_name(path[:length])} is {schema_text(column.field_type)}, and no column can be made "
+                f"in it: only structs are promoted into.",
+                fix="promote a field that lies in objects alone",
+            )
+    return None
+
+
+def promotion(spec: StreamSpec, schema: Schema, path: Path, asked: DeclaredType | None) -> Promotion | None:
+    """What becomes of a kept field; None if nobody has said its type, and the table does not tell.
+
+    Args:
+        spec: A stream that keeps fields.
+        schema: Of its table.
+        path: Of the field.
+        asked: The type that is asked for.
+
+    Raises:
+        FrazilError: The field cannot be promoted, or not as such a type.
+    """
+    _refuse(spec, schema, path)
+    new = first_new(schema, path)
+    if new is None:
+        return Promotion(path, _type_in(spec, schema, path, asked), None)
+    if asked is None:
+        return None
+    if not _free_to_say(spec) and (plain := _plain(path, asked)) != asked:
+        raise FrazilError(
+            f"--as {asked}: the columns of stream {spec.stream} are its table's, and such a column is read as {plain}; "
+            "how values are carried can only be said in a file that declares the columns.",
+            fix=f"--as '{schema_text(iceberg_schema(_around(path[-1:], asked)).fields[0].field_type)}'",
+        )
+    return Promotion(path, asked, new)
+
+
+def _refuse(spec: StreamSpec, schema: Schema, path: Path) -> None:
+    if EXTRA_COLUMN not in {each.name for each in schema.fields}:
+        raise FrazilError(
+            f"table {spec.table.name} has no column {EXTRA_COLUMN}, in which fields would be kept.",
+            fix=f"set decode.unknown_fields: keep in streams/{spec.stream}.yaml",
+        )
+    elsewhere = spec.kafka_columns.names | {each.name for each in spec.record_columns.decoded} | {EXTRA_COLUMN}
+    if path[0] in elsewhere:
+        raise FrazilError(f"column {path[0]} of table {spec.table.name} is not from the records' values.")
+
+
+def _type_in(spec: StreamSpec, schema: Schema, path: Path, asked: DeclaredType | None) -> DeclaredType:
+    """The type of a column that is there, with how the stream's file says that JSON carries it."""
+    column = dict(columns_of(schema))[path]
+    text = schema_text(column.field_type)
+    if asked is not None:
+        kind = iceberg_schema(_around(path[-1:], asked)).fields[0].field_type
+        if schema_text(kind) != text:
+            raise FrazilError(
+                f"column {column_name(path)} of table {spec.table.name} is {text}, and not {asked}.",
+                fix="leave --as out",
+            )
+        return asked
+    declared = _declared_at(spec, path)
+    if declared is not None:
+        kind = iceberg_schema(_around(path[-1:], declared)).fields[0].field_type
+        if schema_text(kind) == text:
+            return declared
+    return parse_schema(f"c {text}").fields[0].type
+
+
+def _declared_at(spec: StreamSpec, path: Path) -> DeclaredType | None:
+    """The type that a stream's file declares for a field."""
+    if not _free_to_say(spec):
+        return None
+    found: DeclaredType = parse_schema(spec.decode.schema_text)
+    for name in path:
+        if not isinstance(found, StructType):
+            return None
+        inner = next((each.type for each in found.fields if each.name == name), None)
+        if inner is None:
+            return None
+        found = inner
+    return found
+
+
+def _free_to_say(spec: StreamSpec) -> bool:
+    return spec.decode.schema_source == "declared" and spec.decode.format == "json"
+
+
+def _plain(path: Path, declared: DeclaredType) -> DeclaredType:
+    """The type as a table has it, which says nothing of how JSON carries its values."""
+    kind = iceberg_schema(_around(path[-1:], _optional(declared))).fields[0].field_type
+    return parse_schema(f"c {schema_text(kind)}").fields[0].type
+
+
+def _optional(declared: DeclaredType) -> DeclaredType:
+    match declared:
+        case StructType(fields):
+            return StructType(tuple(Field(each.name, _optional(each.type)) for each in fields))
+        case ListType(element):
+            return ListType(_optional(element))
+        case MapType(key, value, _, carried):
+            return MapType(key, _optional(value), carried=carried)
+        case Primitive():
+            return declared
+
+
+def _around(path: Path, declared: DeclaredType) -> StructType:
+    for name in reversed(path[1:]):
+        declared = StructType((Field(name, declared),))
+    return StructType((Field(path[0], declared),))

@@ -1,0 +1,126 @@
+"""Stored rows: those of one data file as they are in it, column by column by its field ids, a part at a time.
+
+PyIceberg's own reader gives null lists of structs as empty ones, so what is written anew is not read by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg import types as ice
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+
+from jobs.errors import FrazilError
+
+BLOCK_ROWS = 16_384
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class UnreadableFileError(FrazilError):
+    """A data file that is left as it is: it is no Parquet with field ids, or it cannot be read."""
+
+
+def data_files(table: Table) -> list[FileScanTask]:
+    """The data files of a table's head, with the delete files of each.
+
+    Raises:
+        FrazilError: The table has equality deletes, of which nothing here knows which rows they take out.
+    """
+    try:
+        return list(table.scan().plan_files())
+    except (NotImplementedError, ValueError) as problem:
+        if "equality" not in str(problem):
+            raise
+        name = ".".join(table.name())
+        raise FrazilError(
+            f"table {name} has equality deletes, which another writer has made.", fix=f"frazil maintain {name}"
+        ) from None
+
+
+def stored_rows(
+    io: FileIO, file: DataFile, schema: Schema, columns: Collection[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a data file, in the columns of a table that it has, under the names that they have by now.
+
+    Rows that delete files take out are among them.
+
+    Args:
+        schema: The table's.
+        columns: Of the table's top, those that are wanted; None for all.
+
+    Raises:
+        UnreadableFileError: It is no Parquet file with field ids, or damaged.
+    """
+    if file.file_format is not FileFormat.PARQUET:
+        raise UnreadableFileError(f"{file.file_path} is no Parquet file")
+    try:
+        with io.new_input(file.file_path).open() as stream:
+            parquet = pq.ParquetFile(stream)  # type: ignore[arg-type]
+            stored = _by_id(parquet.schema_arrow)
+            if not stored:
+                raise UnreadableFileError(f"{file.file_path} has no field ids")
+            wanted = [
+                (each, stored[each.field_id])
+                for each in schema.fields
+                if each.field_id in stored and (columns is None or each.name in columns)
+            ]
+            names = [field.name for _, field in wanted]
+            for batch in parquet.iter_batches(BLOCK_ROWS, columns=names):
+                arrays = [_renamed(batch.column(field.name), field.type, each.field_type) for each, field in wanted]
+                if names:
+                    yield pa.RecordBatch.from_arrays(arrays, names=[each.name for each, _ in wanted])
+                else:
+                    yield batch
+    except (pa.ArrowException, OSError) as problem:
+        raise UnreadableFileError(f"{file.file_path} cannot be read: {type(problem).__name__}") from problem
+
+
+def _by_id(fields: pa.Schema | pa.StructType) -> dict[int, pa.Field]:
+    every = [
+        fields.field(index) for index in range(len(fields) if isinstance(fields, pa.Schema) else fields.num_fields)
+    ]
+    return {int(each.metadata[_FIELD_ID]): each for each in every if each.metadata and _FIELD_ID in each.metadata}
+
+
+def _renamed(values: pa.Array, stored: pa.DataType, kind: ice.IcebergType) -> pa.Array:
+    """Values in which the fields of structs have the names of the table, and those that it has no more are left out."""
+    match kind:
+        case ice.StructType():
+            there = _by_id(stored)
+            known = [(each, there[each.field_id]) for each in kind.fields if each.field_id in there]
+            children = [
+                _renamed(values.field(stored.get_field_index(field.name)), field.type, each.field_type)
+                for each, field in known
+            ]
+            if not children:
+                # Arrow makes no struct of a length without a field; those that came since are null.
+                children, known = [pa.nulls(len(values))], [(kind.fields[0], None)]
+            names = [each.name for each, _ in known]
+            return pa.StructArray.from_arrays(children, names=names, mask=_nulls(values))
+        case ice.ListType() if not kind.element_type.is_primitive:
+            offsets, start, end = _offsets(values)
+            inner = _renamed(values.values.slice(start, end - start), stored.value_type, kind.element_type)
+            return pa.ListArray.from_arrays(offsets, inner, mask=_nulls(values))
+        case ice.MapType() if not (kind.key_type.is_primitive and kind.value_type.is_primitive):
+            offsets, start, end = _offsets(values)
+            keys = _renamed(values.keys.slice(start, end - start), stored.key_type, kind.key_type)
+            items = _renamed(values.items.slice(start, end - start), stored.item_type, kind.value_type)
+            return pa.MapArray.from_arrays(offsets, keys, items, mask=_nulls(values))
+        case _:
+            return values
+
+
+def _offsets(values: pa.Array) -> tuple[pa.Array, int, int]:
+    offsets = values.offsets.to_numpy(zero_copy_only=False)
+    start, end = int(offsets[0]), int(offsets[-1])
+    return pa.array((offsets - start).astype(np.int32)), start, end
+
+
+def _nulls(values: pa.Array) -> pa.Array | None:
+    return values.is_null() if values.null_count else None
