@@ -11,7 +11,7 @@ import msgspec
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 from jobs.state.stream_folder import state_store
 
 
@@ -78,7 +78,7 @@ def _read(store: StateStore, key: str) -> PendingFiles | None:
             frozenset(str(file["path"]) for target in targets.values() for file in target["files"]),
             datetime.fromtimestamp(written, UTC),
         )
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as problem:
+    except (*DAMAGED, KeyError, TypeError, AttributeError) as problem:
         raise FrazilError(
             f"the pending record {store.place(key)} cannot be read ({problem}), so nobody knows which files it names.",
             fix=f"frazil run {stream}, which finishes it or says what is wrong",

@@ -15,7 +15,7 @@ import msgspec
 from jobs.errors import StreamStopped
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.errors import NotInRegistryError, RegistryError
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def read_known_schemas(store: StateStore, registry: str | None = None) -> dict[S
     """The schemas that a stream has met, of this registry if one is given; none if the document cannot be read."""
     try:
         found = msgspec.json.decode(store.get(KEY) or b"", type=_Document)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+    except (OSError, *DAMAGED):
         return {}
     if registry not in (None, found.registry):
         return {}
@@ -138,7 +138,7 @@ def registry_of(store: StateStore) -> str | None:
     """Identity of the registry whose schemas are kept; None if none are."""
     try:
         return msgspec.json.decode(store.get(KEY) or b"", type=_Document).registry
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+    except (OSError, *DAMAGED):
         return None
 
 

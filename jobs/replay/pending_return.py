@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jobs.errors import FrazilError
 from jobs.replay.outcome import changes_as_parquet, changes_from_parquet
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 RETURNED_TO = "returned to topic "
 _BATCHES = 2**32
@@ -40,7 +40,7 @@ class PendingReturn(msgspec.Struct, frozen=True):
         """
         try:
             return msgspec.json.decode(store.get(key) or b"", type=cls)
-        except (msgspec.DecodeError, OSError) as problem:
+        except (*DAMAGED, OSError) as problem:
             place = store.place(key)
             raise FrazilError(
                 f"{place}, which says which letters went to a topic, cannot be read: {problem}.",

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from jobs.state.durable_files import put_in_place, staged
+from jobs.state.store import DAMAGED
 
 # Of this process, for whoever may not write there.
 _SEEN: dict[Path, _Seen] = {}
@@ -56,6 +57,6 @@ def forget(path: Path) -> None:
 
 
 def _recorded(record: Path) -> _Seen | None:
-    with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.DecodeError):
+    with contextlib.suppress(OSError, *DAMAGED):
         return msgspec.json.decode(record.read_bytes(), type=_Seen)
     return None

@@ -18,7 +18,7 @@ import msgspec
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
 from jobs.state.lease_record import LeaseDocuments, LeaseRecord, read_lease
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.system.boot import boot_clock
 
@@ -142,7 +142,7 @@ class Lease:
     def _watched(self) -> LeaseRecord | None:
         """A lease of a clock that is ahead, once it has been renewed, or has not been for its time to live."""
         first = self._documents.newest()
-        with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
+        with contextlib.suppress(*DAMAGED):
             record = msgspec.json.decode(first[1], type=LeaseRecord) if first else None
             if first is None or record is None or not record.ahead or record.released:
                 return None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import lives_here, start_time
 
@@ -171,7 +171,7 @@ def read_lease(store: StateStore, stream: str) -> LeaseRecord | None:
     try:
         record = _DECODER.decode(content)
         return record.seen_for(documents.unchanged_for(epoch, content)) if record.ahead else record
-    except (UnicodeDecodeError, msgspec.DecodeError) as problem:
+    except DAMAGED as problem:
         raise FrazilError(
             f"stream {stream}: {documents.place(epoch)} is no lease: {problem}.",
             fix=f"if no driver of the stream runs, remove {documents.place(epoch)}",

@@ -12,7 +12,7 @@ import msgspec
 
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import stamped_snapshots
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.tolerance import WindowToleranceError, check_tolerance
@@ -112,7 +112,7 @@ def _read(store: StateStore) -> WindowStop | None:
     try:
         content = store.get(_KEY)
         return None if content is None else msgspec.json.decode(content, type=WindowStop)
-    except (UnicodeDecodeError, msgspec.DecodeError, OSError) as problem:
+    except (*DAMAGED, OSError) as problem:
         # Without it the whole window counts: the stream stops rather once too often.
         log.warning("%s cannot be read, so the whole window counts: %s", _KEY, problem)
         return None

@@ -19,7 +19,7 @@ from jobs.schema.compatibility import holds
 from jobs.schema.iceberg_schema import column_text, column_type
 from jobs.schema.needs import Change, Coordinates, Path
 from jobs.schema.schema_change import SchemaChange, columns_of
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def proposals(store: StateStore, schema: Schema | None = None) -> list[SchemaPro
     """
     found: list[SchemaProposal] = []
     for key in store.keys(_KEYS):
-        with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
+        with contextlib.suppress(*DAMAGED):
             proposal = msgspec.json.decode(store.get(key) or b"", type=SchemaProposal)
             if schema is None or proposal.is_open(schema):
                 found.append(proposal)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 if TYPE_CHECKING:
     from jobs.spec.models import Slo
@@ -124,7 +124,7 @@ class UnknownFields(msgspec.Struct, frozen=True):
 
 def read_unknown_fields(store: StateStore, config: str | None = None) -> UnknownFields | None:
     """What is known, under this configuration if one is given; None if no such key was met."""
-    with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.DecodeError):
+    with contextlib.suppress(OSError, *DAMAGED):
         found = msgspec.json.decode(store.get(KEY) or b"", type=UnknownFields)
         return found if config in (None, found.config) else None
     return None

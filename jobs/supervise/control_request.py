@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def read_control(store: StateStore) -> ControlRequest:
         return ControlRequest()
     try:
         return _DECODER.decode(content)
-    except (UnicodeDecodeError, msgspec.DecodeError) as problem:
+    except DAMAGED as problem:
         place = store.place(KEY)
         raise FrazilError(
             f"{place} cannot be read ({problem}), so what was last asked of the stream is not known.",

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import lives_here
 
@@ -230,7 +230,7 @@ def read_heartbeat(store: StateStore) -> Heartbeat | None:
     content = store.get(KEY)
     if content is None:
         return None
-    with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
+    with contextlib.suppress(*DAMAGED):
         beat = _DECODER.decode(content)
         if is_ahead(beat.boot, beat.beat_wall):
             # Written under a clock ahead of ours: it is as old as it has been seen unchanged.

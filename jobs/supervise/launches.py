@@ -10,7 +10,7 @@ import contextlib
 
 import msgspec
 
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.system.processes import lives_here
 
@@ -64,7 +64,7 @@ _LAUNCHES = msgspec.json.Decoder(Launch)
 
 def read_launch(store: StateStore) -> Launch | None:
     """The newest launch; None if the stream was never launched."""
-    with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
+    with contextlib.suppress(*DAMAGED):
         return _LAUNCHES.decode(store.get(LAUNCH_KEY) or b"")
     return None
 
@@ -139,6 +139,6 @@ def write_launched_process(store: StateStore, process: LaunchedProcess) -> None:
 
 def read_launched_process(store: StateStore) -> LaunchedProcess | None:
     """The process of the newest launch; None if there never was one."""
-    with contextlib.suppress(UnicodeDecodeError, msgspec.DecodeError):
+    with contextlib.suppress(*DAMAGED):
         return _PROCESSES.decode(store.get(PROCESS_KEY) or b"")
     return None

@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 KEY = "supervisor.json"
 SILENT_SECONDS = 60.0
@@ -40,7 +40,7 @@ def read_supervisor_heartbeat(store: StateStore) -> SupervisorHeartbeat | None:
     Args:
         store: The deployment's.
     """
-    with contextlib.suppress(OSError, msgspec.DecodeError):
+    with contextlib.suppress(OSError, *DAMAGED):
         return msgspec.json.decode(store.get(KEY) or b"", type=SupervisorHeartbeat)
     return None
 

@@ -17,7 +17,7 @@ import msgspec
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, LessThan, LessThanOrEqual, Or
 
 from jobs.errors import FrazilError
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 KEY = "published.json"
 ORDER = ("epoch", "batch_id", "topic", "partition", "offset")
@@ -185,7 +185,7 @@ class PositionStore:
         try:
             document = msgspec.json.decode(self._store.get(KEY) or b"", type=PositionDocument)
             position = OutboxPosition.from_group(document.offset, document.metadata)
-        except (msgspec.DecodeError, FrazilError):
+        except (*DAMAGED, FrazilError):
             # A damaged one says no more than none: what counts is the group's.
             return None
         return position if (document.topic, document.servers) == (self._topic, self._servers) else None

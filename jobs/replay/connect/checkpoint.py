@@ -8,7 +8,7 @@ import msgspec
 
 from jobs.commit.stamp_fields import Counts
 from jobs.replay.connect.task import QueueCounts
-from jobs.state.store import StateStore
+from jobs.state.store import DAMAGED, StateStore
 
 _FILE = "taking.json"
 
@@ -70,6 +70,6 @@ class ImportCheckpoint:
         self._store.delete(_FILE)
 
     def _read(self) -> CheckpointDocument | None:
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(*DAMAGED):
             return msgspec.json.decode(self._store.get(_FILE) or b"", type=CheckpointDocument)
         return None

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from jobs.errors import FrazilError
+from jobs.state.store import DAMAGED
 from jobs.system.processes import is_alive, start_time, wait_until_dead
 
 FILE = "services.json"
@@ -116,7 +117,7 @@ def read_claim(folder: Path) -> Claim | None:
 
 
 def _read(file: int) -> Claim | None:
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(*DAMAGED):
         return msgspec.json.decode(os.pread(file, os.fstat(file).st_size, 0), type=Claim)
     return None
 

@@ -108,9 +108,10 @@ def test_an_old_or_unreadable_pending_record(lake: Lake) -> None:
     with pytest.raises(OrphansRefusedError, match="its batch is not finished") as refused:
         look(lake)
     assert refused.value.fix == "frazil run payments, which finishes it"
-    note.write_bytes(b"{")
-    with pytest.raises(FrazilError, match="cannot be read"):
-        look(lake)
+    for damaged in (b"{", b'{"targets": {"\xff": {}}}'):
+        note.write_bytes(damaged)
+        with pytest.raises(FrazilError, match="cannot be read"):
+            look(lake)
 
 
 def test_a_batch_that_lands_meanwhile_is_named_by_its_record_or_by_the_table(lake: Lake) -> None:

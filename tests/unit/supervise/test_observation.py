@@ -23,14 +23,17 @@ def observed(world: World) -> Observation:
     return observe("payments", read_stream_files(world.home / "streams"), load_settings(None, home=world.home))
 
 
+@pytest.mark.parametrize("damaged", [b"{half", b'{"reason": "\xff"}'])
 @pytest.mark.parametrize(
     ("document", "words"), [("lease-00000001.json", "is no lease"), ("control.json", "what was last asked")]
 )
-def test_a_damaged_document_is_named_and_the_others_are_read(world: World, document: str, words: str) -> None:
+def test_a_damaged_document_is_named_and_the_others_are_read(
+    world: World, document: str, words: str, damaged: bytes
+) -> None:
     world.control().start(*WHY)
     world.control().pause(*WHY)
     whole = (world.folder() / document).read_bytes()
-    (world.folder() / document).write_text("{half")
+    (world.folder() / document).write_bytes(damaged)
     now = observed(world)
     assert words in now.actual.problem
     assert now.actual.launch is not None

@@ -29,7 +29,8 @@ def test_what_an_interrupted_run_took(topic: str, then: Counts, earlier: QueueCo
     assert ImportCheckpoint(store).begin(topic, then) == QueueCounts()
 
 
-def test_a_damaged_note_says_nothing() -> None:
+@pytest.mark.parametrize("content", [b"{", b'{"topic": "\xff"}'])
+def test_a_damaged_note_says_nothing(content: bytes) -> None:
     store = InMemoryStore()
-    store.put("taking.json", b"{")
+    store.put("taking.json", content)
     assert ImportCheckpoint(store).begin("q", Counts(3, 3)) == QueueCounts()
