@@ -91,7 +91,10 @@ class Conform:
         count, positions = decoded.rows.num_rows, decoded.positions
         work = _Work(self._extra, self._refused)
         arrays = work.columns(self._plan, decoded.rows.columns, top(count))
-        found = (*decoded.needs, *(need.at(int(positions[0])) for need in self.needs if count))
+        found = decoded.needs
+        if self.needs and len(work.hopeless) < count:
+            first = next(row for row in range(count) if row not in work.hopeless)
+            found = (*found, *(need.at(int(positions[first])) for need in self.needs))
         if not work.refused:
             rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             unknown = decoded.unknown_fields | work.counts(np.ones(count, np.bool_))
@@ -134,6 +137,7 @@ class _Work:
 
     Attributes:
         refused: The first reason against each row that has one.
+        hopeless: Rows that no change of the table lets land.
         extra: The fields that no column takes, by path.
     """
 
@@ -141,6 +145,7 @@ class _Work:
         self._extra: Extra = extra
         self._refused: Mapping[str, str] = refused
         self.refused: dict[int, Failure] = {}
+        self.hopeless: set[int] = set()
         self.extra: dict[str, _ExtraField] = {}
 
     def counts(self, good: Mask) -> dict[str, int]:
@@ -167,13 +172,14 @@ class _Work:
         why = self._refused.get(inner.paths) or self._refused.get(EVERY_FIELD)
         refusal = (SCHEMA_CHANGE_REFUSED, change_refused(why)) if why else _EXTRA.get(self._extra)
         if refusal is not None and len(rows):
-            self._refuse(everywhere(place) if there is None else there, *refusal, inner)
+            proposed = refusal[0] == SCHEMA_CHANGE_PROPOSED
+            self._refuse(everywhere(place) if there is None else there, *refusal, inner, cure=proposed)
 
     def _missing(self, plan: ColumnPlan, place: Place, count: int) -> pa.Array:
         if plan.column.required:
             missing = everywhere(place) if place.inside is None else place.inside
             message = f"needs {schema_text(plan.column.field_type)}, found no such key"
-            self._refuse(missing, MISSING_FIELD, message, place)
+            self._refuse(missing, MISSING_FIELD, message, place, cure=True)
         return pa.nulls(count, arrow_kind(plan.column))
 
     def _column(self, plan: ColumnPlan, values: pa.Array, place: Place) -> pa.Array:
@@ -181,17 +187,17 @@ class _Work:
             null = np.asarray(values.is_null())
             absent = null if place.inside is None else null & place.inside
             message = f"needs {schema_text(plan.column.field_type)}, found null"
-            self._refuse(absent, NULL_IN_REQUIRED, message, place)
+            self._refuse(absent, NULL_IN_REQUIRED, message, place, cure=True)
         kind = arrow_kind(plan.column)
         match plan.node:
             case Same():
                 return values
-            case Convert(apply, _):
+            case Convert(apply, widened):
                 made, refused = apply(values)
                 for each in refused:
                     bad = np.zeros(len(values), np.bool_)
                     bad[each.indices] = True
-                    self._refuse(bad, each.error_class, each.message, place)
+                    self._refuse(bad, each.error_class, each.message, place, cure=widened is not None)
                 return made
             case Clash(writer, column):
                 there = place.within(values)
@@ -215,10 +221,12 @@ class _Work:
                 items = self._column(value, values.items.slice(start, end - start), inner)
                 return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind, mask=_nulls(values))
 
-    def _refuse(self, bad: Mask, error_class: str, message: str, place: Place) -> None:
+    def _refuse(self, bad: Mask, error_class: str, message: str, place: Place, *, cure: bool = False) -> None:
         indices = np.flatnonzero(bad)
         rows, first = np.unique(place.rows[indices], return_index=True)
         for row, index in zip(rows.tolist(), indices[first].tolist(), strict=True):
+            if not cure:
+                self.hopeless.add(row)
             if row not in self.refused:
                 self.refused[row] = Failure(row, DECODE_VALUE, error_class, message, place.path(index))
 

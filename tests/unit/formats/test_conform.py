@@ -54,6 +54,21 @@ def test_a_field_that_gets_no_column_fails_its_records_however_long_its_name(pla
     assert made.rows.to_pylist() == [{"id": "a", "s": {"b": 1}}]
 
 
+def test_a_record_that_no_change_lets_land_needs_none() -> None:
+    writer, columns = "bad string, n long, new int, m int", "bad int, n int, m int not null"
+    lost = {"bad": "x", "n": 2**40, "new": 1, "m": None}
+    assert conformed(writer, columns, [lost]).needs == ()
+    made = conformed(writer, columns, [lost, {**lost, "bad": None}])
+    assert [(each.change, each.path, each.row) for each in made.needs] == [
+        ("add", ("new",), 3),
+        ("widen", ("n",), 3),
+        ("relax", ("m",), 3),
+    ]
+    assert [each[1] for each in reasons(made)] == ["wrong_type", "out_of_range"]
+    proposed = conformed("new int", "n int", [{"new": 1}], extra="propose")
+    assert [each.change for each in proposed.needs] == ["add"]
+
+
 def test_equal_fields_are_the_very_arrays() -> None:
     text = "id string not null, n long, s struct<a int, b list<string>>"
     given_rows = decoded(schema(text), [{"id": "a", "n": 1, "s": {"a": 1, "b": ["x"]}}])
