@@ -1,8 +1,9 @@
 """Block decoder of Avro: many records of one writer schema at a time; it gives what the reference decoder gives.
 
 A block is taken only if each of its records is known to have been read from its first byte to its last
-(`jobs.formats.avro.container`); any other is halved, and what is left goes to the reference, so failures are always its
-own. So do records with a value that its logical type does not hold.
+(`jobs.formats.avro.container`). Of any other the records that are not as their schema says are sought
+(`jobs.formats.avro.misfits`) and the rest is read again; if that fails as well, it is halved. What is left goes to the
+reference, so failures are always its own. So do records with a value that its logical type does not hold.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyiceberg.schema import Schema
 from jobs.formats.avro.block_columns import convert, drop, struct_columns, together
 from jobs.formats.avro.block_schema import reading_schema
 from jobs.formats.avro.container import LARGEST_BLOCK, UnreadableBlock, read_block
+from jobs.formats.avro.misfits import misfits
 from jobs.formats.avro.nodes import Node, Record
 from jobs.formats.avro.options import AvroOptions
 from jobs.formats.avro.reference import AvroReferenceDecoder
@@ -61,7 +63,7 @@ class AvroBlockDecoder:
         parts: list[tuple[pa.RecordBatch, Indices]] = []
         left: list[Indices] = []
         self._failed = 0
-        self._halves(values, 0, parts, left)
+        self._parts(values, np.arange(len(values)), parts, left)
         rest = np.sort(np.concatenate(left)) if left else np.zeros(0, np.int64)
         if not len(rest) and len(parts) == 1:
             rows, positions = parts[0]
@@ -72,35 +74,38 @@ class AvroBlockDecoder:
         rows, positions = _merged([each for each in parts if len(each[1])] or parts[-1:])
         return Decoded(rows, positions, failures, np.zeros(0, np.int64), {})
 
-    def _halves(
-        self, values: pa.BinaryArray, begin: int, parts: list[tuple[pa.RecordBatch, Indices]], left: list[Indices]
+    def _parts(
+        self, values: pa.BinaryArray, indices: Indices, parts: list[tuple[pa.RecordBatch, Indices]], left: list[Indices]
     ) -> None:
-        """Reads records, or halves of them.
+        """Reads records; where that fails, those among them that fit their schema, and then halves.
 
         Args:
             values: The records.
-            begin: Index of the first in the whole block.
+            indices: Of each, in the whole block.
             parts: Rows that were read, with the indices of their records; added to.
             left: Indices of records that are left to the reference; added to.
         """
-        count = len(values)
-        if self._failed >= MOST_FAILED:
-            left.append(np.arange(begin, begin + count))
+        count, failed = len(values), self._failed
+        if failed >= MOST_FAILED:
+            left.append(indices)
             return
         rows = self._rows(values) if count >= self._smallest else None
-        if rows is None and count < max(2, self._smallest):
-            left.append(np.arange(begin, begin + count))
+        if rows is not None:
+            batch, refused = rows
+            parts.append((batch, np.delete(indices, refused)))
+            if len(refused):
+                left.append(indices[refused])
             return
-        if rows is None:
-            half = count // 2
-            self._halves(values.slice(0, half), begin, parts, left)
-            self._halves(values.slice(half), begin + half, parts, left)
+        if count < max(2, self._smallest):
+            left.append(indices)
             return
-        batch, refused = rows
-        good = np.setdiff1d(np.arange(count), refused) if len(refused) else np.arange(count)
-        parts.append((batch, good + begin))
-        if len(refused):
-            left.append(refused + begin)
+        if failed == 0 < self._failed and (bad := misfits(self._node, values)).any():
+            left.append(indices[bad])
+            self._parts(values.filter(pa.array(~bad)), indices[~bad], parts, left)
+            return
+        half = count // 2
+        self._parts(values.slice(0, half), indices[:half], parts, left)
+        self._parts(values.slice(half), indices[half:], parts, left)
 
     def _rows(self, values: pa.BinaryArray) -> tuple[pa.RecordBatch, Indices] | None:
         """The rows of records, and the indices of those that the reference has to look at; None if one is bad."""

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from jobs.formats.avro.block import AvroBlockDecoder
 from jobs.formats.avro.block_schema import reading_schema
 from jobs.formats.avro.container import read_block
+from jobs.formats.avro.misfits import MOST_ITEMS, misfits
 from jobs.formats.avro.options import AvroOptions
 from jobs.formats.avro.reference import AvroReferenceDecoder
 from jobs.formats.avro.schema import top_node
 from jobs.formats.decoder import Decoded
 from jobs.formats.writer_schema import WriterSchema
-from tests.unit.formats.avro.generated import Kind, hostile, schemas, sized, text
+from tests.unit.formats.avro.generated import Kind, hostile, number, schemas, sized, text
 
 
 def same(found: Decoded, expected: Decoded) -> None:
@@ -47,7 +48,9 @@ def test_a_block_gives_what_the_reference_gives(block: tuple[Kind, list[bytes]])
     kind, values = block
     node = top_node(WriterSchema(text(kind)), AvroOptions())
     # Each good record is read by the block's way, not left to the reference, whatever its values mean.
-    assert read_block(*reading_schema(node), pa.array(values, pa.binary())).num_rows == len(values)
+    array = pa.array([b"before", *values], pa.binary()).slice(1)
+    assert read_block(*reading_schema(node), array).num_rows == len(values)
+    assert not misfits(node, array).any()
     same(*both(text(kind), values))
 
 
@@ -57,6 +60,30 @@ def test_short_decimals_are_those_of_the_reference(values: list[bytes], precisio
     kind = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 0}
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "d", "type": kind}]})
     same(*both(schema, [sized(each) for each in values]))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(blocks(), st.data())
+def test_what_is_cut_off_or_too_long_is_found_and_no_other(
+    block: tuple[Kind, list[bytes]], data: st.DataObject
+) -> None:
+    kind, values = block
+    row = data.draw(st.integers(0, len(values) - 1))
+    spoilt = data.draw(st.sampled_from([values[row][:-1], values[row] + b"\0"]))
+    if spoilt == values[row]:
+        return
+    array = pa.array([*values[:row], spoilt, *values[row + 1 :]], pa.binary())
+    found = misfits(top_node(WriterSchema(text(kind)), AvroOptions()), array)
+    assert found.nonzero()[0].tolist() == [row]
+
+
+def test_very_long_lists_are_left_to_the_reference() -> None:
+    kind = {"type": "array", "items": "boolean"}
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "l", "type": kind}]})
+    values = [number(n) + bytes(n) + b"\0" for n in (1, MOST_ITEMS, MOST_ITEMS + 1)] + [b"\2"]
+    found = misfits(top_node(WriterSchema(schema), AvroOptions()), pa.array(values, pa.binary()))
+    assert found.tolist() == [False, False, True, True]
+    same(*both(schema, values))
 
 
 @st.composite
