@@ -254,8 +254,13 @@ class Decode(SpecModel):
     @property
     def needs_registry(self) -> bool:
         """Whether values or keys can only be decoded with schemas of a registry."""
-        formats = {self.format, self.key.format if self.key else self.format}
-        return bool(formats & _REGISTRY_FORMATS) or self.schema_source == "registry"
+        return bool(self.of_registry)
+
+    @property
+    def of_registry(self) -> str:
+        """What can only be decoded with schemas of a registry, as messages call it; empty if nothing."""
+        formats = {"values": self.format, "keys": self.key.format if self.key else ""}
+        return " and ".join(f"{what} as {name}" for what, name in formats.items() if name in _REGISTRY_FORMATS)
 
     @property
     def declared(self) -> ResolvedSchema | None:

@@ -38,6 +38,15 @@ def _into(value: str) -> str:
     return value
 
 
+def _key_schema(value: object) -> object:
+    if value in ("registry", "table", "infer"):
+        raise ValueError(
+            f"of a key cannot be '{value}': write its columns, such as 'id long not null'; "
+            "`frazil schema infer TOPIC --subject TOPIC-key` shows those that a registry has"
+        )
+    return checked_schema(value)
+
+
 class KeyDecode(SpecModel):
     """How the bytes of a record's key become columns; what its format may be is `jobs.spec.decode`'s to say.
 
@@ -51,7 +60,7 @@ class KeyDecode(SpecModel):
 
     form: Annotated[Any, Field(alias="@form")]
     into: Annotated[str, AfterValidator(_into)] | None = None
-    schema_text: Annotated[Annotated[str, BeforeValidator(checked_schema)] | None, Field(alias="schema")] = None
+    schema_text: Annotated[Annotated[str, BeforeValidator(_key_schema)] | None, Field(alias="schema")] = None
     unknown_fields: Literal["ignore", "fail"] = "ignore"
 
     @model_validator(mode="before")

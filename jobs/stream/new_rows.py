@@ -10,6 +10,7 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.registry.client import registry_client
 from jobs.registry.errors import NotInRegistryError
+from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.spec.base import field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -80,7 +81,7 @@ def _of_subject(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
                 fix=f"correct decode.value in streams/{spec.stream}.yaml",
             )
         try:
-            return format_.writer_rows(newest.schema.schema, spec.decode.options)
+            return _without_own_names(format_.writer_rows(newest.schema.schema, spec.decode.options))
         except BadWriterSchema as problem:
             raise FrazilError(
                 f"stream {spec.stream}: subject {subject}, version {newest.version}, makes no table: {problem.message}",
@@ -91,3 +92,17 @@ def _of_subject(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
         f"table {spec.table.name}.",
         fix=f"name it in decode.subject of streams/{spec.stream}.yaml, or register a schema",
     )
+
+
+def _without_own_names(rows: Schema) -> Schema:
+    """The columns, none of which has a name that only frazil's own may have.
+
+    Raises:
+        BadWriterSchema: One has.
+    """
+    if own := [each.name for each in rows.fields if each.name.lower().startswith(KAFKA_COLUMN_PREFIX)]:
+        raise BadWriterSchema(
+            f"the field {own[0]} would be a column, and names that start with {KAFKA_COLUMN_PREFIX} are kept for "
+            "frazil's own; declared columns leave such a field out"
+        )
+    return rows

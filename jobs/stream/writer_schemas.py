@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
-from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection, registry_connection
 from jobs.registry.errors import RegistryUnavailableError
@@ -95,12 +94,12 @@ def schema_lookup(spec: StreamSpec, settings: Settings) -> RegistryLookup | None
 
 
 def _connection(spec: StreamSpec, settings: Settings) -> RegistryConnection | None:
-    if FORMATS[spec.decode.format].registry_kind is None:
+    if not spec.decode.needs_registry:
         return None
     if settings.registry is None:
         raise FrazilError(
-            f"stream {spec.stream}: the schemas of values as {spec.decode.format} are in a registry, and frazil.yaml "
-            "names none.",
+            f"stream {spec.stream}: the schemas of {spec.decode.of_registry} are in a registry, and frazil.yaml names "
+            "none.",
             fix="add to frazil.yaml: registry: {url: https://HOST:PORT}",
         )
     return registry_connection(settings.registry)

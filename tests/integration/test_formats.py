@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from jobs.registry.client import registry_client
+from jobs.registry.known_schemas import read_known_schemas
+from jobs.replay.request import ReplayRequest
+from jobs.replay.run import replay
 from tests.integration.pipeline import Pipeline
 from tests.integration.topics import idempotent_producer
 
@@ -90,3 +99,138 @@ def test_keys_headers_and_kafka_s_own_columns(broker: str, spark: SparkSession, 
         if number % 100 in (3, 5)
     }
     assert (counts.read, counts.landed, counts.dead) == (COUNT, COUNT - 12, 12)
+
+
+def send(pipeline: Pipeline, values: Sequence[bytes | None]) -> None:
+    """Produce values, in turn over the partitions."""
+    producer = idempotent_producer(pipeline.address, pipeline.stream)
+    for number, value in enumerate(values):
+        producer.produce(pipeline.stream, value=value, partition=number % pipeline.partitions)
+    assert producer.flush(30) == 0
+
+
+def landed_rows(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """The table's rows in the order of their records, each there once."""
+    rows = pipeline.table().scan().to_arrow().to_pylist()
+    where = [(row["_kafka_offset"], row["_kafka_partition"]) for row in rows]
+    assert len(set(where)) == len(rows)
+    return [row for _, row in sorted(zip(where, rows, strict=True), key=lambda one: one[0])]
+
+
+def letters(pipeline: Pipeline) -> dict[tuple[int, int], tuple[str, str | None, bytes]]:
+    """Class, field and value of each dead letter, by partition and offset."""
+    rows = pipeline.dead_table().scan().to_arrow().to_pylist()
+    return {(row["partition"], row["offset"]): (row["error_class"], row["field"], row["value"]) for row in rows}
+
+
+def enveloped(fields: dict[str, str | dict[str, Any]], payload: dict[str, Any]) -> bytes:
+    """What JsonConverter writes: all fields optional but the id, by the names of their types."""
+    schemas = [
+        {"field": name, "optional": name != "id", **({"type": kind} if isinstance(kind, str) else kind)}
+        for name, kind in fields.items()
+    ]
+    schema = {"type": "struct", "optional": False, "name": "shop.Payment", "fields": schemas}
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+def test_connect_json_lands_evolves_and_its_dead_letters_come_back(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(tmp_path, broker, "connect_json")
+    pipeline.create_topic()
+    table = {"name": pipeline.table_name, "partition_by": ["day(at)"]}
+    columns = "id string not null, n int, at timestamptz, amount decimal(12,2)"
+    pipeline.write_spec(decode={"value": "connect_json", "schema": columns}, table=table)
+    amount = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    at = {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
+    fields: dict[str, str | dict[str, Any]] = {"id": "string", "n": "int64", "at": at, "amount": amount}
+    good = {number: {"id": f"p{number}", "n": number, "at": number, "amount": "AMg="} for number in range(400)}
+    bad = [
+        enveloped(fields, good[1] | {"n": 2**40}),
+        enveloped(fields, good[1] | {"n": "7"}),
+        b'{"id":"p1"}',
+        enveloped({**fields, "n": "int65"}, good[1]),
+        enveloped(fields, good[1])[:-1],
+    ]
+    send(pipeline, [*(enveloped(fields, payload) for payload in good.values()), None, *bad])
+    counts = pipeline.drain(spark).counts
+    assert (counts.read, counts.landed, counts.dead, counts.tombstones) == (406, 400, 5, 1)
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    rows = landed_rows(pipeline)
+    assert [(row["id"], row["n"], row["at"], row["amount"]) for row in rows] == [
+        (f"p{n}", n, epoch + timedelta(milliseconds=n), Decimal(2)) for n in good
+    ]
+    assert letters(pipeline) == {
+        (1, 200): ("out_of_range", "$.n", bad[0]),
+        (0, 201): ("wrong_type", "$.n", bad[1]),
+        (1, 201): ("bad_envelope", None, bad[2]),
+        (0, 202): ("bad_schema", None, bad[3]),
+        (1, 202): ("malformed_json", None, bad[4]),
+    }
+
+    # From here on the table follows the schemas of its records.
+    evolve = {"add": "auto", "widen": "auto", "relax": "auto"}
+    pipeline.write_spec(decode={"value": "connect_json", "schema": "table"}, table=table, evolve=evolve)
+    more: dict[str, str | dict[str, Any]] = {
+        **fields,
+        "fee": "int32",
+        "tags": {"type": "array", "items": {"type": "string"}},
+    }
+    send(pipeline, [enveloped(more, {**good[1], "id": "q1", "n": 2**41, "fee": 7, "tags": ["a"]})])
+    assert pipeline.drain(spark).counts.landed == 1
+    types = {field.name: str(field.field_type) for field in pipeline.table().schema().fields}
+    assert (types["n"], types["fee"], types["tags"]) == ("long", "int", "list<string>")
+    assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).replayed == 1
+    rows = landed_rows(pipeline)
+    assert [row["n"] for row in rows if row["id"] == "p1"] == [1, 2**40]
+    assert [(row["n"], row["fee"], row["tags"]) for row in rows if row["id"] == "q1"] == [(2**41, 7, ["a"])]
+    pipeline.assert_contiguous()
+
+
+KEY_SCHEMA = '{"type":"record","name":"Key","fields":[{"name":"n","type":"long"},{"name":"shop","type":"string"}]}'
+
+
+def test_keys_of_a_registry_beside_values_of_none(
+    broker: str, registry: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Keys name their schema before their bytes or in a header; values are plain JSON."""
+    pipeline = Pipeline(tmp_path, broker, "registry_keys")
+    pipeline.create_topic()
+    file = pipeline.home / "frazil.yaml"
+    settings = {**yaml.safe_load(file.read_text()), "registry": {"url": registry, "timeout": "3s", "lag": "300ms"}}
+    file.write_text(yaml.safe_dump(settings))
+    key = {"format": "avro", "schema": "n long, shop string not null", "into": "key"}
+    pipeline.write_spec(
+        decode={"value": "json", "schema": "id string", "key": key}, table={"name": pipeline.table_name}
+    )
+    client = registry_client(pipeline.settings().registry)
+    try:
+        number = client.register(f"{pipeline.stream}-key", "AVRO", KEY_SCHEMA)
+    finally:
+        client.close()
+    prefix = b"\x00" + struct.pack(">I", number)
+    producer = idempotent_producer(broker, pipeline.stream)
+    for n in range(COUNT):
+        # n as Avro's number, and a text of one letter.
+        bare = _zigzag(n) + b"\x02s"
+        headers: list[tuple[str, str | bytes | None]] = [("__key_schema_id", prefix)] if n % 2 else []
+        sent = None if n == 8 else b"bare" if n == 10 else bare if n % 2 else prefix + bare
+        producer.produce(pipeline.stream, value=b'{"id":"a"}', key=sent, headers=headers, partition=0)
+    assert producer.flush(30) == 0
+    counts = pipeline.drain(spark).counts
+    assert (counts.read, counts.landed, counts.dead) == (COUNT, COUNT - 1, 1)
+    keys = {row["_kafka_offset"]: row["key"] for row in landed_rows(pipeline)}
+    assert keys == {n: None if n == 8 else {"n": n, "shop": "s"} for n in range(COUNT) if n != 10}
+    (letter,) = pipeline.dead_table().scan().to_arrow().to_pylist()
+    assert (letter["offset"], letter["stage"], letter["error_class"]) == (10, "decode_key", "no_schema_id")
+    # The driver has learned the schema, and what comes back is read as it was.
+    assert [each.number for each in read_known_schemas(pipeline.folder().store)] == [number]
+    assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).failed == 1
+
+
+def _zigzag(number: int) -> bytes:
+    rest, written = number << 1, bytearray()
+    while rest > 0x7F:
+        written.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*written, rest])

@@ -1,4 +1,4 @@
-"""Records that name or carry their schemas, the whole way: Avro, JSON Schema, Connect JSON.
+"""Records that name their schemas, the whole way: Avro, JSON Schema.
 
 The first schema makes the table, the next one a column, an unknown id a dead letter that comes back.
 """
@@ -19,6 +19,7 @@ import fastavro
 import pytest
 import yaml
 
+from jobs.errors import FrazilError
 from jobs.registry.client import Reference, RegistryClient, registry_client
 from jobs.registry.known_schemas import read_known_schemas
 from jobs.replay.request import ReplayRequest
@@ -184,6 +185,31 @@ def test_the_next_version_of_a_schema_gives_the_table_a_column(
     assert dead(pipeline) == []
 
 
+def test_schemas_that_make_no_table_are_told_and_their_records_are_dead_letters(
+    pipeline: Pipeline, producer: Producer, spark: SparkSession
+) -> None:
+    table = {"name": pipeline.table_name}
+    own = with_field({"name": "_kafka_offset", "type": "long"})
+    ids: list[int] = []
+    for name, schema, problem in (
+        ("own", own, "the field _kafka_offset would be a column, and names that start with _kafka are kept"),
+        ("empty", FIRST | {"fields": []}, "makes no table: records without a field"),
+    ):
+        subject = f"{pipeline.stream}-{name}"
+        ids.append(producer.client.register(subject, "AVRO", json.dumps(schema)))
+        pipeline.write_spec(decode={"value": "avro", "schema": "registry", "subject": subject}, table=table)
+        with pytest.raises(FrazilError, match=problem):
+            pipeline.drain(spark)
+    pipeline.write_spec(decode={"value": "avro", "schema": "registry"}, table=table)
+    first = producer.register(FIRST)
+    named = producer.encoded(own, ids[0], **payment(2), _kafka_offset=7)
+    producer.send([producer.encoded(FIRST, first, **payment(1)), named, bytes(1) + struct.pack(">I", ids[1])])
+    counts = pipeline.drain(spark).counts
+    assert (counts.landed, [error_class for error_class, _, _ in dead(pipeline)]) == (2, ["bad_schema"])
+    # The column is Kafka's, whatever a record says.
+    assert [row["_kafka_offset"] for row in landed_rows(pipeline)] == [0, 0]
+
+
 def wrapped(number: int, value: dict[str, Any]) -> bytes:
     return b"\x00" + struct.pack(">I", number) + json.dumps(value).encode()
 
@@ -256,65 +282,4 @@ def test_json_schema_lands_evolves_and_its_dead_letters_come_back(
         (2**41, Decimal("0.25")),
         (902, None),
     ]
-    pipeline.assert_contiguous()
-
-
-def enveloped(fields: dict[str, str | dict[str, Any]], payload: dict[str, Any]) -> bytes:
-    """What JsonConverter writes: all fields optional but the id, by the names of their types."""
-    schemas = [
-        {"field": name, "optional": name != "id", **({"type": kind} if isinstance(kind, str) else kind)}
-        for name, kind in fields.items()
-    ]
-    schema = {"type": "struct", "optional": False, "name": "shop.Payment", "fields": schemas}
-    return json.dumps({"schema": schema, "payload": payload}).encode()
-
-
-def test_connect_json_lands_evolves_and_its_dead_letters_come_back(
-    pipeline: Pipeline, producer: Producer, spark: SparkSession
-) -> None:
-    table = {"name": pipeline.table_name, "partition_by": ["day(at)"]}
-    columns = "id string not null, n int, at timestamptz, amount decimal(12,2)"
-    pipeline.write_spec(decode={"value": "connect_json", "schema": columns}, table=table)
-    amount = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
-    at = {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
-    fields: dict[str, str | dict[str, Any]] = {"id": "string", "n": "int64", "at": at, "amount": amount}
-    good = {number: {"id": f"p{number}", "n": number, "at": number, "amount": "AMg="} for number in range(400)}
-    bad = [
-        enveloped(fields, good[1] | {"n": 2**40}),
-        enveloped(fields, good[1] | {"n": "7"}),
-        b'{"id":"p1"}',
-        enveloped({**fields, "n": "int65"}, good[1]),
-        enveloped(fields, good[1])[:-1],
-    ]
-    producer.send([*(enveloped(fields, payload) for payload in good.values()), None, *bad])
-    counts = pipeline.drain(spark).counts
-    assert (counts.read, counts.landed, counts.dead, counts.tombstones) == (406, 400, 5, 1)
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    assert landed(pipeline) == {
-        f"p{n}": {"id": f"p{n}", "n": n, "at": epoch + timedelta(milliseconds=n), "amount": Decimal(2)} for n in good
-    }
-    assert places(pipeline) == {
-        (1, 200): ("out_of_range", "$.n", bad[0]),
-        (0, 201): ("wrong_type", "$.n", bad[1]),
-        (1, 201): ("bad_envelope", None, bad[2]),
-        (0, 202): ("bad_schema", None, bad[3]),
-        (1, 202): ("malformed_json", None, bad[4]),
-    }
-
-    # From here on the table follows the schemas of its records.
-    evolve = {"add": "auto", "widen": "auto", "relax": "auto"}
-    pipeline.write_spec(decode={"value": "connect_json", "schema": "table"}, table=table, evolve=evolve)
-    more: dict[str, str | dict[str, Any]] = {
-        **fields,
-        "fee": "int32",
-        "tags": {"type": "array", "items": {"type": "string"}},
-    }
-    producer.send([enveloped(more, {**good[1], "id": "q1", "n": 2**41, "fee": 7, "tags": ["a"]})])
-    assert pipeline.drain(spark).counts.landed == 1
-    types = {field.name: str(field.field_type) for field in pipeline.table().schema().fields}
-    assert (types["n"], types["fee"], types["tags"]) == ("long", "int", "list<string>")
-    assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).replayed == 1
-    rows = landed_rows(pipeline)
-    assert [row["n"] for row in rows if row["id"] == "p1"] == [1, 2**40]
-    assert [(row["n"], row["fee"], row["tags"]) for row in rows if row["id"] == "q1"] == [(2**41, 7, ["a"])]
     pipeline.assert_contiguous()

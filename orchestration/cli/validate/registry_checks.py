@@ -19,7 +19,7 @@ def check_registry(specs: list[StreamSpec], settings: Settings) -> Iterator[Find
     needing = [spec for spec in specs if spec.decode.needs_registry]
     if settings.registry is None:
         for spec in needing:
-            sentence = f"values as {spec.decode.format} name their schemas by ids of a registry; frazil.yaml names none"
+            sentence = f"{spec.decode.of_registry} name their schemas by ids of a registry; frazil.yaml names none"
             yield Finding(spec.stream, "registry", "wrong", sentence, LINES_TO_ADD)
         return
     try:
@@ -34,12 +34,17 @@ def check_registry(specs: list[StreamSpec], settings: Settings) -> Iterator[Find
         return
     yield Finding(None, "registry", "ok", f"{client.shown} answers")
     for spec in needing:
-        for subject in subjects(spec, list(spec.source.topics or ())):
-            yield _check_subject(spec, subject, client)
+        topics = list(spec.source.topics or ())
+        if FORMATS[spec.decode.format].registry_kind is not None:
+            for subject in subjects(spec, topics):
+                yield _check_subject(spec, subject, "decode.value", spec.decode.format, client)
+        if spec.decode.key is not None and FORMATS[spec.decode.key.format].registry_kind is not None:
+            for topic in topics:
+                yield _check_subject(spec, f"{topic}-key", "decode.key", spec.decode.key.format, client)
     client.close()
 
 
-def _check_subject(spec: StreamSpec, subject: str, client: RegistryClient) -> Finding:
+def _check_subject(spec: StreamSpec, subject: str, where: str, format_: str, client: RegistryClient) -> Finding:
     try:
         newest = client.version(subject)
     except NotInRegistryError:
@@ -47,9 +52,9 @@ def _check_subject(spec: StreamSpec, subject: str, client: RegistryClient) -> Fi
         return Finding(spec.stream, "registry", "unchecked", sentence)
     except RegistryError as problem:
         return Finding(spec.stream, "registry", "unchecked", problem.message, problem.fix)
-    wanted = FORMATS[spec.decode.format].registry_kind
+    wanted = FORMATS[format_].registry_kind
     shown = f"subject {subject} stands at version {newest.version}, {newest.schema.kind}, id {newest.id}"
-    if wanted is not None and wanted != newest.schema.kind:
-        fix = f"correct decode.value of stream {spec.stream}, or the topic"
-        return Finding(spec.stream, "registry", "wrong", f"{shown}; decode.value is {spec.decode.format}", fix)
+    if wanted != newest.schema.kind:
+        fix = f"correct {where} of stream {spec.stream}, or the topic"
+        return Finding(spec.stream, "registry", "wrong", f"{shown}; {where} is {format_}", fix)
     return Finding(spec.stream, "registry", "ok", shown)

@@ -55,6 +55,19 @@ def test_a_key_becomes_a_column_or_columns_of_the_table(key: Any, made: list[str
     assert (again, again.config_hash) == (spec, spec.config_hash)
 
 
+@pytest.mark.parametrize("source", ["registry", "table", "infer"])
+def test_a_key_s_columns_are_written_down(source: str) -> None:
+    message = rf"key\.schema\n.*of a key cannot be '{source}': write its columns, .* --subject TOPIC-key"
+    with pytest.raises(ValidationError, match=message):
+        stream({"format": "avro", "schema": source, "into": "key"})
+
+
+def test_a_registry_is_needed_for_values_or_for_keys() -> None:
+    avro = {"format": "avro", "schema": "n long", "into": "key"}
+    assert (stream(avro).decode.needs_registry, stream(avro).decode.of_registry) == (True, "keys as avro")
+    assert stream({"format": "string", "into": "key"}).decode.needs_registry is False
+
+
 def test_headers_become_columns_behind_those_of_the_key() -> None:
     long_form = {"header": "x-n", "type": "long not null", "as": "bytes"}
     spec = stream(
