@@ -89,7 +89,7 @@ def test_features_of_the_whole_file() -> None:
     ("text", "message"),
     [
         (
-            'edition = "2023"; message A { B b = 1 [features.message_encoding = DELIMITED]; message B { int32 x = 1; }}',
+            'edition = "2023"; message A { B b = 1 [features.message_encoding = DELIMITED]; message B {} }',
             "the field $.b is a group",
         ),
         ('edition = "2999"; message A { int32 n = 1; }', 'protoc refuses the schema at line 1: Unknown edition "2999"'),
