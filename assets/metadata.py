@@ -70,8 +70,8 @@ def type_text(type_: IcebergType) -> str:
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a Markdown table in metadata."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Text for a cell of a Markdown table in metadata; a type such as `list<int>` is no tag of HTML there."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
 
 
 def row_count(table: Table) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -15,7 +15,7 @@ from jobs.contract.history import SchemaVersion, schema_versions
 
 _SHOWN = 50
 _CHANGES = 10
-_PARTITIONS = 6
+_PARTITIONS = 8
 
 
 def history_metadata(table: Table, stream: str) -> dict[str, dg.MarkdownMetadataValue]:
@@ -24,17 +24,19 @@ def history_metadata(table: Table, stream: str) -> dict[str, dg.MarkdownMetadata
         return {}
     versions = schema_versions(table.metadata, stream)
     shown = versions[-_SHOWN:]
-    lines = ["| schema | changes | made | first rows with it |", "|---:|---|---|---|"]
-    lines += [f"| {' | '.join(map(cell, _cells(version)))} |" for version in reversed(shown)]
+    # Two columns: a page has room for no more, and cuts off what is wider.
+    lines = ["| schema | what it changed, and its first rows |", "|---:|---|"]
+    lines += [f"| {version.schema_id} | {_said(version)} |" for version in reversed(shown)]
     if len(versions) > len(shown):
-        lines.append(f"| … | {len(versions) - len(shown):,} earlier versions | | |")
+        lines.append(f"| … | {len(versions) - len(shown):,} earlier versions |")
     return {"schema_history": dg.MetadataValue.md("\n".join(lines))}
 
 
-def _cells(version: SchemaVersion) -> tuple[str, ...]:
+def _said(version: SchemaVersion) -> str:
     first = version.schema_id == 0 and version.record is None
     made = "with the table" if first else _made(version.record)
-    return str(version.schema_id), _cut(version.changes, _CHANGES), made, _first_rows(version)
+    changes = cell(_cut(version.changes, _CHANGES)).replace("*", "\\*")
+    return f"**{changes}** ({cell(made)}); {cell(_first_rows(version))}"
 
 
 def _made(record: ChangeRecord | None) -> str:
@@ -50,20 +52,25 @@ def _first_rows(version: SchemaVersion) -> str:
     """The snapshot and the offsets with which the version came into use."""
     if version.snapshot_id is None:
         before = version.record.snapshot if version.record else None
-        return f"after snapshot {before}" if before is not None else "–"
-    said = f"snapshot {version.snapshot_id}, {_time(version.committed_ms or 0)}"
+        return f"made after snapshot {before}, of its own none is kept" if before is not None else "no snapshot is kept"
+    when = f" of {_time(version.committed_ms or 0)}" if version.record is None else ""
+    said = f"first in snapshot {version.snapshot_id}{when}"
     return f"{said}, from {_offsets(version.start)}" if version.start else said
 
 
 def _offsets(start: Positions) -> str:
-    """Each partition's first offset, as messages name a record."""
-    return _cut((f"{at.topic}[{at.partition}]@{offset}" for at, offset in sorted(start.items())), _PARTITIONS, ", ")
+    """Each partition's first offset, as messages name a record, with a topic's name once."""
+    said: list[str] = []
+    topic = None
+    for at, offset in sorted(start.items()):
+        said.append(f"{at.topic if at.topic != topic else ''}[{at.partition}]@{offset}")
+        topic = at.topic
+    return _cut(said, _PARTITIONS, " ")
 
 
-def _cut(texts: Iterable[str], most: int, between: str = "; ") -> str:
-    shown: Sequence[str] = list(texts)
-    more = f"{between}and {len(shown) - most:,} more" if len(shown) > most else ""
-    return between.join(shown[:most]) + more
+def _cut(texts: Sequence[str], most: int, between: str = "; ") -> str:
+    more = f"{between}and {len(texts) - most:,} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
 
 
 def _time(at_ms: int) -> str:

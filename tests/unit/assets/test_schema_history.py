@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.types import StringType
+from pyiceberg.types import IcebergType, NestedField, StringType, StructType
 
 from assets.schema_history import history_metadata
 from jobs.commit.schema_history import new_record, schema_history, with_record
 from tests.helpers.lake import NAME, STREAM, Lake
 
 
-def rows(lake: Lake) -> list[list[str]]:
+def rows(lake: Lake) -> list[tuple[str, str]]:
     text = history_metadata(lake.catalog.load_table(NAME), STREAM)["schema_history"].value or ""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()][2:]
+    cells = [line.removeprefix("| ").removesuffix(" |").partition(" | ") for line in text.splitlines()[2:]]
+    return [(schema, said) for schema, _, said in cells]
 
 
-def add(lake: Lake, column: str, schema_id: int, **said: Any) -> None:
+def add(lake: Lake, column: str, schema_id: int, type_: IcebergType | None = None, **said: Any) -> None:
     """As a driver does: the column and its record in one commit."""
     table = lake.catalog.load_table(NAME)
     head = table.current_snapshot()
@@ -26,7 +28,7 @@ def add(lake: Lake, column: str, schema_id: int, **said: Any) -> None:
     )
     with table.transaction() as change:
         with change.update_schema() as update:
-            update.add_column(column, StringType())
+            update.add_column(column, type_ or StringType())
         change.set_properties(with_record(table.properties, record))
 
 
@@ -45,24 +47,23 @@ def test_each_version_says_who_needed_it_and_what_came_first(tmp_path: Path) -> 
         update.make_column_optional("id")
     lake.land(2, 1)
     add(lake, "a|b", 2, epoch=3, batch=7, example=("payments", 1, 4711))
-    add(lake, "c", 3, by="ann")
+    add(lake, "c", 3, StructType(NestedField(9, "x", StringType(), required=False)), by="ann")
     # Columns that rows do not have yet: the one before is the newest snapshot.
     after = lake.table().current_snapshot()
     assert after is not None
-    fourth, third, second, first = rows(lake)
-    at = [record.at_ms for record in schema_history(lake.table().properties)]
-    assert len(at) == 2
-    assert fourth[:2] == ["3", "added c string"]
-    assert fourth[2].endswith(" UTC, by ann")
-    assert fourth[3] == f"after snapshot {after.snapshot_id}"
+    fourth, third, second, first = (said for _, said in rows(lake))
+    at = [datetime.fromtimestamp(each.at_ms / 1000, UTC) for each in schema_history(lake.table().properties)]
+    assert fourth == (
+        f"**added c struct\\<x string>** ({at[1]:%Y-%m-%d %H:%M:%S} UTC, by ann); "
+        f"made after snapshot {after.snapshot_id}, of its own none is kept"
+    )
     # A stroke in a name ends no cell.
-    assert third[1] == "added a\\"
-    assert third[3].endswith(" UTC, epoch 3, batch 7, for payments[1]@4711")
-    assert second[1:3] == ["id may be null", "not noted by frazil"]
-    assert second[3].startswith(f"snapshot {after.snapshot_id}, 20")
-    assert second[3].endswith(" UTC, from payments[0]@2")
-    assert first[1:3] == ["3 columns", "with the table"]
-    assert first[3].startswith(f"snapshot {before.snapshot_id}, 20")
+    assert third.startswith(
+        f"**added a\\|b string** ({at[0]:%Y-%m-%d %H:%M:%S} UTC, epoch 3, batch 7, for payments[1]@4711); "
+    )
+    assert second.startswith(f"**id may be null** (not noted by frazil); first in snapshot {after.snapshot_id} of ")
+    assert second.endswith(" UTC, from payments[0]@2")
+    assert first.startswith(f"**3 columns** (with the table); first in snapshot {before.snapshot_id} of ")
 
 
 def test_a_long_history_is_cut(tmp_path: Path) -> None:
@@ -73,5 +74,5 @@ def test_a_long_history_is_cut(tmp_path: Path) -> None:
                 update.add_column(f"c{number}", StringType())
     found = rows(lake)
     assert len(found) == 51
-    assert found[0][:2] == ["52", "added c52 string"]
-    assert found[-1] == ["…", "3 earlier versions", "", ""]
+    assert found[0] == ("52", "**added c52 string** (not noted by frazil); no snapshot is kept")
+    assert found[-1] == ("…", "3 earlier versions")
