@@ -24,6 +24,13 @@ class RegistryUnavailableError(RegistryError):
     """The registry cannot be reached, or is not well: trying again is likely to help."""
 
 
+class RegistryWithoutSubjectError(RegistryError):
+    """The registry answers, and has nothing of what a stream's records name: it may be another one, or still be filled.
+
+    It is asked again within `errors.retry`; then the driver ends and is started again some times, before it is halted.
+    """
+
+
 class RegistryRefusedError(RegistryError):
     """The registry does not let us in, or its certificate is not trusted."""
 

@@ -94,7 +94,9 @@ class KnownSchemas:
         Raises:
             RegistryRemadeError: An id has another schema, or none of them is there any more.
         """
-        chosen = _sample(list(self._schemas), COMPARED)
+        # Another thread may add to them meanwhile.
+        schemas = self._schemas
+        chosen = _sample(list(schemas), COMPARED)
         gone = 0
         for each in chosen:
             try:
@@ -105,7 +107,7 @@ class KnownSchemas:
             except RegistryError as problem:
                 log.warning("known schemas are not compared with the registry: %s", problem.message)
                 return False
-            if not same_schema(self._schemas[each], found):
+            if not same_schema(schemas[each], found):
                 raise self._remade(f"{each} is another schema there")
         if chosen and gone == len(chosen):
             raise self._remade(f"it has none of the {gone} schemas that were looked for, such as {chosen[-1]}")

@@ -28,7 +28,7 @@ from jobs.stream.continuity import Continuity
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
-from jobs.stream.retry import error_name, with_retries
+from jobs.stream.retry import error_text, with_retries
 from jobs.stream.schema_evolution import SchemaEvolution
 from jobs.stream.second_run import tell_other_decisions
 from jobs.stream.stopped_record import publish_stopped_record
@@ -90,8 +90,7 @@ class BatchRunner:
             self._refuse_gaps(needs)
             if all(each.nothing for each in needs.values()):
                 break
-            finished = self._attempt(frame, batch, ranges, end, needs)
-            if finished is not None:
+            if (finished := self._attempt(frame, batch, ranges, end, needs)) is not None:
                 done = finished
                 break
         else:
@@ -133,8 +132,9 @@ class BatchRunner:
         started = time.monotonic()
 
         def failed(problem: Exception, pause: float) -> None:
-            log.warning("batch %d: tries again in %.1f s after %s", batch, pause, error_name(problem))
-            self.waits.retrying(f"batch {batch} is tried again after {error_name(problem)}")
+            said = error_text(problem, stream.settings)
+            log.warning("batch %d: tries again in %.1f s after %s", batch, pause, said)
+            self.waits.retrying(f"batch {batch} is tried again after {said}")
 
         try:
             made = with_retries(
@@ -189,8 +189,7 @@ class BatchRunner:
         try:
             if stream.schemas:
                 stream.schemas.learn(results.schemas)
-                reasons = results.summed(lambda tally: tally.reasons)
-                stream.schemas.refuse_all_unknown(results.counts(), reasons)
+                stream.schemas.refuse_all_unknown(results.counts(), results.summed(lambda tally: tally.reasons))
             self._judge(results)
             self._check_topics(end)
             # The clock before the log's end: what arrives between the two is not counted as in.

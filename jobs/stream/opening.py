@@ -33,6 +33,7 @@ from jobs.stream.continuity import log_departures
 from jobs.stream.new_rows import new_rows, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
+from jobs.stream.registry_watch import registry_watch
 from jobs.stream.takeover import claim, forget_retired, recover
 from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.full_disk import full_disk_named, refuse_if_full
@@ -89,11 +90,12 @@ def _held(
     )
     with stream.held():
         try:
-            stream.schemas = writer_schemas(spec, settings)
+            stream.schemas = writer_schemas(spec, settings, state.topics)
             claim(stream, kafka)
             lease.remember({name: target.uuid for name, target in targets.items()})
             resume(stream, catalog, kafka)
-            yield stream
+            with registry_watch(stream.schemas):
+                yield stream
             step("before_release")
         except LeaseExpiredError:
             # It cannot be renewed where there is no room, and is taken again when there is.

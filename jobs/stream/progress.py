@@ -194,7 +194,7 @@ class BatchWaits:
         self._clock: Callable[[], float] = clock
         self._guard: threading.Lock = threading.Lock()
         self._asked: tuple[str, float, datetime] | None = None
-        self._failure: str | None = None
+        self._failure: tuple[str, datetime] | None = None
 
     @contextlib.contextmanager
     def asking(self, whom: str) -> Iterator[None]:
@@ -212,9 +212,10 @@ class BatchWaits:
                 self._asked = None
 
     def retrying(self, failure: str | None) -> None:
-        """Something failed and is tried again; None once it has worked."""
+        """Something failed and is tried again; None once it has worked. The time of the first failure stays."""
         with self._guard:
-            self._failure = failure
+            since = self._failure[1] if self._failure else datetime.now(UTC)
+            self._failure = (failure, since) if failure is not None else None
 
     def message(self) -> str | None:
         """What is waited for, as a sentence without values and secrets; None if nothing is, or not for long yet."""
@@ -222,4 +223,4 @@ class BatchWaits:
             if self._asked is not None and self._clock() - self._asked[1] >= self._long_seconds:
                 whom, _, since = self._asked
                 return f"{whom} has not answered since {since:%H:%M:%S} UTC"
-            return self._failure
+            return f"{self._failure[0]} (since {self._failure[1]:%H:%M:%S} UTC)" if self._failure else None

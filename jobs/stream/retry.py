@@ -20,12 +20,13 @@ from typing import TypeVar
 
 from jobs.catalog import CatalogUnavailableError
 from jobs.commit.errors import CommitRefusedError, CommitUnknownError
-from jobs.errors import FrazilError
+from jobs.errors import FrazilError, first_line
 from jobs.kafka.metadata import KafkaUnavailableError
-from jobs.registry.errors import RegistryError, RegistryUnavailableError
+from jobs.redaction import redacted
+from jobs.registry.errors import RegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
 from jobs.spec.error_handling import Retry
 from jobs.spec.registry import LocalRegistryDown
-from jobs.spec.settings import LocalBrokerDown
+from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.lease import LeaseHeldError
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.new_rows import SchemaAwaitedError
@@ -55,6 +56,8 @@ _UNAVAILABLE_ERRNO = {
     errno.EHOSTUNREACH,
     errno.ETIMEDOUT,
 }
+# Of frazil itself, as a task's error names them.
+_OURS = (KafkaUnavailableError.__name__, RegistryUnavailableError.__name__)
 _UNAVAILABLE_ERRORS = (
     CatalogUnavailableError,
     LocalBrokerDown,
@@ -102,7 +105,8 @@ def is_unavailable(problem: BaseException) -> bool:
 
 def is_transient(problem: BaseException) -> bool:
     """Whether trying again in a moment is likely to help; what a Spark task raised included."""
-    return is_unavailable(problem) or _task_says_unavailable(problem)
+    passing = is_unavailable(problem) or isinstance(problem, RegistryWithoutSubjectError)
+    return passing or _task_says_unavailable(problem)
 
 
 def retry_delay(
@@ -160,20 +164,30 @@ def with_retries(
 
 def _task_says_unavailable(problem: BaseException) -> bool:
     """A Spark task's error comes as text: Python's traceback, whose last line names the exception."""
-    if not any(kind.__module__.startswith("pyspark.") for kind in type(problem).__mro__):
-        return False
-    for name, rest in reversed(RAISED.findall(str(problem))):
+    for name, rest in _raised_in_task(problem):
         if name in _OS_ERRORS:
             number = _ERRNO.search(rest)
             return name != "OSError" or number is None or int(number[1]) in _UNAVAILABLE_ERRNO
-        if name in (KafkaUnavailableError.__name__, RegistryUnavailableError.__name__):
+        if name in _OURS:
             return True
         if name.endswith(("Error", "Exception")) and name != "PythonException":
             return False
     return False
 
 
-def error_name(problem: Exception) -> str:
-    """A retried problem's kind and system error, without what its text may quote."""
+def _raised_in_task(problem: BaseException) -> list[tuple[str, str]]:
+    """Names and texts of the exceptions in the text of a Spark task's error, the last first; none of other errors."""
+    if not any(kind.__module__.startswith("pyspark.") for kind in type(problem).__mro__):
+        return []
+    return list(reversed(RAISED.findall(str(problem))))
+
+
+def error_text(problem: Exception, settings: Settings) -> str:
+    """What is said of a retried problem: frazil's own words; of others kind and system error, as they may quote."""
+    if isinstance(problem, FrazilError):
+        return redacted(settings, first_line(problem.message))
+    for name, rest in _raised_in_task(problem):
+        if name in _OURS:
+            return redacted(settings, first_line(rest.strip()))
     code = errno.errorcode.get(getattr(problem, "errno", None) or 0)
     return f"{type(problem).__name__} ({code})" if code else type(problem).__name__

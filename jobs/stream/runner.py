@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from jobs.catalog import connect_catalog
@@ -14,6 +15,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.group_offsets import GroupOffsets
 from jobs.kafka.metadata import KafkaLog
 from jobs.redaction import redacted
+from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spark.end import jvm_is_gone
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -80,6 +82,7 @@ class StreamRunner:
         self._letters: OutboxThread | None = None
         self._unknown: UnknownFieldsRecord | None = None
         self._retries: int = 0
+        self._away_since: datetime = datetime.now(UTC)
         self._watch: JvmWatch | None = None
 
     def run(self) -> None:
@@ -176,11 +179,13 @@ class StreamRunner:
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0
                     heartbeat.change(retries=0)
-                if self._control.now() != "run" or watch.outdated:
+                if self._control.now() != "run" or watch.outdated or _remade(stream):
                     if self._control.now() == "end":
                         heartbeat.change(state="stopping")
                         step("after_stop_asked")
                     query.ask_to_end()
+            if problem := _remade(stream):
+                raise problem
             self.finished = not query.asked_to_end
         except Exception as problem:
             if jvm_is_gone():
@@ -240,6 +245,8 @@ class StreamRunner:
         order = self._control.now()
         while self._control.now() == order and time.monotonic() < deadline:
             _refuse_lost(stream)
+            if problem := _remade(stream):
+                raise problem
             self._control.wait_while(order, 1.0)
 
     def _wait_for(self, problem: Exception) -> None:
@@ -250,6 +257,10 @@ class StreamRunner:
         text = problem.message if isinstance(problem, FrazilError) else f"{type(problem).__name__}: {problem}"
         message = redacted(self._settings, text)
         log.warning("away, tries again in %.0f s: %s", pause, message)
+        if self._retries == 1:
+            self._away_since = datetime.now(UTC)
+        else:
+            message = f"{message.rstrip('.')} (since {self._away_since:%Y-%m-%d %H:%M:%S} UTC)"
         error = LastError(message, "away", time.time(), getattr(problem, "fix", None))
         self._heartbeat.change(state="retrying", error=error, retries=self._retries)
         self._control.wait_while("run", pause)
@@ -274,6 +285,11 @@ class StreamRunner:
             if self._group:
                 self._group.stop()
             self._group = None
+
+
+def _remade(stream: OpenStream) -> RegistryRemadeError | None:
+    """What the watch of the stream's registry has found beside the batches."""
+    return stream.schemas.remade if stream.schemas else None
 
 
 def _refuse_lost(stream: OpenStream) -> None:

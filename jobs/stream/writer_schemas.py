@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.registry.connection import RegistryConnection, registry_connection
-from jobs.registry.errors import RegistryUnavailableError
-from jobs.registry.known_schemas import KnownSchemas, read_known_schemas
+from jobs.registry.errors import NotInRegistryError, RegistryUnavailableError, RegistryWithoutSubjectError
+from jobs.registry.known_schemas import KnownSchemas, RegistryRemadeError, read_known_schemas
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import stream_folder
+
+if TYPE_CHECKING:
+    from jobs.registry.client import RegistryClient
+
+_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -24,12 +31,18 @@ class WriterSchemas:
     Attributes:
         connection: Of the registry.
         known: What is kept of it.
+        quick: A client of it that gives up within seconds, made anew and closed by whoever asks.
+        subjects: Those whose schemas the stream's records have, as far as its file and its topics say.
         confirmed: Whether the registry was seen to have a schema that the stream knew: it is the same one.
+        remade: Set once it was seen to be made anew while the stream was open.
     """
 
     connection: RegistryConnection
     known: KnownSchemas
+    quick: Callable[[], RegistryClient]
+    subjects: tuple[str, ...] = ()
     confirmed: bool = False
+    remade: RegistryRemadeError | None = None
 
     @property
     def lookup(self) -> RegistryLookup:
@@ -42,26 +55,77 @@ class WriterSchemas:
         Raises:
             RegistryRemadeError: An id that is known has another schema by now.
         """
+        self.refuse_remade()
         self.known.add(learned)
         self.confirmed = self.confirmed or bool(learned)
 
-    def refuse_all_unknown(self, counts: Counts, reasons: Mapping[str, int]) -> None:
-        """Refuse a batch none of whose ids the registry knew, unless it is seen to be the one that the stream knows.
+    def refuse_remade(self) -> None:
+        """Raise if the registry was seen to be made anew.
 
         Raises:
-            RegistryUnavailableError: So it counts as unavailable.
+            RegistryRemadeError: It was.
+        """
+        if self.remade is not None:
+            raise self.remade
+
+    def compare(self) -> None:
+        """Compare some of the known schemas with the registry, if it can be asked.
+
+        Raises:
+            RegistryRemadeError: It has other schemas by the ids that the stream knows.
+        """
+        if not self.known.schemas:
+            return
+        with closing(self.quick()) as client:
+            self.confirmed = self.known.compare(client.schema) or self.confirmed
+
+    def refuse_all_unknown(self, counts: Counts, reasons: Mapping[str, int]) -> None:
+        """Refuse a batch none of whose ids the registry knew, unless it is seen to be the one of the stream.
+
+        It is, if it has a schema that the stream knows, or one of the stream's subjects: the records are bad then.
+
+        Raises:
+            RegistryUnavailableError: It cannot be asked for them.
+            RegistryWithoutSubjectError: It has neither.
+            RegistryRemadeError: It has other schemas by the ids that the stream knows.
         """
         if self.confirmed or not unknown_ids_mean_away(counts.landed, reasons):
             return
-        raise RegistryUnavailableError(
-            f"The schema registry at {self.connection.shown} knows none of the schema ids in the batch, and none that "
-            "the stream has met: it is empty, lags behind the producers, or is another one.",
-            fix="check registry.url in frazil.yaml",
-        )
+        self.compare()
+        if self.confirmed:
+            return
+        if self.known.schemas:
+            raise RegistryUnavailableError(
+                f"The schema registry at {self.connection.shown} knows none of the schema ids in the batch, and does "
+                "not say whether it has those that the stream has met.",
+                fix="frazil validate",
+            )
+        with closing(self.quick()) as client:
+            self.confirmed = any(_has(client, subject) for subject in self.subjects)
+        if not self.confirmed:
+            raise RegistryWithoutSubjectError(
+                f"The schema registry at {self.connection.shown} knows none of the schema ids in the batch, and has no "
+                f"subject {' or '.join(self.subjects[:_SHOWN]) or 'of the topics'}: it is empty, lags behind the "
+                "producers, or is another one.",
+                fix="check registry.url in frazil.yaml; or name the subject of the records as decode.subject in the "
+                "stream's file: where the registry has that, records with made-up ids become dead letters",
+            )
 
 
-def writer_schemas(spec: StreamSpec, settings: Settings) -> WriterSchemas | None:
+def _has(client: RegistryClient, subject: str) -> bool:
+    try:
+        return bool(client.versions(subject))
+    except NotInRegistryError:
+        return False
+
+
+def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] = ()) -> WriterSchemas | None:
     """The writer schemas of a stream whose lease is held; None of one whose records need no registry.
+
+    Args:
+        spec: The stream.
+        settings: They name the registry.
+        topics: That there are of those that it reads.
 
     Raises:
         RegistryRemadeError: The registry has other schemas by the ids that the stream knows.
@@ -70,17 +134,19 @@ def writer_schemas(spec: StreamSpec, settings: Settings) -> WriterSchemas | None
     connection = _connection(spec, settings)
     if connection is None:
         return None
-    known = KnownSchemas(stream_folder(settings, spec.stream).store, connection.identity, spec.stream)
-    if not known.schemas:
-        return WriterSchemas(connection, known)
-    from jobs.registry.client import quick_registry
 
-    # One that does not answer keeps nobody from starting, and not for long.
-    client = quick_registry(settings.registry)
-    try:
-        return WriterSchemas(connection, known, confirmed=known.compare(client.schema))
-    finally:
-        client.close()
+    def quick() -> RegistryClient:
+        from jobs.registry.client import quick_registry
+
+        return quick_registry(settings.registry)
+
+    known = KnownSchemas(stream_folder(settings, spec.stream).store, connection.identity, spec.stream)
+    subject = spec.decode.subject
+    subjects = (subject,) if subject is not None else tuple(f"{topic}-value" for topic in sorted(topics))
+    schemas = WriterSchemas(connection, known, quick, subjects)
+    # A registry that does not answer keeps nobody from starting, and not for long.
+    schemas.compare()
+    return schemas
 
 
 def schema_lookup(spec: StreamSpec, settings: Settings) -> RegistryLookup | None:

@@ -26,6 +26,7 @@ class RegistryServer:
 
     Attributes:
         schemas: By id.
+        subjects: Their versions.
         guids: Schemas by GUID; None of a registry that has none.
         authorization: The header that it wants; None lets everybody in.
         token_answer: What the identity provider at `/token` answers: a status and a body.
@@ -35,6 +36,7 @@ class RegistryServer:
     """
 
     schemas: dict[int, str] = field(default_factory=lambda: {1: SCHEMA})
+    subjects: dict[str, list[int]] = field(default_factory=dict)
     guids: dict[str, str] | None = None
     authorization: Callable[[], str | None] = lambda: None
     token_answer: Callable[[], tuple[int, dict[str, Any]]] = lambda: (404, {})
@@ -66,6 +68,10 @@ class RegistryServer:
             if guid in self.guids:
                 return 200, json.dumps({"schema": self.guids[guid], "guid": guid, "id": 1})
             return 404, json.dumps({"error_code": 40403, "message": f"Schema {guid} not found"})
+        if page.startswith("/subjects/") and page.endswith("/versions"):
+            if (versions := self.subjects.get(page.split("/")[2])) is not None:
+                return 200, json.dumps(versions)
+            return 404, json.dumps({"error_code": 40401, "message": "No such subject"})
         if page in ("/subjects", "/schemas/types"):
             return 200, "[]"
         return 404, "<html>no such page</html>"

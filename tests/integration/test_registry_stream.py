@@ -15,7 +15,10 @@ from jobs.local_broker.config import free_ports
 from jobs.local_registry.registry import LocalRegistry
 from jobs.registry.client import registry_client
 from jobs.registry.known_schemas import RegistryRemadeError, forget_known_schemas, read_known_schemas
+from jobs.stream.registry_watch import RegistryWatch
+from jobs.stream.writer_schemas import writer_schemas
 from jobs.system.processes import wait_until_dead
+from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import Pipeline
 from tests.integration.topics import idempotent_producer
 
@@ -85,8 +88,12 @@ def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, 
     pipeline = Pipeline(tmp_path / "deployment", broker, "registry_stream")
     pipeline.create_topic()
     world = World(pipeline, tmp_path)
+    watch: RegistryWatch | None = None
     try:
         first = world.register(FIRST)
+        # A fresh stream, and nothing but a made-up id: the registry has its subject, so the record is what is bad.
+        world.produce(message(424242, "x"))
+        assert pipeline.drain(spark).counts.dead == 1
         world.produce(*(message(first, f"a{n}") for n in range(8)), message(424242, "x"), b"plain", None)
         counts = pipeline.drain(spark).counts
         assert (counts.landed, counts.dead, counts.tombstones) == (8, 2, 1)
@@ -109,11 +116,16 @@ def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, 
         assert world.ids() == expected
         assert {each.number for each in read_known_schemas(pipeline.folder().store)} == {first, second}
 
-        # It is made anew, and gives the same ids to other schemas.
+        # It is made anew, and gives the same ids to other schemas: an open stream notices, and the next opening.
+        schemas = writer_schemas(pipeline.spec(), pipeline.settings())
+        assert schemas is not None
+        watch = RegistryWatch(schemas, every=0.2, again=0.2)
+        watch.start()
         world.registry.stop()
         world.registry = world.made("anew", keep=False)
         world.registry.start()
         assert world.register(OTHER) == first
+        wait_for(lambda: schemas.remade is not None, "the comparison with the new registry", 30)
         world.produce(message(first, "no longer an id"))
         with pytest.raises(RegistryRemadeError, match=f"id {first} is another schema there"):
             pipeline.drain(spark)
@@ -121,4 +133,6 @@ def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, 
         assert forget_known_schemas(pipeline.folder().store) == 2
         assert pipeline.drain(spark).counts.read == 1
     finally:
+        if watch is not None:
+            watch.end()
         world.registry.stop()

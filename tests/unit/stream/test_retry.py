@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from jobs.errors import FrazilError
 from jobs.kafka.metadata import LogEnds
 from jobs.registry.errors import RegistryRefusedError, RegistryUnavailableError
 from jobs.spec.error_handling import Retry
+from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
 from jobs.stream.batch import BatchRunner
@@ -168,13 +170,17 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(batch_module, "batch_stamp", noted)
     spec = stream_spec("id string", errors={"retry": {"timeout": "1m"}})
     begin, ends = SimpleNamespace(offsets={}), LogState({}, {}, {})
-    stream: Any = SimpleNamespace(spec=spec, folder=StreamFolder.at(Path("/nowhere")), begin=begin, log=ends)
+    folder, settings = StreamFolder.at(Path("/nowhere")), Settings.embedded(Path("/nowhere"))
+    stream: Any = SimpleNamespace(spec=spec, settings=settings, folder=folder, begin=begin, log=ends)
     clock = Clock()
     runner = Runner(stream, SimpleNamespace(), clock.wait)  # type: ignore[arg-type]
     with pytest.raises(_Noted):
         runner._attempt(None, 0, {}, {}, {})  # type: ignore[arg-type]
     assert len(attempts) == 3
     assert clock.pauses == [0.3, 0.6]
-    again = "batch 0 is tried again after ConnectionResetError"
-    assert told == [None, again, again]
+    assert told[0] is None
+    assert told[1] == told[2]
+    assert re.fullmatch(
+        r"batch 0 is tried again after ConnectionResetError \(since \d\d:\d\d:\d\d UTC\)", told[1] or ""
+    )
     assert runner.waits.message() is None

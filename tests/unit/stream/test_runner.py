@@ -16,6 +16,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import LocalBrokerDown, Settings
 from jobs.state.local_store import LocalStore
@@ -122,7 +123,10 @@ def test_a_query_begins_where_the_stamps_stand_also_after_a_pause_within_a_batch
 ) -> None:
     stamps = iter([{P: 1_000_000}])
     stream: Any = SimpleNamespace(
-        begin=SimpleNamespace(offsets={P: 0}), lease=SimpleNamespace(lost=None), log=SimpleNamespace(topics={})
+        begin=SimpleNamespace(offsets={P: 0}),
+        lease=SimpleNamespace(lost=None),
+        log=SimpleNamespace(topics={}),
+        schemas=None,
     )
     asked = iter(["run", "pause", "pause", "run", "run", "end", "end"])
     control: Any = SimpleNamespace(now=lambda: next(asked, "end"), wait_while=lambda *a: None)
@@ -148,7 +152,10 @@ def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stream: Any = SimpleNamespace(
-        begin=SimpleNamespace(offsets={P: 0}), lease=SimpleNamespace(lost=None), log=SimpleNamespace(topics={})
+        begin=SimpleNamespace(offsets={P: 0}),
+        lease=SimpleNamespace(lost=None),
+        log=SimpleNamespace(topics={}),
+        schemas=None,
     )
     heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
     said: list[tuple[str, str | None]] = []
@@ -175,6 +182,41 @@ def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_
     away = ("retrying", "the catalog has not answered")
     assert said[:5] == [("running", None), ("running", None), away, away, ("running", None)]
     assert heartbeat.state == "stopping"
+
+
+def test_a_registry_that_was_made_anew_meanwhile_ends_the_query_between_two_batches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    schemas: Any = SimpleNamespace(remade=None)
+    stream: Any = SimpleNamespace(
+        begin=SimpleNamespace(offsets={P: 0}),
+        lease=SimpleNamespace(lost=None),
+        log=SimpleNamespace(topics={}),
+        schemas=schemas,
+    )
+    asked: list[bool] = []
+
+    class Watched(FakeQuery):
+        def wait(self, seconds: float) -> bool:
+            asked.append(self.asked_to_end)
+            schemas.remade = RegistryRemadeError("made anew") if len(asked) == 3 else schemas.remade
+            return self.asked_to_end
+
+    monkeypatch.setattr(runner_module, "StreamQuery", Watched)
+    context = SimpleNamespace(applicationId="a", uiWebUrl=None, master="local[2]", _jvm=None)
+    spark: Any = SimpleNamespace(sparkContext=context)
+    control: Any = SimpleNamespace(now=lambda: "run", wait_while=lambda *a: None)
+    watch: Any = SimpleNamespace(follow=lambda log: None, outdated=False)
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    settings: Any = SimpleNamespace()
+    runner = runner_module.StreamRunner(spec(), settings, heartbeat, control, lambda: spark)
+    with pytest.raises(RegistryRemadeError):
+        runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
+    assert asked == [False, False, False, True]
+    # The same while it stands by.
+    stream.begin.offsets = {}
+    with pytest.raises(RegistryRemadeError):
+        runner._run_queries(stream, SimpleNamespace(), watch)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("letters", "dead", "told"), [(0, 0, 0), (3, 0, 1), (3, 3, 1)])
