@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.contract.finding import ContractFinding, Level, worst
 from jobs.contract.forecast import forecast
 from jobs.errors import FrazilError
+from jobs.formats.decoder_spec import declared_of
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.registry.client import RegistryClient
 from jobs.registry.errors import NotInRegistryError
+from jobs.spec.decode import Decode
+from jobs.spec.evolve import Evolve
 from jobs.spec.models import StreamSpec
 
 
@@ -55,19 +60,48 @@ def subjects_of(spec: StreamSpec) -> tuple[str, ...]:
     return tuple(f"{topic}-value" for topic in spec.source.topics or ())
 
 
+def key_subjects_of(spec: StreamSpec) -> tuple[str, ...]:
+    """The subjects that say what its records' keys will be; none of a stream whose keys name no schema."""
+    if spec.decode.key is None or FORMATS[spec.decode.key.format].registry_kind is None:
+        return ()
+    return tuple(f"{topic}-key" for topic in spec.source.topics or ())
+
+
+def of_keys(spec: StreamSpec, metadata: TableMetadata) -> tuple[StreamSpec, TableMetadata]:
+    """The stream and its table as if a record's key were its value: their columns are declared, and no policy adds any.
+
+    Args:
+        spec: A stream with columns of keys.
+        metadata: Of its table.
+    """
+    key = spec.decode.key
+    if key is None:
+        raise FrazilError(f"stream {spec.stream} has no columns of keys (decode.key).")
+    decode = Decode.model_validate(
+        {"value": key.form, "schema": declared_of(key.columns.decoder).text, "unknown_fields": key.unknown_fields}
+    )
+    as_value = spec.model_copy(update={"decode": decode, "evolve": Evolve()})
+    columns = new_table_metadata(
+        as_value.declared_rows, PartitionSpec(), UNSORTED_SORT_ORDER, metadata.location, {"format-version": "2"}
+    )
+    return as_value, columns
+
+
 def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: RegistryClient) -> Iterator[SubjectContract]:
-    """The newest version of each of a stream's subjects, held against it; one question for each.
+    """The newest version of each of a stream's subjects, those of keys last, held against it; one question for each.
 
     Raises:
         OSError: The registry cannot be asked.
     """
-    for subject in subjects_of(spec):
+    held = [(subject, spec, metadata) for subject in subjects_of(spec)]
+    held += [(subject, *of_keys(spec, metadata)) for subject in key_subjects_of(spec)]
+    for subject, as_read, table in held:
         try:
             found = client.version(subject)
         except NotInRegistryError:
             # Nothing was produced as yet, or its producers use other names.
             continue
-        yield subject_contract(spec, metadata, subject, found.version, found.schema)
+        yield subject_contract(as_read, table, subject, found.version, found.schema)
 
 
 def asked_contracts(
@@ -78,7 +112,7 @@ def asked_contracts(
     Args:
         registry: Connects to the registry; asked only for a stream whose records name schemas of it.
     """
-    if not subjects_of(spec):
+    if not subjects_of(spec) and not key_subjects_of(spec):
         return [], None
     try:
         client = registry()
@@ -111,7 +145,7 @@ def writer_rows(spec: StreamSpec, schema: RegistrySchema) -> Schema:
         FrazilError: It is of another kind.
     """
     format_ = FORMATS[spec.decode.format]
-    if format_.writer_rows is None or schema.kind != format_.registry_kind:
+    if format_.writer_rows is None or schema.kind != _kind(spec):
         raise FrazilError(f"it is of the kind {schema.kind}, and decode.value is {spec.decode.format}")
     return format_.writer_rows(schema.schema, spec.decode.options)
 
@@ -122,10 +156,14 @@ def schema_in_file(spec: StreamSpec, file: Path) -> RegistrySchema:
     Raises:
         FrazilError: The file cannot be read, or records of the format have no such schema.
     """
-    kind = FORMATS[spec.decode.format].registry_kind
-    if kind is None:
-        raise FrazilError(f"values of the format {spec.decode.format} have no writer schema.")
+    if FORMATS[spec.decode.format].writer_rows is None:
+        raise FrazilError(f"records of the format {spec.decode.format} have no writer schema.")
     try:
-        return RegistrySchema(kind, WriterSchema(file.read_text(encoding="utf-8")))
+        return RegistrySchema(_kind(spec), WriterSchema(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as problem:
         raise FrazilError(f"{file} cannot be read: {problem}") from None
+
+
+def _kind(spec: StreamSpec) -> str:
+    """What the schemas of the stream's format are called; some stand in the records themselves, and in no registry."""
+    return FORMATS[spec.decode.format].registry_kind or spec.decode.format

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.contract.examples import ExamplesContract, examples_contract
-from jobs.contract.subjects import SubjectContract, schema_in_file, subject_contract, subjects_of
+from jobs.contract.subjects import SubjectContract, of_keys, schema_in_file, subject_contract, subjects_of
 from jobs.errors import FrazilError
 from jobs.formats.known_formats import FORMATS
 from jobs.registry.client import registry_client
@@ -27,35 +28,51 @@ _SHOWN = 20
 @click.command()
 @click.argument("stream")
 @click.option("--against", required=True, metavar="FILE|SUBJECT[:VERSION]", help="A schema, or records of JSON.")
+@click.option("--key", is_flag=True, help="It is the schema of records' keys, such as the subject TOPIC-key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
 @click.pass_context
-def check(ctx: click.Context, stream: str, against: str, as_json: bool) -> None:
+def check(ctx: click.Context, stream: str, against: str, key: bool, as_json: bool) -> None:
     """Tell what would become of records of a schema that STREAM has not met yet.
 
     For Avro, Protobuf and JSON Schema a file with the schema, or a subject of the registry, its newest version unless
-    one is named; for JSON a file with a record on each line. The exit status is 0 if all land, 1 if some would become
-    dead letters or the stream would stop, 2 if the question is wrong.
+    one is named; for Connect's JSON a file with the schema of its envelopes; for JSON a file with a record on each
+    line. The exit status is 0 if all land, 1 if some would become dead letters or the stream would stop, 2 if the
+    question is wrong.
     """
     deployment: Deployment = ctx.obj
     spec, settings = deployment.stream(stream), deployment.settings()
     table = stream_table(spec, settings)
     if table is None:
         raise FrazilError(f"table {spec.table.name} is not there yet, so everything fits.", fix=f"frazil run {stream}")
+    if key:
+        ctx.exit(_check_keys(spec, settings, table, against, as_json=as_json))
     if FORMATS[spec.decode.format].json_fields and not subjects_of(spec):
         examples = examples_contract(spec, table.schema(), _lines(Path(against)))
         print_json(_example_facts(spec, against, examples)) if as_json else _print_examples(spec, against, examples)
         ctx.exit(1 if examples.failures else 0)
-    found = _contract(spec, settings, table, against)
+    found = _contract(spec, settings, table.metadata, against)
     print_json(_facts(spec, table, found)) if as_json else print_subject(spec, found)
     ctx.exit(0 if found.level == "ok" else 1)
 
 
-def _contract(spec: StreamSpec, settings: Settings, table: Table, against: str) -> SubjectContract:
-    if FORMATS[spec.decode.format].registry_kind is None:
-        raise click.UsageError(f"values of the format {spec.decode.format} have no schema that could change")
+def _check_keys(spec: StreamSpec, settings: Settings, table: Table, against: str, *, as_json: bool) -> int:
+    if spec.decode.key is None:
+        raise click.UsageError(f"stream {spec.stream} has no columns of keys (decode.key)")
+    as_value, columns = of_keys(spec, table.metadata)
+    found = _contract(as_value, settings, columns, against)
+    print_json(_facts(spec, table, found)) if as_json else print_subject(as_value, found)
+    return 0 if found.level == "ok" else 1
+
+
+def _contract(spec: StreamSpec, settings: Settings, table: TableMetadata, against: str) -> SubjectContract:
+    format_ = FORMATS[spec.decode.format]
+    if format_.writer_rows is None:
+        raise click.UsageError(f"records of the format {spec.decode.format} have no schema that could change")
     file = Path(against)
     if file.is_file():
-        return subject_contract(spec, table.metadata, against, None, schema_in_file(spec, file))
+        return subject_contract(spec, table, against, None, schema_in_file(spec, file))
+    if format_.registry_kind is None:
+        raise click.UsageError(f"{against} is no file, and no registry has schemas of the format {spec.decode.format}")
     subject, _, number = against.partition(":")
     if number and not number.isdecimal():
         raise click.UsageError(f"{against} is no file, and its version is no number")
@@ -66,7 +83,7 @@ def _contract(spec: StreamSpec, settings: Settings, table: Table, against: str) 
         raise click.UsageError(f"{against} is no file, and {problem.message}") from None
     finally:
         client.close()
-    return subject_contract(spec, table.metadata, subject, found.version, found.schema)
+    return subject_contract(spec, table, subject, found.version, found.schema)
 
 
 def _lines(file: Path) -> list[bytes]:

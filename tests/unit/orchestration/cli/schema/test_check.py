@@ -75,6 +75,102 @@ def test_a_schema_that_cannot_be_read_fails_the_build(home: Path) -> None:
     assert "would become dead letters" in said.stdout
 
 
+AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": "int"}]}
+JSON_SCHEMA = {"type": "object", "required": ["id", "n"], "properties": {
+    "id": {"type": "string"}, "n": {"type": "integer", "connect.type": "int32"}}}  # fmt: skip
+CONNECT = {"type": "struct", "fields": [
+    {"field": "id", "type": "string"}, {"field": "n", "type": "int32"}]}  # fmt: skip
+
+
+def _bigger(text: str) -> str:
+    """The same with a field more."""
+    return (
+        text.replace('{"name": "n"', '{"name": "more", "type": "string"}, {"name": "n"')
+        .replace('"n": {"type"', '"more": {"type": "string"}, "n": {"type"')
+        .replace('{"field": "n"', '{"field": "more", "type": "string"}, {"field": "n"')
+        .replace("int32 n = 2;", "int32 n = 2; string more = 3;")
+    )
+
+
+@pytest.mark.parametrize(
+    ("format_", "source", "schema", "broken"),
+    [
+        ("avro", "registry", json.dumps(AVRO), '{"type": "record"}'),
+        ("protobuf", "registry", PROTO % "", "no schema"),
+        ("json_schema", "registry", json.dumps(JSON_SCHEMA), "[]"),
+        ("connect_json", "table", json.dumps(CONNECT), "{}"),
+    ],
+)
+def test_each_format_with_a_schema_in_a_file(
+    tmp_path: Path, format_: str, source: str, schema: str, broken: str
+) -> None:
+    home = deployment_in(tmp_path)
+    stream = home / "streams" / "s.yaml"
+
+    def write(add: str) -> None:
+        stream.write_text(
+            f"stream: s\nsource: {{topics: [t]}}\ndecode: {{value: {format_}, schema: {source}}}\n"
+            f"table: {{name: orders.s}}\nevolve: {{add: {add}, widen: ignore}}\n"
+        )
+
+    write("auto")
+    deployment = Deployment.at(home)
+    with connect_catalog(deployment.prepared_settings()) as catalog:
+        catalog.create_namespace_if_not_exists("orders")
+        columns = deployment.stream("s").table_schema_of(iceberg_schema(parse_schema("id string, n int")))
+        catalog.create_table("orders.s", columns)
+    file = tmp_path / "schema"
+
+    def verdict(text: str) -> tuple[int, dict[str, str], str | None]:
+        file.write_text(text)
+        said = check(home, "s", file, "--json")
+        facts = json.loads(said.stdout)
+        assert (facts["stream"], facts["table"], facts["against"], facts["version"]) == (
+            "s",
+            "orders.s",
+            str(file),
+            None,
+        )
+        assert facts["verdict"] == {0: "ok"}.get(said.exit_code, facts["verdict"])
+        return said.exit_code, {each["column"]: each["outcome"] for each in facts["differences"]}, facts["problem"]
+
+    exit_code, outcomes, problem = verdict(schema)
+    assert (exit_code, problem) == (0, None)
+    assert set(outcomes.values()) <= {"lands"}
+    exit_code, outcomes, _ = verdict(_bigger(schema))
+    assert (exit_code, outcomes["more"]) == (0, "changes_table")
+    for add, exit_code, outcome in (("propose", 1, "proposed"), ("ignore", 0, "left_out"), ("fail", 1, "stops")):
+        write(add)
+        said = verdict(_bigger(schema))
+        assert (said[0], said[1]["more"]) == (exit_code, outcome)
+    exit_code, outcomes, problem = verdict(broken)
+    assert (exit_code, outcomes) == (1, {})
+    assert problem
+
+
+def test_a_schema_of_keys_is_held_against_the_columns_of_keys(home: Path) -> None:
+    events = home / "streams" / "events.yaml"
+    assert check(home, "events", schema_file(home), "--key").exit_code == 2
+    events.write_text(
+        events.read_text().replace("schema: registry}", "schema: registry, key: {format: avro, schema: 'k long'}}")
+    )
+    file = home / "key.avsc"
+    key = {"type": "record", "name": "K", "fields": [{"name": "k", "type": "long"}]}
+    file.write_text(json.dumps(key))
+    said = check(home, "events", file, "--key")
+    assert said.exit_code == 0, said.output
+    assert said.stdout.rstrip().endswith("lands: the column takes it")
+    key["fields"].append({"name": "more", "type": "string"})  # type: ignore[attr-defined]
+    file.write_text(json.dumps(key))
+    facts = json.loads(check(home, "events", file, "--key", "--json").stdout)
+    assert facts["verdict"] == "ok"
+    assert {each["column"]: each["outcome"] for each in facts["differences"]} == {"k": "lands", "more": "left_out"}
+    file.write_text(json.dumps(key).replace('"long"', '"string"'))
+    said = check(home, "events", file, "--key")
+    assert said.exit_code == 1
+    assert "Next: keep its records from being produced" in said.stdout
+
+
 def test_records_of_json_are_decoded_as_the_stream_does(home: Path) -> None:
     file = home / "records.jsonl"
     good = {"id": "a", "amount": 1.25, "created_at": "2026-01-31T00:00:00Z"}
