@@ -171,7 +171,8 @@ def test_a_batch_is_tried_again_until_it_is_noted(monkeypatch: pytest.MonkeyPatc
     spec = stream_spec("id string", errors={"retry": {"timeout": "1m"}})
     begin, ends = SimpleNamespace(offsets={}), LogState({}, {}, {})
     folder, settings = StreamFolder.at(Path("/nowhere")), Settings.embedded(Path("/nowhere"))
-    stream: Any = SimpleNamespace(spec=spec, settings=settings, folder=folder, begin=begin, log=ends)
+    anchor = SimpleNamespace(name=spec.coordinator, newest=None)
+    stream: Any = SimpleNamespace(spec=spec, settings=settings, folder=folder, begin=begin, log=ends, anchor=anchor)
     clock = Clock()
     runner = Runner(stream, SimpleNamespace(), clock.wait)  # type: ignore[arg-type]
     with pytest.raises(_Noted):
