@@ -6,7 +6,9 @@ over the rounds, and the ratio of the two of each round. The payments are those 
 bad ones are cut off, have a wrong type, lack a field, have too many digits, or no time, in turn.
 
 `--avro` and `--protobuf` measure the same payments as Avro records and as Protobuf messages behind the id of a schema,
-in turn with JSON, both in blocks and to the same columns; bad ones are cut off.
+in turn with JSON, both in blocks and to the same columns; bad ones are cut off. With `--schemas N` they are written by
+N schemas, chance says by which, that differ in the order of the columns that may be null; their blocks are joined as a
+task does it (`jobs/task/joining.py`), and measured in turn with records of the first schema.
 
 `--others` measures the same for what could have taken the block decoder's place, each without any proof or conversion:
 pyarrow's JSON reader with the columns as its schema, msgspec for each record, msgspec for a block as one JSON array.
@@ -31,15 +33,19 @@ from bench.dead_letters import bad
 from bench.protobuf_payments import ProtobufPayments
 from bench.versus.enveloped import enveloped
 from bench.versus.records import Size, payments, schema_text
+from jobs.commit.offsets import TopicPartition
 from jobs.formats.decoder import ValueDecoder
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.record_types import struct_class
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import RegistrySchema, SchemaId
+from jobs.kafka.records import FetchedBlock
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType
 from jobs.schema.parser import parse_schema
+from jobs.task.joining import joined_blocks
 
 SHARES = (0.0, 0.001, 0.01, 0.1)
 _SIZES: tuple[Size, Size] = ("small", "1k")
@@ -69,8 +75,12 @@ def main() -> None:
     parser.add_argument("--others", action="store_true")
     parser.add_argument("--avro", action="store_true")
     parser.add_argument("--protobuf", action="store_true")
+    parser.add_argument("--schemas", type=int, default=1, help="with --avro or --protobuf (default: %(default)s)")
     arguments = parser.parse_args()
     for name in ("avro", "protobuf"):
+        if getattr(arguments, name) and arguments.schemas > 1:
+            compare_schemas(name, arguments.schemas, arguments.records, arguments.blocks, arguments.rounds)
+            return
         if getattr(arguments, name):
             compare_with_json(name, arguments.records, arguments.blocks, arguments.rounds)
             return
@@ -143,6 +153,52 @@ def compare_with_json(format_: str, records: int, blocks: int, rounds: int) -> N
             ratios = [ours / theirs for ours, theirs in zip(rates, json_rates, strict=True)]
             name = f"{size}, {share:.1%} bad"
             print(f"{name:24}{_spread(json_rates)}{_spread(rates)}{_spread(ratios, '.2f', 6)}", flush=True)
+
+
+def compare_schemas(format_: str, schemas: int, records: int, blocks: int, rounds: int) -> None:
+    """Print records per CPU-second of records of one writer schema, of several, and their ratio."""
+    print(f"{'records per CPU-second':24}{'one schema':>26}{f'{schemas} schemas':>30}{'ratio':>20}")
+    made = AvroPayments if format_ == "avro" else ProtobufPayments
+    for size in _SIZES:
+        payments_of = [one for part in payments(size, records * blocks) for one in part.values]
+        declared, chance = parse_schema(schema_text(size)), random.Random(7)
+        writers = [made(_rotated(declared, number), number + 1) for number in range(schemas)]
+        one = [writers[0].record(each) for each in payments_of]
+        many = [chance.choice(writers).record(each) for each in payments_of]
+        lookup = _Registry(writers)
+        spec = DecoderSpec(format_, DeclaredSchema(schema_text(size)), {"unknown_fields": "ignore"}, lookup)
+        decoder = FORMATS[format_].block(spec)
+        fetched = (_fetched(values) for values in _blocks(many, records))
+        together = [each.records.column("value") for each in joined_blocks(fetched, lambda: schemas)]
+        one_rates, rates = in_turn([(decoder, _blocks(one, records)), (decoder, together)], rounds)
+        ratios = [ours / theirs for ours, theirs in zip(rates, one_rates, strict=True)]
+        print(f"{size:24}{_spread(one_rates)}{_spread(rates)}{_spread(ratios, '.2f', 6)}", flush=True)
+
+
+def _fetched(values: pa.BinaryArray) -> FetchedBlock:
+    records = pa.RecordBatch.from_arrays([values], ["value"])
+    return FetchedBlock(TopicPartition("payments", 0), records, lambda rows: records.take(pa.array(rows)))
+
+
+class _Registry:
+    """Finds several writer schemas, whose ids are 1, 2, and so on."""
+
+    def __init__(self, writers: Sequence[AvroPayments | ProtobufPayments]) -> None:
+        self._writers: Sequence[AvroPayments | ProtobufPayments] = writers
+
+    def find(self, schema_id: SchemaId) -> RegistrySchema:
+        return self._writers[(schema_id.number or 0) - 1].find(schema_id)
+
+    def learned(self) -> dict[SchemaId, RegistrySchema]:
+        return {}
+
+
+def _rotated(declared: StructType, by: int) -> StructType:
+    """The columns with those that may be null in another order."""
+    required = [each for each in declared.fields if each.required]
+    others = [each for each in declared.fields if not each.required]
+    by %= len(others)
+    return StructType((*required, *others[by:], *others[:by]))
 
 
 def compare_others(records: int, rounds: int) -> None:

@@ -78,11 +78,15 @@ class RegistryDecoder:
         spec: With the stream's columns, the format's options, and the lookup of schemas.
         kind: Of the schemas.
         make: Makes the decoder of one writer schema.
+
+    Attributes:
+        groups: How many writer schemas the last block's records had.
     """
 
     def __init__(self, spec: DecoderSpec, kind: RegistryKind, make: MakeWriterDecoder) -> None:
         self._kind: RegistryKind = kind
         self._make: MakeWriterDecoder = make
+        self.groups: int = 1
         if spec.schemas is None:
             raise ValueError(f"a decoder of the format {spec.kind} needs a lookup of schemas")
         self._lookup: SchemaLookup = spec.schemas
@@ -102,6 +106,7 @@ class RegistryDecoder:
             OSError: The registry cannot be asked.
         """
         grouped = group_by_schema(values, schema_ids, messages=self._kind.messages)
+        self.groups = len(grouped.groups)
         tombstones = np.flatnonzero(np.asarray(values.is_null())).astype(np.int64)
         parts = [self._decoded(group) for group in grouped.groups]
         return merged(parts, grouped.failures, tombstones, self._schema)

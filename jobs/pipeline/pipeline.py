@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from jobs.formats.decoder import ValueDecoder
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.record_columns import RecordColumns
+from jobs.formats.registry_decoder import RegistryDecoder
 from jobs.formats.registry_wire import KEY_SCHEMA_ID, VALUE_SCHEMA_ID
 from jobs.pipeline.bisection import apply_stage
 from jobs.pipeline.block import Block
@@ -22,11 +24,18 @@ class Pipeline:
     Args:
         stages: In their order.
         destination: Name of the target that rows are for.
+        decoder: Of the values.
     """
 
-    def __init__(self, stages: Sequence[Stage], destination: str) -> None:
+    def __init__(self, stages: Sequence[Stage], destination: str, decoder: ValueDecoder | None = None) -> None:
         self._stages: tuple[Stage, ...] = tuple(stages)
         self._destination: str = destination
+        self._decoder: ValueDecoder | None = decoder
+
+    @property
+    def groups(self) -> int:
+        """How many writer schemas the last block's records had; 1 if they name none."""
+        return self._decoder.groups if isinstance(self._decoder, RegistryDecoder) else 1
 
     def run(self, records: pa.RecordBatch) -> Block:
         """What becomes of each record: exactly one of row, failure and dropped.
@@ -94,4 +103,4 @@ def stream_pipeline(
         )
     if columns.headers:
         more.append(DecodeHeaders(columns.headers))
-    return Pipeline([*first, decode, *more, FitToTable({destination: fit}, kafka=columns.kafka)], destination)
+    return Pipeline([*first, decode, *more, FitToTable({destination: fit}, kafka=columns.kafka)], destination, values)

@@ -29,6 +29,7 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders
 from jobs.spec.targets import Role, TargetSpec
+from jobs.task.joining import joined_blocks
 from jobs.task.needs import TaskNeeds
 from jobs.task.plan import TargetPlan, TaskPlan
 from jobs.task.tally import Tally, count_block
@@ -62,7 +63,7 @@ def run_split(
     work = _Split(plan, make_pipeline)
     try:
         with _no_garbage_collection():
-            for block in blocks:
+            for block in joined_blocks(blocks, lambda: work.groups):
                 work.process(block)
             return work.finish()
     except BaseException:
@@ -114,6 +115,11 @@ class _Split:
             columns=plan.columns,
             first=[ReadHeaders()] if "headers" in plan.columns.fetched else [],
         )
+
+    @property
+    def groups(self) -> int:
+        """How many writer schemas the last block's records had."""
+        return self._pipeline.groups
 
     def process(self, fetched: FetchedBlock) -> None:
         source, records = fetched.source, fetched.records
