@@ -1,7 +1,7 @@
 """Fitting of values: whether a value is one of a schema's, as far as types, keys and listed values say it.
 
 Other rules of a schema (`minimum`, `pattern`, `if` and the like) are not looked at: a value that breaks only one of
-these fits.
+these fits. What is no schema says nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.formats.json_schema.references import At, Documents
+from jobs.formats.writer_schema import BadWriterSchema
 
 
 def kind_of(value: Any) -> str:
@@ -36,7 +37,7 @@ def kinds_of(schema: Any, documents: Documents, at: At) -> frozenset[str]:
     while isinstance(schema, dict) and "$ref" in schema:
         schema, at = documents.referred(schema["$ref"], at)
     words = schema.get("type") if isinstance(schema, dict) else None
-    named = set(words) if isinstance(words, list) else {words} if isinstance(words, str) else set()
+    named = {one for one in (words if isinstance(words, list) else [words]) if isinstance(one, str)}
     # Connect writes bytes as texts, decimals among them, which are numbers to the schema.
     bytes_ = {"string"} if isinstance(schema, dict) and schema.get("connect.type") == "bytes" else set()
     return frozenset(named | bytes_ | ({"integer"} if "number" in named else set()))
@@ -47,9 +48,14 @@ def fits(value: Any, schema: Any, documents: Documents, at: At) -> bool:
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, dict):
-        return False
+        return True
     if "$ref" in schema:
-        return fits(value, *_referred(schema, documents, at))
+        try:
+            found, there = documents.referred(schema["$ref"], at)
+        except BadWriterSchema:
+            # Of a part that no column is of, so nobody has looked at it before.
+            return True
+        return fits(value, found, documents, there)
     kinds = kinds_of(schema, documents, at)
     if kinds and kind_of(value) not in kinds:
         return False
@@ -60,21 +66,15 @@ def fits(value: Any, schema: Any, documents: Documents, at: At) -> bool:
     inside = at._replace(followed=frozenset())
     if isinstance(value, dict) and not _object_fits(value, schema, documents, inside):
         return False
-    items = schema.get("items", True)
-    if isinstance(value, list) and not (isinstance(items, list) or _all_fit(value, items, documents, inside)):
+    if isinstance(value, list) and not _all_fit(value, schema.get("items"), documents, inside):
         return False
     if not all(fits(value, one, documents, at) for one in _schemas(schema, "allOf")):
         return False
     return all(
         any(fits(value, one, documents, at) for one in _schemas(schema, word))
         for word in ("oneOf", "anyOf")
-        if word in schema
+        if _schemas(schema, word)
     )
-
-
-def _referred(schema: Mapping[str, Any], documents: Documents, at: At) -> tuple[Any, Documents, At]:
-    found, there = documents.referred(schema["$ref"], at)
-    return found, documents, there
 
 
 def _all_fit(values: Iterable[Any], schema: Any, documents: Documents, at: At) -> bool:
@@ -82,8 +82,10 @@ def _all_fit(values: Iterable[Any], schema: Any, documents: Documents, at: At) -
 
 
 def _object_fits(value: dict[str, Any], schema: Mapping[str, Any], documents: Documents, at: At) -> bool:
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not all(name in value for name in required):
+    properties, required = schema.get("properties"), schema.get("required")
+    properties = properties if isinstance(properties, dict) else {}
+    required = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set[str]()
+    if not required <= value.keys():
         return False
     others = [one for name, one in value.items() if name not in properties]
     if not schema.get("patternProperties") and not _all_fit(

@@ -55,7 +55,10 @@ def json_schema_types(schema: WriterSchema, options: JsonSchemaOptions | None = 
         BadWriterSchema: It is none, or its records have no columns.
     """
     documents = Documents(schema)
-    read = _Reader(documents, options or JsonSchemaOptions()).read(documents.root, ROOT)
+    try:
+        read = _Reader(documents, options or JsonSchemaOptions()).read(documents.root, ROOT)
+    except RecursionError:
+        raise BadWriterSchema("its schemas are within each other too deep") from None
     if read.type is None:
         raise BadWriterSchema("its records have no one type, or no properties, so there is nothing to land")
     if isinstance(read.type, StructType):

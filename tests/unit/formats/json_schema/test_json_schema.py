@@ -178,6 +178,37 @@ def test_a_value_goes_to_the_alternative_that_it_fits() -> None:
     assert decoded(schema, {"g": {"kind": "bought", "n": "1"}})[1] == [("wrong_type", f"$.g.{UNION}1.n")]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"$ref": "#/$defs/round"},
+        {"$ref": "#/$defs/nowhere"},
+        {"$ref": 7},
+        {"type": [{}], "properties": ["x"], "required": 5},
+        {"required": [{}], "allOf": 7, "oneOf": {}, "anyOf": [], "items": [7], "enum": 7},
+        {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+        7,
+    ],
+)
+def test_what_nobody_has_looked_at_says_nothing(more: Any) -> None:
+    schema = {
+        "oneOf": [{**BOUGHT, "additionalProperties": more}, {**VIEWED, "additionalProperties": more}],
+        "$defs": {"round": {"$ref": "#/$defs/round"}, "tree": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+    }
+    rows, failures = decoded(schema, {"kind": "viewed", "x": [[], [[]]]}, {"kind": "bought", "n": 1, "x": []})
+    assert failures == []
+    assert [[name for name, each in row.items() if each] for row in rows] == [[f"{UNION}1"], [f"{UNION}0"]]
+
+
+def test_a_value_of_a_choice_that_is_nested_too_deep_fails() -> None:
+    schema = {"properties": {"f": {"oneOf": [{**OBJECT, "additionalProperties": {"$ref": "#"}}, STRING]}}}
+    record = b'{"f":' + b'{"x":' * 5000 + b"1" + b"}" * 5001
+    assert decoded(schema, record, b'{"f":"a"}') == (
+        [{"f": {f"{UNION}0": None, f"{UNION}1": "a"}}],
+        [("too_deep", None)],
+    )
+
+
 def test_choices_within_lists_and_maps_and_keys_that_come_twice() -> None:
     either = {"oneOf": [NULL, STRING, INTEGER]}
     entries = {"type": "array", "connect.type": "map", "items": {"properties": {"key": INTEGER, "value": either}}}
@@ -240,6 +271,7 @@ def test_references_within_and_to_other_schemas() -> None:
         ({"type": "object", "properties": {"a": {"$ref": "#nowhere"}}}, "the field a refers to what is not there"),
         ({"allOf": [{"properties": {"a": STRING}}, {"properties": {"A": STRING}}]}, "differ by case only"),
         ({"oneOf": 7}, "it has oneOf that is no array"),
+        ('{"oneOf":[' * 400 + "{}" + "]}" * 400, "its schemas are within each other too deep"),
         ({"type": "object", "properties": {"a": {"type": [1, 2]}}}, "a type that JSON Schema does not know"),
         ({"type": "object", "properties": {"a": STRING, "A": STRING}}, "differ by case only"),
         ({"type": "object", "properties": {"a": {"type": "strng"}}}, "a type that JSON Schema does not know"),
