@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from jobs.schema.declared import StructType, quoted
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
 from jobs.schema.parser import parse_schema
+from jobs.schema.tokens import SchemaTextError
 
 if TYPE_CHECKING:
     from jobs.formats.writer_schema import SchemaLookup
@@ -95,6 +96,23 @@ def declared_of(decoder: DecoderSpec) -> StructType:
         case TableSchema(json):
             fields = _table(json).fields
             return parse_schema(", ".join(f"{quoted(each.name)} {with_null(each)}" for each in fields))
+
+
+def undeclared_column(rows: Schema) -> str | None:
+    """The column of a table on whose account its columns are no declared types, and why; None if they are."""
+    texts = [f"{quoted(each.name)} {with_null(each)}" for each in rows.fields]
+    if _problem(texts) is None:
+        return None
+    at = next(at for at in range(len(texts)) if _problem(texts[: at + 1]) is not None)
+    return f"{rows.fields[at].name} ({_problem(texts[: at + 1])})"
+
+
+def _problem(texts: list[str]) -> str | None:
+    try:
+        parse_schema(", ".join(texts))
+    except SchemaTextError as problem:
+        return problem.message.partition(": ")[2].rstrip(".")
+    return None
 
 
 def rows_of(decoder: DecoderSpec) -> Schema:

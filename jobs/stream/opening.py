@@ -22,6 +22,7 @@ from jobs.commit.target import Target
 from jobs.commit.target_positions import of_known_topics, restart_positions, target_positions
 from jobs.deadletter.table import DEAD_LETTER_PARTITIONS, DEAD_LETTER_SCHEMA, ensure_replay_state_columns
 from jobs.errors import FrazilError
+from jobs.formats.decoder_spec import undeclared_column
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
@@ -225,7 +226,12 @@ def _row_table(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema
     if declared is None and catalog.table_exists(name):
         table = catalog.load_table(name)
         refuse_format(table.metadata, name)
-        refuse_misnamed(spec, spec.resolved_for(table.schema()).schema)
+        rows = refuse_misnamed(spec, spec.resolved_for(table.schema()).schema)
+        if spec.decode.format == "json" and (column := undeclared_column(rows)):
+            raise FrazilError(
+                f"stream {spec.stream}: table {name} has a column that JSON does not fill: {column}.",
+                fix=f"declare the stream's columns in decode.schema of streams/{spec.stream}.yaml; others stay null",
+            )
         return table
     if declared is None and new_rows is None:
         raise FrazilError(

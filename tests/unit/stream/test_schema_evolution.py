@@ -18,6 +18,7 @@ from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need
+from jobs.errors import FrazilError
 from jobs.stream import schema_evolution
 from jobs.stream.schema_evolution import field_place
 from jobs.stream.schema_proposals import forget_proposal, proposals
@@ -387,3 +388,24 @@ def test_letters_that_a_second_run_does_not_make_are_told(
     assert one.runs == 2 and one.letters == ({} if alters else {0: "unknown_field"})
     told = [message for message in caplog.messages if "1 were to be dead letters, and 0 are now" in message]
     assert len(told) == alters
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("m", MapType(100, LongType(), 101, StringType(), value_required=False), "a map's key cannot be 'long'"),
+        ("ID", StringType(), "differs from 'id' only by case"),
+        ('q"', StringType(), "has a quotation mark"),
+    ],
+)
+def test_a_column_of_others_that_json_does_not_fill_is_named(home: Path, name: str, kind: Any, why: str) -> None:
+    one = EvolvingStream(home)
+    with one.table.update_schema(case_sensitive=True) as update:
+        update.add_column(name, kind)
+    with pytest.raises(FrazilError, match=f"{name} .*{why}") as refused:
+        EvolvingStream(home, epoch=2)
+    assert "decode.schema" in (refused.value.fix or "")
+    # Declared columns leave it alone.
+    other = EvolvingStream(home, "other", decode={"schema": "id string, n int"})
+    other.land({"id": "a"})
+    assert other.rows == [{"id": "a"}]
