@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
 from pyiceberg.types import NestedField
 
 from jobs.commit.compare_and_swap import compare_and_swap
 from jobs.commit.errors import CommitRefusedError
-from jobs.commit.name_mapping import PROPERTY as NAME_MAPPING
-from jobs.commit.name_mapping import mapping_with_new_columns
+from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.schema_history import new_record, with_record
@@ -23,7 +21,7 @@ from jobs.errors import FrazilError
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import judged, protected_columns
 from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Coordinates, Path, RecordNeed
+from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.schema.renamed import RenamedColumn, renamed_schema
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
 from jobs.spec.models import StreamSpec
@@ -178,17 +176,6 @@ def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, b
         by=by,
         added=len(index_by_id(after)) - len(index_by_id(before)),
     )
-    mapping = _name_mapping(metadata, renamed, decided.renames)
-    mapping |= mapping_with_new_columns(metadata.properties | mapping, after, decided.changes)
+    mapping = changed_mapping(metadata.properties, before, after, decided.changes, decided.renames)
     properties = with_record(metadata.properties, record) | mapping
     return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)
-
-
-def _name_mapping(metadata: TableMetadata, renamed: Schema, renames: Sequence[RenamedColumn]) -> dict[str, str]:
-    """The table's name mapping with the new names beside the old ones; none where it has none."""
-    text = metadata.properties.get(NAME_MAPPING)
-    if text is None or not renames:
-        return {}
-    columns: dict[Path, int] = {path: column.field_id for path, column in columns_of(renamed)}
-    changed = {columns[rename.new]: renamed.find_field(columns[rename.new]) for rename in renames}
-    return {NAME_MAPPING: update_mapping(parse_mapping_from_json(text), changed, {}).model_dump_json()}

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.formats.decoder import Failure
 from jobs.formats.known_formats import FORMATS
@@ -28,14 +28,14 @@ class ExamplesContract:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def examples_contract(spec: StreamSpec, table: Schema, lines: list[bytes]) -> ExamplesContract:
+def examples_contract(spec: StreamSpec, metadata: TableMetadata, lines: list[bytes]) -> ExamplesContract:
     """Decode records as the stream's reference decoder does.
 
     Args:
         spec: A stream whose records name no writer schema.
-        table: The table's schema, for one whose file declares no columns.
+        metadata: Of the stream's table.
         lines: A record each.
     """
-    decoder = spec.resolved_for(table).decoder
+    decoder = spec.resolved_for(metadata.schema(), metadata.properties).decoder
     decoded = FORMATS[decoder.kind].reference(decoder).decode(pa.array(lines, pa.binary()))
     return ExamplesContract(len(lines), tuple(decoded.failures), Counter(decoded.unknown_fields))

@@ -12,6 +12,7 @@ from jobs.formats.conform_values import conversion
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import Evolution, judged, protected_columns
 from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.name_matching import with_column_names
 from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
 from jobs.spec.models import StreamSpec
 
@@ -32,7 +33,9 @@ def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[Co
         metadata: Of the stream's table.
     """
     table = metadata.schema()
-    found = differences(rows, spec.resolved_for(table).schema, own={EXTRA_COLUMN})
+    columns = spec.resolved_for(table, metadata.properties)
+    rows = with_column_names(rows, columns.schema, columns.names)
+    found = differences(rows, columns.schema, own={EXTRA_COLUMN})
     needed = [RecordNeed(each.needs.change, each.needs.path, each.needs.type, _NOWHERE) for each in found if each.needs]
     protected = protected_columns(table, metadata.partition_specs)
     verdict = judged(needed, table, spec.evolution, protected=protected)

@@ -15,6 +15,7 @@ from typing import Any
 from jobs.deadletter.kafka_record import FRAZIL, Header, KafkaRecord, RecordLimits, kafka_milliseconds, original_headers
 from jobs.formats.decoder import DECODE_HEADER
 from jobs.formats.problems import (
+    AMBIGUOUS_FIELD,
     BAD_BINARY,
     BAD_DATE,
     BAD_TIME,
@@ -55,6 +56,7 @@ _OF_THE_TABLE = frozenset(
     {
         *(NOT_AN_OBJECT, WRONG_TYPE, MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE, PRECISION_LOSS),
         *(BAD_TIMESTAMP, BAD_TIME, BAD_DATE, BAD_BINARY, BAD_UUID, UNKNOWN_FIELD, KEY_CASE),
+        AMBIGUOUS_FIELD,
         *(SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED),
     }
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from pyiceberg.types import IcebergType, ListType, StructType
 from jobs.formats.decoder import DECODE_KEY, Failure
 from jobs.formats.json.keys import without_repeated
 from jobs.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
+from jobs.schema.needs import Path
 from jobs.spec.mask import Mask, path_parts
 
 MARK = "[masked]"
@@ -61,6 +63,7 @@ def masked(
     columns: RecordColumns = NO_RECORD_COLUMNS,
     *,
     json_fields: bool = True,
+    names: NameRule = EXACT_NAMES,
 ) -> Masked:
     """Masks failed records.
 
@@ -71,6 +74,7 @@ def masked(
         rows: The schema of the rows that the stream decodes.
         columns: Those of the rows that are not from the value: with one of them its key, or its header, is masked.
         json_fields: Whether values are JSON; nothing is kept of others if any of their columns is masked.
+        names: How fields of values are matched with columns: what is masked is so under each of its names.
     """
     told = [_untold(failure, mask, columns) for failure in failures]
     paths = mask.paths if json_fields else tuple(path for path in mask.paths if path[0] not in _elsewhere(columns))
@@ -78,6 +82,7 @@ def masked(
     parts: list[list[str]] = [[] for _ in failures]
     changed = {name: records.column(name) for name in ("key", "value", "headers") if name in records.schema.names}
     record = rows.as_struct()
+    spelt = {path: names.spellings(path, record) for path in paths}
     if without_key and "key" in changed:
         for row, key in enumerate(changed["key"].is_valid().to_pylist()):
             if key:
@@ -88,14 +93,14 @@ def masked(
     if paths and "value" in changed:
         values: list[bytes | None] = []
         for row, value in enumerate(changed["value"].to_pylist()):
-            kept, gone = _masked_value(value, paths) if json_fields else (None, list(paths))
+            kept, gone = _masked_value(value, paths, spelt) if json_fields else (None, list(paths))
             values.append(kept)
             withheld = value is not None and kept is None
-            if withheld or any(_declares(record, path) for path in gone):
+            if withheld or any(_declares(record, written) for path in gone for written in spelt[path]):
                 parts[row].append(VALUE)
             else:
                 parts[row].extend(FIELD + _text(path) for path in gone)
-            if withheld or _about(told[row].field, paths):
+            if withheld or _about(told[row].field, [written for each in spelt.values() for written in each]):
                 told[row] = told[row].saying("what was found is masked")
         changed["value"] = pa.array(values, changed["value"].type)
     for name, column in changed.items():
@@ -128,20 +133,23 @@ def _untold(failure: Failure, mask: Mask, columns: RecordColumns) -> Failure:
     return failure.saying("what was found is masked") if of_key and failure.stage == DECODE_KEY else failure
 
 
-def can_return(parts: str | None, rows: Schema, besides: Collection[str] = ()) -> bool:
+def can_return(parts: str | None, rows: Schema, besides: Collection[str] = (), names: NameRule = EXACT_NAMES) -> bool:
     """Whether a letter is fit to become a row again: nothing that its columns are made of is masked in it.
 
     Args:
         parts: What the letter does not keep, see `Masked.parts`.
         rows: The schema of the rows that its value would be decoded to, a correction's included.
         besides: What else rows have columns of: `key`, `headers`.
+        names: How fields of values are matched with columns.
     """
     record = rows.as_struct()
     for part in _PARTS.findall(parts or ""):
         if part == VALUE or part in besides:
             return False
-        if part.startswith(FIELD) and _declares(record, path_parts(part.removeprefix(FIELD))):
-            return False
+        if part.startswith(FIELD):
+            masked_path = path_parts(part.removeprefix(FIELD))
+            if any(_declares(record, written) for written in names.spellings(masked_path, record)):
+                return False
     return True
 
 
@@ -156,11 +164,13 @@ def _masked_headers(headers: pa.Array, names: set[str], parts: list[list[str]]) 
     return pa.array(rows, headers.type)
 
 
-def _masked_value(value: bytes | None, paths: Sequence[tuple[str, ...]]) -> tuple[bytes | None, list[tuple[str, ...]]]:
+def _masked_value(
+    value: bytes | None, paths: Sequence[Path], spelt: Mapping[Path, Sequence[Path]]
+) -> tuple[bytes | None, list[Path]]:
     """The value with marks in it, and the paths that had something; None if nothing of it can be kept."""
     if value is None:
         return None, []
-    gone: list[tuple[str, ...]] = []
+    gone: list[Path] = []
     try:
         # The whole text has to be JSON: behind an error anything may stand.
         _ANY.decode(value)
@@ -168,9 +178,10 @@ def _masked_value(value: bytes | None, paths: Sequence[tuple[str, ...]]) -> tupl
         once = without_repeated(value)
         raw = msgspec.Raw(value if once is None else once)
         for path in paths:
-            raw, hit = _without(raw, path)
-            if hit:
-                gone.append(path)
+            for written in spelt[path]:
+                raw, hit = _without(raw, written)
+                if hit and path not in gone:
+                    gone.append(path)
     except (_Withheld, msgspec.DecodeError, ValueError, RecursionError):
         return None, list(paths)
     return (value if once is None and not gone else bytes(raw)), gone

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from jobs.deadletter.masking import masked
@@ -20,8 +21,10 @@ from jobs.deadletter.reader import UnreadableDeadLettersError, read_dead_letters
 from jobs.deadletter.selection import Selection, any_of
 from jobs.deadletter.table import STATES
 from jobs.formats.decoder import Failure
+from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.problems import without_value
+from jobs.schema.name_matching import EXACT_NAMES
 from jobs.spec.mask import NO_MASK
 from jobs.spec.models import StreamSpec
 
@@ -94,7 +97,13 @@ class DeadLetterPage:
 
 
 def dead_letter_page(
-    table: Table, spec: StreamSpec, selection: Selection, *, page: int = 1, of_each: int = 3
+    table: Table,
+    spec: StreamSpec,
+    selection: Selection,
+    *,
+    page: int = 1,
+    of_each: int = 3,
+    resolved: ResolvedSchema | None = None,
 ) -> DeadLetterPage:
     """The letters of a selection that stand on a page: of each cause `of_each`, in the order of their coordinates.
 
@@ -106,7 +115,9 @@ def dead_letter_page(
         spec: The stream, whose masks count also for letters that are older than they are.
         selection: Which letters; its limit is not looked at.
         page: From 1 on.
+        resolved: The stream's rows, whose columns may have further names in records; without it what its file declares.
     """
+    resolved = resolved or spec.decode.declared
     found = DeadLetterPage(page)
     counts: dict[Cause, int] = {}
     for batch in _read(table, spec, selection, _WHY, found):
@@ -122,7 +133,7 @@ def dead_letter_page(
     for cause in found.counts:
         on_page = places[cause][(page - 1) * of_each :]
         if on_page:
-            found.letters[cause] = _shown(table, spec, on_page)
+            found.letters[cause] = _shown(table, spec, on_page, resolved)
     return found
 
 
@@ -163,7 +174,9 @@ def _places(
     return {cause: sorted(known)[:most] for cause, known in places.items()}
 
 
-def _shown(table: Table, spec: StreamSpec, places: list[tuple[Any, ...]]) -> list[ShownDeadLetter]:
+def _shown(
+    table: Table, spec: StreamSpec, places: list[tuple[Any, ...]], resolved: ResolvedSchema | None
+) -> list[ShownDeadLetter]:
     """The letters at these places, with what of the records may be seen."""
     wanted = And(
         EqualTo("stream", spec.stream),
@@ -175,7 +188,7 @@ def _shown(table: Table, spec: StreamSpec, places: list[tuple[Any, ...]]) -> lis
     at = {place: index for index, place in enumerate(places)}
     rows: dict[int, ShownDeadLetter] = {}
     for batch in whole_dead_letters(table, wanted):
-        hidden = _masked(batch, spec)
+        hidden = _masked(batch, spec, resolved)
         for row, letter in enumerate(batch.to_pylist()):
             index = at.get(tuple(letter[name] for name in _WHERE))
             if index is not None:
@@ -183,7 +196,9 @@ def _shown(table: Table, spec: StreamSpec, places: list[tuple[Any, ...]]) -> lis
     return [rows[index] for index in sorted(rows)]
 
 
-def _masked(batch: pa.RecordBatch, spec: StreamSpec) -> list[tuple[bytes | None, str | None, str | None]]:
+def _masked(
+    batch: pa.RecordBatch, spec: StreamSpec, resolved: ResolvedSchema | None
+) -> list[tuple[bytes | None, str | None, str | None]]:
     """Value, message and missing parts of each letter, under the masks that the stream has now."""
     values, messages, parts, epochs = (
         batch.column(name).to_pylist() for name in ("value", "message", "masked", "epoch")
@@ -196,8 +211,9 @@ def _masked(batch: pa.RecordBatch, spec: StreamSpec) -> list[tuple[bytes | None,
         batch.select(["key", "value", "headers"]),
         failures,
         spec.errors.mask,
-        spec.declared_rows,
+        resolved.schema if resolved else Schema(),
         json_fields=FORMATS[spec.decode.format].json_fields,
+        names=resolved.names if resolved else EXACT_NAMES,
     )
     shown: list[tuple[bytes | None, str | None, str | None]] = []
     for row, value in enumerate(again.records.column("value").to_pylist()):

@@ -12,6 +12,7 @@ from jobs.deadletter.masking import masked
 from jobs.deadletter.table import ARROW_SCHEMA
 from jobs.formats.decoder import Failure
 from jobs.formats.record_columns import NO_RECORD_COLUMNS, RecordColumns
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.spec.mask import NO_MASK, Mask
 
 _NO_COLUMNS = Schema()
@@ -31,6 +32,7 @@ def dead_letter_rows(
     rows: Schema = _NO_COLUMNS,
     columns: RecordColumns = NO_RECORD_COLUMNS,
     json_fields: bool = True,
+    names: NameRule = EXACT_NAMES,
 ) -> pa.RecordBatch:
     """Failed records as rows of the dead-letter table.
 
@@ -47,6 +49,7 @@ def dead_letter_rows(
         rows: The schema of the rows that the stream decodes.
         columns: Those of the rows that are not from the value.
         json_fields: Whether the values are JSON, see `masked`.
+        names: How fields of values are matched with columns.
 
     Returns:
         A row for each record, in the columns of `ARROW_SCHEMA`; with a column `masked` if something is not kept.
@@ -58,7 +61,7 @@ def dead_letter_rows(
         raise ValueError("first_seen must have a zone")
     parts: list[str | None] = []
     if mask != NO_MASK:
-        hidden = masked(records, failures, mask, rows, columns, json_fields=json_fields)
+        hidden = masked(records, failures, mask, rows, columns, json_fields=json_fields, names=names)
         records, failures, parts = hidden.records, hidden.failures, hidden.parts
     count = records.num_rows
 

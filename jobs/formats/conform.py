@@ -33,6 +33,7 @@ from jobs.formats.conform_plan import (
 )
 from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, Decoded, Failure, UnknownField
 from jobs.formats.problems import (
+    AMBIGUOUS_FIELD,
     CHANGE_PROPOSED,
     MISSING_FIELD,
     NULL_IN_REQUIRED,
@@ -40,12 +41,14 @@ from jobs.formats.problems import (
     SCHEMA_CHANGE_REFUSED,
     UNKNOWN_FIELD,
     WRONG_TYPE,
+    ambiguous_field,
     change_refused,
     shown_key,
 )
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need
 
 NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
@@ -67,19 +70,25 @@ class Conform:
         rows: The stream's columns, without those that say where rows came from.
         extra: What becomes of a field that no column takes.
         refused: Fields that get no column, by their JSON path, with the reason: their records fail.
+        names: How fields and columns are matched.
 
     Attributes:
         needs: Changes of the table without which records of this writer schema lose a field, or may be refused.
     """
 
     def __init__(
-        self, writer: Schema, rows: Schema, extra: Extra = "ignore", refused: Mapping[str, str] = NOTHING_REFUSED
+        self,
+        writer: Schema,
+        rows: Schema,
+        extra: Extra = "ignore",
+        refused: Mapping[str, str] = NOTHING_REFUSED,
+        names: NameRule = EXACT_NAMES,
     ) -> None:
         self._extra: Extra = extra
         self._refused: Mapping[str, str] = refused
         self._schema: pa.Schema = rows_arrow_schema(rows)
         self._relaxed: pa.Schema = pa.schema([each.with_nullable(True) for each in self._schema])
-        self._plan: StructPlan = struct_plan(writer.as_struct(), rows.as_struct())
+        self._plan: StructPlan = struct_plan(writer.as_struct(), rows.as_struct(), names)
         self.needs: tuple[Need, ...] = tuple(needs(self._plan))
 
     def apply(self, decoded: Decoded) -> Decoded:
@@ -156,13 +165,27 @@ class _Work:
     def columns(self, plan: StructPlan, values: Sequence[pa.Array], place: Place) -> list[pa.Array]:
         for index, field in plan.extra:
             self._leave_out(field, values[index], place)
+        return [self._filled(each, values, place.of(each.column.name)) for each in plan.columns]
+
+    def _filled(self, plan: ColumnPlan, values: Sequence[pa.Array], place: Place) -> pa.Array:
+        if plan.several:
+            return self._of_several(plan, values, place)
+        if plan.index is None:
+            return self._missing(plan, place, len(place.rows))
+        return self._column(plan, values[plan.index], place)
+
+    def _of_several(self, plan: ColumnPlan, values: Sequence[pa.Array], place: Place) -> pa.Array:
+        """A column that several fields are for: a record may have a value in one of them; null is no value."""
+        parts = [(each, values[each.index]) for each in plan.several if each.index is not None]
+        there = np.array([np.asarray(part.is_valid()) for _, part in parts])
+        filled = there.sum(axis=0)
+        self._refuse(filled > 1, AMBIGUOUS_FIELD, ambiguous_field(plan.column.name, plan.names), place)
+        made = [self._column(each, part, place) for each, part in parts]
         count = len(place.rows)
-        return [
-            self._missing(each, place.of(each.column.name), count)
-            if each.index is None
-            else self._column(each, values[each.index], place.of(each.column.name))
-            for each in plan.columns
-        ]
+        whole = pa.concat_arrays(made).take(pa.array(there.argmax(axis=0) * count + np.arange(count)))
+        if plan.refuses_null:
+            self._refuse_null(plan.column, filled == 0, place)
+        return whole
 
     def _leave_out(self, field: ice.NestedField, values: pa.Array, place: Place) -> None:
         there = place.within(values)
@@ -184,10 +207,7 @@ class _Work:
 
     def _column(self, plan: ColumnPlan, values: pa.Array, place: Place) -> pa.Array:
         if plan.refuses_null and values.null_count:
-            null = np.asarray(values.is_null())
-            absent = null if place.inside is None else null & place.inside
-            message = f"needs {schema_text(plan.column.field_type)}, found null"
-            self._refuse(absent, NULL_IN_REQUIRED, message, place, cure=True)
+            self._refuse_null(plan.column, np.asarray(values.is_null()), place)
         kind = arrow_kind(plan.column)
         match plan.node:
             case Same():
@@ -220,6 +240,11 @@ class _Work:
                 keys = _filled(self._column(key, values.keys.slice(start, end - start), inner))
                 items = self._column(value, values.items.slice(start, end - start), inner)
                 return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind, mask=_nulls(values))
+
+    def _refuse_null(self, column: ice.NestedField, null: Mask, place: Place) -> None:
+        absent = null if place.inside is None else null & place.inside
+        message = f"needs {schema_text(column.field_type)}, found null"
+        self._refuse(absent, NULL_IN_REQUIRED, message, place, cure=True)
 
     def _refuse(self, bad: Mask, error_class: str, message: str, place: Place, *, cure: bool = False) -> None:
         indices = np.flatnonzero(bad)

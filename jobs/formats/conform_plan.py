@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from pyiceberg import types as ice
 from jobs.formats.conform_values import Conversion, conversion
 from jobs.schema.arrow_schema import rows_arrow_type
 from jobs.schema.compatibility import holds, promotes
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need, Path
 
 
@@ -49,12 +50,17 @@ class ColumnPlan:
         index: Of the writer's field; None if it has none.
         refuses_null: Whether the column is required, and the writer's field may be null.
         node: How its values are brought to the column.
+        several: The plans of all the writer's fields that are for the column, if they are more than one: of a record
+            one may have a value. `index` is None then.
+        names: Of those fields.
     """
 
     column: ice.NestedField
     index: int | None
     refuses_null: bool
     node: Node
+    several: tuple[ColumnPlan, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,36 +95,64 @@ Node: TypeAlias = Same | Convert | Clash | StructPlan | ListPlan | MapPlan
 SAME = Same()
 
 
-def struct_plan(writer: ice.StructType, columns: ice.StructType) -> StructPlan:
-    """How rows, or structs, of the writer's fields fill columns; fields and columns are matched by their names."""
-    at = {each.name: index for index, each in enumerate(writer.fields)}
-    taken = {each.name for each in columns.fields}
-    plans = tuple(
-        _column_plan(writer.fields[at[each.name]], each, at[each.name])
-        if each.name in at
-        else ColumnPlan(each, None, each.required, SAME)
-        for each in columns.fields
-    )
-    return StructPlan(plans, tuple((at[each.name], each) for each in writer.fields if each.name not in taken))
+def struct_plan(
+    writer: ice.StructType, columns: ice.StructType, names: NameRule = EXACT_NAMES, path: Path = ()
+) -> StructPlan:
+    """How rows, or structs, of the writer's fields fill columns.
+
+    Args:
+        writer: The fields.
+        columns: The columns.
+        names: How fields and columns are matched.
+        path: Of the columns' struct.
+    """
+    matching = names.of_struct(path, [each.name for each in columns.fields])
+    at: dict[str, list[int]] = {}
+    extra: list[tuple[int, ice.NestedField]] = []
+    for index, each in enumerate(writer.fields):
+        if (column := matching.column(each.name)) is None:
+            extra.append((index, each))
+        else:
+            at.setdefault(column, []).append(index)
+    plans = (_of_fields(writer, each, at.get(each.name, []), names, (*path, each.name)) for each in columns.fields)
+    return StructPlan(tuple(plans), tuple(extra))
 
 
-def _column_plan(writer: ice.NestedField, column: ice.NestedField, index: int = 0) -> ColumnPlan:
-    node = _node(writer.field_type, column.field_type)
+def _of_fields(
+    writer: ice.StructType, column: ice.NestedField, at: Sequence[int], names: NameRule, path: Path
+) -> ColumnPlan:
+    """How the writer's fields at these indices fill a column."""
+    plans = tuple(_column_plan(writer.fields[index], column, names, path, index) for index in at)
+    match plans:
+        case ():
+            return ColumnPlan(column, None, column.required, SAME)
+        case (plan,):
+            return plan
+        case _:
+            refuses_null = all(plan.refuses_null for plan in plans)
+            several = tuple(replace(plan, refuses_null=False) for plan in plans)
+            return ColumnPlan(column, None, refuses_null, SAME, several, tuple(writer.fields[i].name for i in at))
+
+
+def _column_plan(
+    writer: ice.NestedField, column: ice.NestedField, names: NameRule, path: Path, index: int = 0
+) -> ColumnPlan:
+    node = _node(writer.field_type, column.field_type, names, path)
     return ColumnPlan(column, index, column.required and not writer.required, node)
 
 
-def _node(writer: ice.IcebergType, column: ice.IcebergType) -> Node:
+def _node(writer: ice.IcebergType, column: ice.IcebergType, names: NameRule, path: Path) -> Node:
     # Nested types are equal with their names, order and nullability; a uuid and sixteen bytes are, too.
     if rows_arrow_type(writer) == rows_arrow_type(column):
         return SAME
     match writer, column:
         case ice.StructType(), ice.StructType():
-            return struct_plan(writer, column)
+            return struct_plan(writer, column, names, path)
         case ice.ListType(), ice.ListType():
-            return ListPlan(_column_plan(writer.element_field, column.element_field))
+            return ListPlan(_column_plan(writer.element_field, column.element_field, names, (*path, "element")))
         case ice.MapType(), ice.MapType():
-            key, value = (writer.key_field, column.key_field), (writer.value_field, column.value_field)
-            return MapPlan(_column_plan(*key), _column_plan(*value))
+            key = _column_plan(writer.key_field, column.key_field, names, (*path, "key"))
+            return MapPlan(key, _column_plan(writer.value_field, column.value_field, names, (*path, "value")))
         case ice.PrimitiveType(), ice.PrimitiveType():
             apply = conversion(writer, column)
             if apply is None:
@@ -151,7 +185,8 @@ def needs(plan: Node, path: Path = ()) -> Iterator[Need]:
 def _column_needs(plan: ColumnPlan, path: Path) -> Iterator[Need]:
     if plan.refuses_null:
         yield Need("relax", path)
-    yield from needs(plan.node, path)
+    for each in plan.several or (plan,):
+        yield from needs(each.node, path)
 
 
 def arrow_kind(column: ice.NestedField) -> pa.DataType:

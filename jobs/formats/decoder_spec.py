@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 
 from jobs.schema.declared import StructType, quoted
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE, NameRule
 from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
 
@@ -60,6 +61,11 @@ class ResolvedSchema:
 
     schema: Schema
     decoder: DecoderSpec
+
+    @property
+    def names(self) -> NameRule:
+        """How fields of records are matched with the columns."""
+        return self.decoder.options.get(NAME_RULE, EXACT_NAMES)
 
     def with_options(self, more: Mapping[str, Any]) -> ResolvedSchema:
         """The same rows by a decoder with further options."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MALFORMED_JSON = "malformed_json"
@@ -21,6 +22,7 @@ BAD_TIME = "bad_time"
 BAD_UUID = "bad_uuid"
 UNKNOWN_FIELD = "unknown_field"
 KEY_CASE = "key_case"
+AMBIGUOUS_FIELD = "ambiguous_field"
 TOO_DEEP = "too_deep"
 WRONG_LENGTH = "wrong_length"
 MALFORMED_AVRO = "malformed_avro"
@@ -87,6 +89,11 @@ def shown_key(key: str) -> str:
         return key
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{key[:_LONGEST_SHOWN]}… ({len(key)} characters, {digest})"
+
+
+def ambiguous_field(column: str, fields: Iterable[str]) -> str:
+    """The message of a record with several fields for one column."""
+    return f"needs one field for the column {shown(column)}, found {' and '.join(map(shown, fields))}"
 
 
 def change_refused(why: str) -> str:

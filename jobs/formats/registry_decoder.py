@@ -17,8 +17,9 @@ from jobs.formats.registry_wire import Group, WrittenAs, group_by_schema
 from jobs.formats.writer_groups import Options, Writer, by_rows, merged, writer_of
 from jobs.formats.writer_schema import MakeWriterDecoder, SchemaLookup, WriterSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
+from jobs.schema.name_matching import NAME_RULE
 
-_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused"})
+_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", NAME_RULE})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from jobs.formats.conform import Conform, Extra
 from jobs.formats.decoder import MOST_UNKNOWN_PATHS, OTHER_UNKNOWN_PATHS, Decoded, Failure, UnknownField
 from jobs.formats.writer_schema import BadWriterSchema, MakeWriterDecoder, WriterDecoder, WriterSchema
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
+from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE
 from jobs.schema.needs import Need
 
 MOST_WRITERS = 500
@@ -74,7 +75,8 @@ def writer_of(
     said = dict(options)
     policy: EvolutionPolicy = said.get("evolve", NO_EVOLUTION)
     extra: Extra = "propose" if policy.add == "propose" else said.get("unknown_fields", "ignore")
-    conform = Conform(decoder.schema, Schema.model_validate_json(rows), extra, dict(said.get("refused", ())))
+    refused, names = dict(said.get("refused", ())), said.get(NAME_RULE, EXACT_NAMES)
+    conform = Conform(decoder.schema, Schema.model_validate_json(rows), extra, refused, names)
     conform.needs = tuple(need for need in conform.needs if policy.answer(need.change) != "ignore")
     return Writer(decoder, conform)
 

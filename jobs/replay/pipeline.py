@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 
 from jobs.deadletter.masking import HEADERS, KEY, MARK, can_return
 from jobs.formats.decoder import DECODE_HEADER, Failure
+from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import INVALID_UTF8
 from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import SchemaLookup
@@ -26,6 +27,7 @@ from jobs.pipeline.stages import Stage
 from jobs.replay.landed import LETTER_COLUMNS, already_landed, first_of
 from jobs.replay.outcome import ReplayOutcome
 from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.name_matching import NAME_MAPPING
 from jobs.spec.models import StreamSpec
 from jobs.write.table_fit import TableFit
 
@@ -43,7 +45,7 @@ def dead_letter_pipeline(spec: StreamSpec, table: Table, schemas: SchemaLookup |
         table: The stream's table.
         schemas: Finds the writer schemas of records that name theirs.
     """
-    whole = WholeLetters(spec.resolved_for(table.schema()).schema, spec.record_columns)
+    whole = WholeLetters(spec.resolved_for(table.schema(), table.properties), spec.record_columns)
     return record_pipeline(spec, table, schemas, first=[whole])
 
 
@@ -58,7 +60,7 @@ def record_pipeline(
         schemas: Finds the writer schemas of records that name theirs.
         first: Stages before all others.
     """
-    resolved = spec.resolved_for(table.schema())
+    resolved = spec.resolved_for(table.schema(), table.properties)
     if resolved.decoder.options.get("extra_column") is False:
         resolved = resolved.with_options({"refused": ((f"$.{EXTRA_COLUMN}", _ADDED_BY_DRIVER),)})
     return stream_pipeline(
@@ -75,14 +77,14 @@ class WholeLetters:
     """The stage that passes dead letters which hold all of their record that a row needs.
 
     Args:
-        rows: The schema of the rows that values are decoded to.
+        resolved: The rows that values are decoded to.
         columns: Those of the rows that are not from the value.
     """
 
     name: str = REPLAY_STAGE
 
-    def __init__(self, rows: Schema, columns: RecordColumns) -> None:
-        self._rows: Schema = rows
+    def __init__(self, resolved: ResolvedSchema, columns: RecordColumns) -> None:
+        self._resolved: ResolvedSchema = resolved
         self._columns: RecordColumns = columns
         self._besides: frozenset[str] = columns.fetched & {KEY, *([HEADERS] if columns.kafka.headers else [])}
 
@@ -91,7 +93,8 @@ class WholeLetters:
         letters = block.rows
         index = letters.schema.get_field_index("masked")
         masked = letters.column(index).to_pylist() if index >= 0 else [None] * letters.num_rows
-        withheld = [bool(parts) and not can_return(parts, self._rows, self._besides) for parts in masked]
+        rows, names = self._resolved.schema, self._resolved.names
+        withheld = [bool(parts) and not can_return(parts, rows, self._besides, names) for parts in masked]
         whole = letters.column("value").is_valid().to_numpy(zero_copy_only=False) & ~np.array(withheld, dtype=bool)
         if HEADERS in self._columns.fetched:
             whole &= ~_without_headers(letters)
@@ -141,14 +144,14 @@ class ReplayPipeline:
     def __init__(self, spec: StreamSpec, schemas: SchemaLookup | None = None) -> None:
         self._spec: StreamSpec = spec
         self._schemas: SchemaLookup | None = schemas
-        self._made: tuple[Schema, PartitionSpec, Pipeline] | None = None
+        self._made: tuple[Schema, PartitionSpec, str | None, Pipeline] | None = None
 
     def _pipeline(self, sink: Table) -> Pipeline:
         """One for all batches: the decoder learns; another when the table's columns or partitions change meanwhile."""
-        schema, partitions = sink.schema(), sink.spec()
-        if self._made is None or self._made[:2] != (schema, partitions):
-            self._made = schema, partitions, dead_letter_pipeline(self._spec, sink, self._schemas)
-        return self._made[2]
+        now = sink.schema(), sink.spec(), sink.properties.get(NAME_MAPPING)
+        if self._made is None or self._made[:3] != now:
+            self._made = *now, dead_letter_pipeline(self._spec, sink, self._schemas)
+        return self._made[3]
 
     def process(self, sink: Table, table: Table, letters: pa.RecordBatch) -> tuple[pa.RecordBatch, ReplayOutcome]:
         """What becomes of the letters of a batch.

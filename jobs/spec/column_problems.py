@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.schema import Schema
 
+from jobs.schema.name_matching import alike_columns
 from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Location
 from jobs.spec.decode import Decode
@@ -31,6 +32,12 @@ def column_problems_of(rows: Schema, decode: Decode, table: Table) -> list[tuple
             problems.append((place, problem))
         taken.setdefault(name.casefold(), f"'{name}' is a column of {block}")
     return problems
+
+
+def case_problems_of(rows: Schema, decode: Decode) -> list[tuple[Location, str]]:
+    """Returns the columns that cannot be told apart where names match in any case."""
+    alike = alike_columns(rows) if decode.case_insensitive else []
+    return [(("decode", "case_insensitive"), f"{each}, so a field in another case is neither") for each in alike]
 
 
 def partition_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:

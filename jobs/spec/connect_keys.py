@@ -62,7 +62,7 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     (r"iceberg\.tables\.schema-force-optional", "is not needed: a column is optional unless it says 'not null'"),
     (
         r"iceberg\.tables\.schema-case-insensitive",
-        "has no counterpart: names are matched exactly, and one that differs by case only is told",
+        "is decode.case_insensitive: false unless it says else, and a name that differs by case only is told",
     ),
     (r"iceberg\.tables\.default-partition-by|iceberg\.table\..+\.partition-by", "is table.partition_by, a list"),
     (r"iceberg\.tables\.default-id-columns|iceberg\.table\..+\.id-columns", _NO_REWRITES),

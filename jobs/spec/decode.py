@@ -16,6 +16,7 @@ from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
+from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
@@ -180,6 +181,7 @@ class Decode(SpecModel):
         schema_text: The columns, in the language of ``jobs.schema.parser``; or where they are from: ``registry``,
             ``table``, ``infer``.
         unknown_fields: What becomes of fields of a value that no column takes.
+        case_insensitive: Whether a field of a value goes into a column whose name differs from its own by case only.
         key: Columns from the record's key, if there are any.
         headers: Columns from the record's headers, by the column's name.
         schema_id: Where a record names its writer schema: in a header or else before its value; or there only.
@@ -195,6 +197,7 @@ class Decode(SpecModel):
         ChangesRows(("decode", "schema"), _hashed_schema),
     ]
     unknown_fields: Annotated[Literal["ignore", "fail", "keep"], ChangesRows()] = "ignore"
+    case_insensitive: Annotated[Flag, ChangesRows(unless=False)] = False
     subject: str | None = None
     key: Annotated[DecodeKey | None, ChangesRows(written=hashed_key, unless=None)] = None
     schema_id: Annotated[Literal["both", "prefix"], ChangesRows(unless="both")] = "both"
@@ -215,6 +218,8 @@ class Decode(SpecModel):
                 problems.append(
                     (("unknown_fields",), f"is about keys of JSON; values of the format {self.format} have none")
                 )
+            if self.case_insensitive:
+                problems.append((("case_insensitive",), f"is about names of fields; values of {self.format} have none"))
         if problems:
             raise problems_at(problems)
         return self
@@ -274,13 +279,16 @@ class Decode(SpecModel):
         """The columns of a new table: with the one for what no other takes, if that is kept."""
         return with_extra_column(rows) if self.unknown_fields == "keep" else rows
 
-    def resolved_for(self, rows: Schema) -> ResolvedSchema:
+    def resolved_for(self, rows: Schema, aliases: Aliases = ()) -> ResolvedSchema:
         """The rows that values become, and their decoder.
 
         Args:
             rows: The table's columns, without those that say where rows came from.
+            aliases: Of the table's columns.
         """
         found = self.declared or resolved_rows(self.format, rows, self.options)
+        if aliases and self.format not in COLUMN_TYPES:
+            found = found.with_options({NAME_RULE: NameRule(aliases, self.case_insensitive)})
         if self.unknown_fields != "keep" or EXTRA_COLUMN in {each.name for each in rows.fields}:
             return found
         # The driver adds it when a record needs it.
@@ -293,6 +301,8 @@ class Decode(SpecModel):
         options = {} if isinstance(self.value, str) else self.value.model_dump(exclude={"format"})
         if self.format not in COLUMN_TYPES:
             options["unknown_fields"] = self.unknown_fields
+            if self.case_insensitive:
+                options[NAME_RULE] = NameRule(any_case=True)
         return options
 
 

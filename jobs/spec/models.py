@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
@@ -15,10 +17,12 @@ from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.kafka_columns import KafkaColumns
+from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
 from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.column_problems import (
+    case_problems_of,
     column_problems_of,
     mask_problems_of,
     partition_problems_of,
@@ -39,6 +43,8 @@ from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
 from jobs.spec.units import Duration
+
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 class Freshness(SpecModel):
@@ -157,6 +163,7 @@ class StreamSpec(SpecModel):
         every = self.record_columns.beside(rows)
         return [
             *column_problems_of(rows, self.decode, self.table),
+            *case_problems_of(rows, self.decode),
             *partition_problems_of(every, self.table),
             *mask_problems_of(self.errors, every),
             *sort_problems_of(self.maintenance, every, self.table),
@@ -190,16 +197,21 @@ class StreamSpec(SpecModel):
         """What becomes of changes that records need of the table."""
         return self.evolve.policy(self.decode)
 
-    def resolved_for(self, table: Schema, *, evolving: bool = False) -> ResolvedSchema:
-        """The rows that values become, and their decoder, given the schema of the stream's table.
+    def resolved_for(
+        self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES, *, evolving: bool = False
+    ) -> ResolvedSchema:
+        """The rows that values become, and their decoder, given the stream's table.
 
         Args:
-            table: Of the stream.
+            table: Its schema.
+            properties: Of the table; its name mapping tells which further names columns have in records. What only
+                asks for the columns goes without.
             evolving: For the stream's driver, which may alter the table.
         """
         mine = self.record_columns.left_of(table).fields
         found = self.decode.resolved_for(
-            Schema(*(each for each in mine if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX)))
+            Schema(*(each for each in mine if not each.name.lower().startswith(KAFKA_COLUMN_PREFIX))),
+            aliases_of(table, properties, self.table.name),
         )
         policy = self.evolution if evolving else self.evolution.elsewhere
         return found.with_options(policy.as_options())

@@ -50,7 +50,8 @@ class OpenStream(CommitSession):
     @property
     def resolved(self) -> ResolvedSchema:
         """The rows that values become now, and their decoder."""
-        found = self.spec.resolved_for(self.targets[self.spec.table.name].table.schema(), evolving=True)
+        table = self.targets[self.spec.table.name].table
+        found = self.spec.resolved_for(table.schema(), table.properties, evolving=True)
         found = found.with_options({"refused": tuple(self.refused.items())} if self.refused else {})
         return found.with_schemas(self.schemas.lookup) if self.schemas else found
 

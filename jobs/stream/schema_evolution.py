@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import SchemaChangeError
-from jobs.commit.name_mapping import mapping_with_new_columns
+from jobs.commit.name_mapping import changed_mapping
 from jobs.commit.operations import ChangeSchema
 from jobs.commit.proposals import Proposal, Seen
 from jobs.commit.schema_history import added_since, new_record, with_record
@@ -175,7 +175,7 @@ class SchemaEvolution:
             example=min(each.at for each in found.changes if each.at),
             added=len(index_by_id(after)) - len(index_by_id(before)),
         )
-        mapping = mapping_with_new_columns(metadata.properties, after, found.changes)
+        mapping = changed_mapping(metadata.properties, before, after, found.changes)
         properties = with_record(metadata.properties, record) | uuid_properties(after, metadata.properties)
         return ChangeSchema(after, properties | mapping, record.id)
 

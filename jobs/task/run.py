@@ -153,6 +153,7 @@ class _Split:
             rows=self._plan.resolved.schema,
             columns=self._plan.columns,
             json_fields=FORMATS[self._plan.resolved.decoder.kind].json_fields,
+            names=self._plan.resolved.names,
         )
         self._dead.writer.write(letters)
 

@@ -13,8 +13,8 @@ from jobs.formats.connect_json.payloads import REPLACE_NULL, Payloads
 from jobs.formats.connect_json.reference import ConnectJsonReferenceDecoder
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.decoder import Format, UnknownField
-from jobs.formats.decoder_spec import DecoderSpec, declared_of
-from jobs.formats.json.unknown_fields import unknown_fields
+from jobs.formats.decoder_spec import DecoderSpec
+from jobs.formats.json.format import unknown_json_fields
 from jobs.formats.problems import ValueProblem
 from jobs.formats.writer_groups import Writer
 from jobs.formats.writer_schema import WriterSchema
@@ -39,7 +39,7 @@ def _unknown_fields(
         if isinstance(writer, Writer):
             met = dict(writer.unknown_fields(one, wanted))
         else:
-            met = unknown_fields(declared_of(spec), one, [0], wanted) if writer is None else {}
+            met = unknown_json_fields(spec, one, [0], wanted) if writer is None else {}
         for path, field in met.items():
             if path in wanted:
                 found[path] = field._replace(row=int(row))

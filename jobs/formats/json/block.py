@@ -27,6 +27,7 @@ from jobs.formats.json.block_walk import Walk
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
 
 SMALLEST_BLOCK = 256
 """Records; the reference is faster for fewer."""
@@ -48,6 +49,7 @@ class JsonBlockDecoder:
         unknown_fields: What to do with keys that are not declared.
         smallest: Of how many records a block must be to be read as one.
         reference: What decodes the records that do not look as planned; a reference decoder of its own without it.
+        names: How keys are matched with declared fields.
 
     Attributes:
         undeclared: What was seen in the last block where nothing is declared; None if the reference decoded it.
@@ -60,12 +62,15 @@ class JsonBlockDecoder:
         unknown_fields: Literal["ignore", "fail"] = "ignore",
         smallest: int = SMALLEST_BLOCK,
         reference: ValueDecoder | None = None,
+        names: NameRule = EXACT_NAMES,
     ) -> None:
-        self._reference: ValueDecoder = reference or JsonReferenceDecoder(declared, unknown_fields=unknown_fields)
+        self._reference: ValueDecoder = reference or JsonReferenceDecoder(
+            declared, unknown_fields=unknown_fields, names=names
+        )
         self._schema: pa.Schema = arrow_schema(declared)
         # A refused value of a required column may be null until its row is dropped.
         self._relaxed: pa.Schema = pa.schema([one.with_nullable(True) for one in self._schema])
-        self._plan: RecordPlan = RecordPlan(declared, unknown=unknown_fields == "ignore")
+        self._plan: RecordPlan = RecordPlan(declared, unknown=unknown_fields == "ignore", names=names)
         self._plannable: bool = plannable(declared)
         self._smallest: int = smallest
         self._room: bytearray | None = None

@@ -19,13 +19,17 @@ from jobs.formats.json.block_plan import (
 )
 from jobs.formats.json.block_text import LONGEST_STEP, Constant
 from jobs.formats.json.record_types import can_be_extra
+from jobs.formats.json.renaming import Renaming
 from jobs.formats.problems import shown_key
 from jobs.schema.declared import TEXTUAL, DeclaredType, Field, ListType, Primitive, StructType
+from jobs.schema.name_matching import EXACT_NAMES, NameRule, StructNames
 from jobs.schema.time_patterns import TIME_TYPES
 
 MOST_UNKNOWN = 100
 IDLE_BLOCKS = 64
 """A key that is not declared is forgotten when no record of so many blocks had it."""
+MOST_NAMES = 4
+"""So many keys of one field are planned; records with others are the reference's."""
 _MOST_KEYS = 2_000
 _DEEPEST_UNKNOWN = 16
 _LONGEST_SAMPLE = 1_000_000
@@ -68,13 +72,15 @@ class RecordPlan:
     Args:
         declared: The record.
         unknown: Whether keys that are not declared may be part of it.
+        names: How keys are matched with declared fields.
 
     Attributes:
         root: The record's object.
         comma: What stands between two members or elements.
     """
 
-    def __init__(self, declared: StructType, *, unknown: bool) -> None:
+    def __init__(self, declared: StructType, *, unknown: bool, names: NameRule = EXACT_NAMES) -> None:
+        self._levels: dict[str, StructNames] = Renaming(declared, names).levels if names else {}
         self.root: ObjectPlan = ObjectPlan(declared, ())
         self.comma: Constant = Constant.of(b",")
         self._comma: bytes = b","
@@ -110,13 +116,18 @@ class RecordPlan:
         known = {member.name: index for index, member in enumerate(plan.members)}
         fields = {} if plan.declared is None else {one.name: one for one in plan.declared.fields}
         by_case = {name.casefold() for name in fields}
+        names = self._levels.get(_path(plan.place)) if self._levels and fields else None
         at, new = 0, False
         for key, value in pairs:
             index = known.get(key)
             if index is None:
-                member = self._member(plan, key, fields.get(key), key.casefold() in by_case, value, depth)
-                if member is None:
+                field = fields.get(key if names is None else names.column(key) or key)
+                others = [one for one in plan.members if field is not None and one.declared is field]
+                member = self._member(plan, key, field, key.casefold() in by_case, value, depth)
+                if member is None or len(others) >= MOST_NAMES:
                     continue
+                for one in (member, *others):
+                    one.shared = bool(others)
                 plan.members.insert(at, member)
                 known = {one.name: number for number, one in enumerate(plan.members)}
                 at, new = at + 1, True
@@ -124,7 +135,8 @@ class RecordPlan:
                 at = max(at, index + 1)
                 member = plan.members[index]
                 if isinstance(member.value, NullPlan) and value is not None:
-                    member.value = self._member_value(member.declared, value, (*plan.place, key), depth + 1)
+                    place = (*plan.place, key if member.declared is None else member.declared.name)
+                    member.value = self._member_value(member.declared, value, place, depth + 1)
                     new = True
             new |= self._learn_value(member.value, value, depth + 1)
         return new
@@ -140,7 +152,8 @@ class RecordPlan:
             return None
         self._keys += 1
         self._counted += counted
-        made = self._member_value(declared, value, (*plan.place, key), depth + 1)
+        place = (*plan.place, key if declared is None else declared.name)
+        made = self._member_value(declared, value, place, depth + 1)
         path = f"{_path(plan.place)}.{shown_key(key)}" if counted else ""
         first, later = Constant.of(b"{" + written), Constant.of(self._comma + written)
         return Member(key, declared, path, made, first, later)

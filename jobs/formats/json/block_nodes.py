@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jobs.formats.columns.primitive_columns import convert_leaf
 from jobs.formats.json.block_plan import TextPlan
-from jobs.formats.json.block_text import Indices
+from jobs.formats.json.block_text import Indices, Mask
 from jobs.formats.json.columns import spread_struct
 from jobs.schema.arrow_schema import arrow_type
 from jobs.schema.declared import ListType, Primitive, StructType
@@ -111,6 +111,22 @@ class SpreadNode:
 
 
 @dataclass(slots=True)
+class EitherNode:
+    """Nodes of the same rows, in each of which only one has a value.
+
+    Attributes:
+        parts: Which rows may have theirs in the node, and the node.
+    """
+
+    parts: list[tuple[Mask, Node]]
+
+    def array(self, refused: Refused) -> pa.Array:
+        made = pa.concat_arrays([node.array(refused) for _, node in self.parts])
+        which = np.array([found for found, _ in self.parts]).argmax(axis=0)
+        return made.take(pa.array(which * len(which) + np.arange(len(which))))
+
+
+@dataclass(slots=True)
 class StructNode:
     """Objects, none of them null; a field without a node is null in all of them."""
 
@@ -160,7 +176,7 @@ class ListNode:
         return pa.ListArray.from_arrays(pa.array(offsets), elements, type=kind)
 
 
-Node: TypeAlias = TextNode | NumberNode | SpreadNode | StructNode | ListNode
+Node: TypeAlias = TextNode | NumberNode | SpreadNode | EitherNode | StructNode | ListNode
 
 
 def _struct_of(node: Node) -> StructType:
@@ -169,5 +185,7 @@ def _struct_of(node: Node) -> StructType:
             return declared
         case SpreadNode(inner):
             return _struct_of(inner)
+        case EitherNode(parts):
+            return _struct_of(parts[0][1])
         case _:
             raise TypeError("only an object has fields")

@@ -91,6 +91,7 @@ class Member:
         first: What stands before the value where the key is the first one of its object.
         later: What stands there elsewhere.
         idle: Blocks since a record had it.
+        shared: Whether other members are for the same declared field; a record that has two of them is not as planned.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Member:
     first: Constant
     later: Constant
     idle: int = 0
+    shared: bool = False
 
 
 ValuePlan = TextPlan | NumberPlan | BooleanPlan | NullPlan | ListPlan | ObjectPlan

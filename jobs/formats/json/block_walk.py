@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jobs.formats.json.block_nodes import ListNode, Node, NumberNode, SpreadNode, StructNode, TextNode
+from jobs.formats.json.block_nodes import EitherNode, ListNode, Node, NumberNode, SpreadNode, StructNode, TextNode
 from jobs.formats.json.block_numbers import MOST_IN_A_WORD, WITH_POINT, Numbers
 from jobs.formats.json.block_plan import (
     BooleanPlan,
@@ -84,6 +84,7 @@ class Walk:
         fresh: Mask | None = np.ones(len(at), np.bool_)
         all_fresh = True
         nodes: dict[str, Node | None] = {}
+        shared: dict[tuple[str, bool], list[tuple[Mask, Node | None]]] = {}
         for member in plan.members:
             if fresh is None:
                 found, size = self._text.matches(at, member.later), member.later.size
@@ -93,7 +94,7 @@ class Walk:
                 found = np.where(fresh, self._text.matches(at, member.first), self._text.matches(at, member.later))
                 size = np.where(fresh, member.first.size, member.later.size)
             required = member.declared is not None and member.declared.required
-            if required and not found.all():
+            if required and not member.shared and not found.all():
                 at = at.copy()
                 other = self._strike(~found, at, owners)
                 if fresh is not None:
@@ -118,7 +119,10 @@ class Walk:
                     fresh = fresh if fresh.any() else None
                 node = None if node is None else SpreadNode(node, where, len(at))
                 self._note(plan, member, owners[where])
-            nodes[member.name] = node
+            name = member.name if member.declared is None else member.declared.name
+            nodes[name] = node
+            if member.shared:
+                shared.setdefault((name, required), []).append((found, node))
         if plan.declared is not None and any(one.required and one.name not in nodes for one in plan.declared.fields):
             self.good[owners] = False
         at = at.copy()
@@ -131,7 +135,16 @@ class Walk:
         if not closed.all():
             self._strike(~closed, at, owners)
         at += 1
+        for (name, required), parts in shared.items():
+            nodes[name] = self._either(parts, owners, required)
         return at, None if plan.declared is None else StructNode(plan.declared, nodes, len(at))
+
+    def _either(self, parts: list[tuple[Mask, Node | None]], owners: Indices, required: bool) -> Node | None:
+        """Members for one field: a record with two of them is not as planned, nor one without any if it is required."""
+        count = np.sum([found for found, _ in parts], axis=0)
+        self.good[owners[(count > 1) | (required & (count == 0))]] = False
+        filled = [(found, node) for found, node in parts if node is not None]
+        return EitherNode(filled) if len(filled) > 1 else filled[0][1] if filled else None
 
     def _note(self, plan: ObjectPlan, member: Member, owners: Indices) -> None:
         member.idle = 0

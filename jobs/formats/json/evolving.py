@@ -21,6 +21,7 @@ from jobs.formats.json.block_text import Indices
 from jobs.formats.json.decoded_rows import with_rows, without_rows
 from jobs.formats.json.healing import ColumnAt, Heal, column_at, heal, healed
 from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
+from jobs.formats.json.renaming import Rename, as_sent
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.json.shadow import CLASHES, shadow_of, with_shadow, with_text
 from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, change_refused
@@ -48,6 +49,7 @@ class EvolvingJsonDecoder:
         refused: Fields that get no column, by their JSON path, with the reason: a record that has one fails.
         types: What new fields become.
         reference: Makes the reference decoder of other columns.
+        rename: Gives a record with the names of columns.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class EvolvingJsonDecoder:
         refused: Mapping[str, str],
         types: NewFieldTypes,
         reference: Callable[[StructType], ValueDecoder],
+        rename: Rename = as_sent,
     ) -> None:
+        self._rename: Rename = rename
         self._inner: ValueDecoder = inner
         self._declared: StructType = declared
         self._new: NewFields = NewFields(declared)
@@ -101,7 +105,7 @@ class EvolvingJsonDecoder:
         for row, value in zip(rows.tolist(), _values(values, rows), strict=True):
             if not (some or b"\\" in value or any(name in value for name in names)):
                 continue
-            fields = list(self._new.of(parsed(value)))
+            fields = list(self._new.of(parsed(self._rename(value))))
             problem = self._take(row, fields, found)
             if problem is not None:
                 failures[row], left[row] = problem, {field.place for field in fields}
@@ -148,7 +152,7 @@ class EvolvingJsonDecoder:
     def _with_cures(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
         """Failed records as they are, with the needs of those that a change of the columns would let land."""
         texts = dict(enumerate(_values(values, np.array([each.row for each in decoded.failures]))))
-        records = {each.row: texts[index] for index, each in enumerate(decoded.failures)}
+        records = {each.row: self._rename(texts[index]) for index, each in enumerate(decoded.failures)}
         object_at = cache(lambda row: parsed(records[row]))
         open_ = {each.row: each for each in decoded.failures}
         cures: dict[int, set[Heal]] = {}
@@ -201,7 +205,7 @@ class EvolvingJsonDecoder:
         records = _values(values, np.array([each.row for each in clashing]))
         parts: dict[int, Decoded] = {}
         for failure, record in zip(clashing, records, strict=True):
-            landed = self._shadowed(failure, record, found)
+            landed = self._shadowed(failure, self._rename(record), found)
             if landed is not None:
                 parts[failure.row] = landed
         return with_rows(decoded, parts) if parts else decoded

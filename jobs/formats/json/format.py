@@ -12,10 +12,12 @@ from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.evolving import EvolvingJsonDecoder, new_field_types
 from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.json.renaming import Rename, Renaming, as_sent
 from jobs.formats.json.unknown_fields import unknown_fields
 from jobs.schema.declared import StructType
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
 from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.name_matching import EXACT_NAMES, NAME_RULE, NameRule
 
 
 def _reference(spec: DecoderSpec) -> ValueDecoder:
@@ -36,6 +38,7 @@ def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder]) -> ValueDecoder:
         options["unknown_fields"] = "ignore"
         declared = StructType(tuple(each for each in declared.fields if each.name != EXTRA_COLUMN))
     decoder = make(declared, **options)
+    rename = _rename(declared, options.get(NAME_RULE, EXACT_NAMES))
     if policy.evolves:
         decoder = EvolvingJsonDecoder(
             decoder,
@@ -44,16 +47,25 @@ def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder]) -> ValueDecoder:
             refused=refused,
             types=new_field_types(infer),
             reference=lambda columns: JsonReferenceDecoder(columns, **options),
+            rename=rename,
         )
     if not keeps:
         return decoder
-    return KeepingJsonDecoder(decoder, declared, column=column, refused=refused.get(f"$.{EXTRA_COLUMN}"))
+    why = refused.get(f"$.{EXTRA_COLUMN}")
+    return KeepingJsonDecoder(decoder, declared, column=column, refused=why, rename=rename)
 
 
-def _unknown_fields(
+def _rename(declared: StructType, names: NameRule) -> Rename:
+    return Renaming(declared, names).or_as_sent if names else as_sent
+
+
+def unknown_json_fields(
     spec: DecoderSpec, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
 ) -> dict[str, UnknownField]:
-    return unknown_fields(declared_of(spec), values, rows, paths)
+    """As `unknown_fields`, with keys matched as the stream asks."""
+    declared = declared_of(spec)
+    rename = _rename(declared, spec.options.get(NAME_RULE, EXACT_NAMES))
+    return unknown_fields(declared, values, rows, paths, rename)
 
 
-JSON = Format("json", _reference, _block, probe=b"{}", unknown_fields=_unknown_fields, json_fields=True)
+JSON = Format("json", _reference, _block, probe=b"{}", unknown_fields=unknown_json_fields, json_fields=True)

@@ -17,6 +17,7 @@ from pyiceberg.types import StringType
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, ValueDecoder
 from jobs.formats.json.canonical import canonical
 from jobs.formats.json.decoded_rows import without_rows
+from jobs.formats.json.renaming import Rename, as_sent
 from jobs.formats.problems import SCHEMA_CHANGE_REFUSED, change_refused
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
 from jobs.schema.kept_fields import EXTRA_COLUMN
@@ -35,9 +36,19 @@ class KeepingJsonDecoder:
         declared: The columns, without the one that keeps them.
         column: Whether the table has that one; if not, the records that need it say so.
         refused: Why the table does not get it: the records that need it fail.
+        rename: Gives a record with the names of columns.
     """
 
-    def __init__(self, inner: ValueDecoder, declared: StructType, *, column: bool, refused: str | None = None) -> None:
+    def __init__(
+        self,
+        inner: ValueDecoder,
+        declared: StructType,
+        *,
+        column: bool,
+        refused: str | None = None,
+        rename: Rename = as_sent,
+    ) -> None:
+        self._rename: Rename = rename
         self._inner: ValueDecoder = inner
         self._declared: StructType = declared
         self._column: bool = column
@@ -65,7 +76,7 @@ class KeepingJsonDecoder:
 
     def _kept_of(self, values: pa.BinaryArray, decoded: Decoded) -> list[str | None]:
         good = values.take(pa.array(decoded.positions)).to_numpy(zero_copy_only=False).tolist()
-        return [kept_members(self._declared, value) for value in good]
+        return [kept_members(self._declared, self._rename(value)) for value in good]
 
     def _without_column(self, decoded: Decoded, kept: list[str | None], why: str) -> Decoded:
         """The block without the records of which something would have to be kept."""

@@ -17,9 +17,11 @@ from jobs.formats.json.columns import build_columns
 from jobs.formats.json.errors import problem_of
 from jobs.formats.json.keys import KeyWalker, UnknownKey, check_depth, last_wins
 from jobs.formats.json.record_types import can_be_extra, struct_class
+from jobs.formats.json.renaming import Rename, Renaming, as_sent
 from jobs.formats.problems import EMPTY_VALUE, INVALID_UTF8, TOO_DEEP, UNKNOWN_FIELD, ValueProblem, shown_key
 from jobs.schema.arrow_schema import arrow_schema
 from jobs.schema.declared import StructType
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
 
 _OFTEN = 100
 """A key comes often if at least one in so many records of a block has it."""
@@ -35,10 +37,18 @@ class JsonReferenceDecoder:
     Args:
         declared: The record.
         unknown_fields: What to do with keys that are not declared.
+        names: How keys are matched with declared fields.
     """
 
-    def __init__(self, declared: StructType, *, unknown_fields: Literal["ignore", "fail"] = "ignore") -> None:
+    def __init__(
+        self,
+        declared: StructType,
+        *,
+        unknown_fields: Literal["ignore", "fail"] = "ignore",
+        names: NameRule = EXACT_NAMES,
+    ) -> None:
         self._declared = declared
+        self._renamed: Rename = Renaming(declared, names).renamed if names else as_sent
         self._schema = arrow_schema(declared)
         self._refuse_unknown = unknown_fields == "fail"
         self._keys = KeyWalker(declared)
@@ -110,6 +120,7 @@ class JsonReferenceDecoder:
             raise ValueProblem(EMPTY_VALUE, "needs a JSON object, found nothing")
         check_depth(value)
         try:
+            value = self._renamed(value)
             try:
                 return self._without_unknown(value)
             except msgspec.ValidationError:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from jobs.errors import FrazilError
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS, UnknownField, shortened_path
 from jobs.formats.json.record_types import entries_of
+from jobs.formats.json.renaming import Rename, as_sent
 from jobs.schema.declared import DeclaredType, ListType, MapType, StructType, quoted
 from jobs.schema.parser import parse_schema
 
@@ -51,17 +52,17 @@ class Examples:
 
 
 def unknown_fields(
-    declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
+    declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str], rename: Rename = as_sent
 ) -> dict[str, UnknownField]:
     """As `unknown_examples`, each with the first record that was found and the column that could take the key."""
     return {
         path: UnknownField(found.row, shortened_path(found.within), column_for(found.name, found.values))
-        for path, found in unknown_examples(declared, values, rows, paths).items()
+        for path, found in unknown_examples(declared, values, rows, paths, rename).items()
     }
 
 
 def unknown_examples(
-    declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str]
+    declared: StructType, values: pa.BinaryArray, rows: Iterable[int], paths: Iterable[str], rename: Rename = as_sent
 ) -> dict[str, Examples]:
     """Example records of unknown keys; of a key whose name JSON writes in an unusual way there may be none.
 
@@ -69,6 +70,7 @@ def unknown_examples(
         values: Of the records of a block.
         rows: Which of them to look at, in this order.
         paths: As decoders count them.
+        rename: Gives a record with the names of columns.
     """
     wanted = {path: path.rsplit(".", 1)[-1].encode() for path in paths if path != OTHER_UNKNOWN_PATHS}
     found: dict[str, Examples] = {}
@@ -78,7 +80,7 @@ def unknown_examples(
         value: bytes | None = values[row].as_py()
         if value is None or not any(name in value for name in wanted.values()):
             continue
-        for key in unknown_keys(declared, value):
+        for key in unknown_keys(declared, rename(value)):
             path = f"{key.within}.{key.name}"
             if path in wanted:
                 known = found.setdefault(path, Examples(int(row), key.within, key.name))

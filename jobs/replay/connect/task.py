@@ -181,6 +181,7 @@ class QueueTask:
         self, fetched: QueueRecords, failures: list[Failure], first_seen: datetime, sink: Table
     ) -> pa.RecordBatch:
         failures = sorted(failures, key=lambda failure: failure.row)
+        resolved = self._spec.resolved_for(sink.schema(), sink.properties)
         return dead_letter_rows(
             fetched.records.take(pa.array([failure.row for failure in failures])),
             failures,
@@ -191,9 +192,10 @@ class QueueTask:
             epoch=None,
             first_seen=first_seen,
             mask=self._spec.errors.mask,
-            rows=self._spec.resolved_for(sink.schema()).schema,
+            rows=resolved.schema,
             columns=self._spec.record_columns,
             json_fields=FORMATS[self._spec.decode.format].json_fields,
+            names=resolved.names,
         )
 
 

@@ -47,7 +47,7 @@ def check(ctx: click.Context, stream: str, against: str, key: bool, as_json: boo
     if key:
         ctx.exit(_check_keys(spec, settings, table, against, as_json=as_json))
     if FORMATS[spec.decode.format].json_fields and not subjects_of(spec):
-        examples = examples_contract(spec, table.schema(), _lines(Path(against)))
+        examples = examples_contract(spec, table.metadata, _lines(Path(against)))
         print_json(_example_facts(spec, against, examples)) if as_json else _print_examples(spec, against, examples)
         ctx.exit(1 if examples.failures else 0)
     found = _contract(spec, settings, table.metadata, against)

@@ -5,20 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, StringType
+from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, StringType
 
 from jobs.catalog import connect_catalog
 from jobs.commit.schema_history import schema_history
 from jobs.contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
 from jobs.contract.declared import declared_contract
 from jobs.errors import FrazilError
+from jobs.replay.pipeline import record_pipeline
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.schema.name_matching import NAME_MAPPING, aliases_of
 from jobs.schema.needs import Coordinates
 from jobs.schema.parser import parse_schema
 from jobs.schema.renamed import RenamedColumn, parse_rename, renamed_schema
@@ -122,10 +125,114 @@ def test_a_column_is_renamed_where_somebody_says_so(place: Place) -> None:
 def test_a_name_mapping_keeps_the_old_name_beside_the_new_one(place: Place) -> None:
     mapping = place.table.schema().name_mapping.model_dump_json()
     with place.table.transaction() as change:
-        change.set_properties({"schema.name-mapping.default": mapping})
+        change.set_properties({NAME_MAPPING: mapping})
     place.apply(spec_of(BEFORE.replace("n int", "number int")), parse_rename("n=number"))
-    text = place.table.properties["schema.name-mapping.default"]
+    text = place.table.properties[NAME_MAPPING]
     assert ["n", "number"] in [field.names for field in parse_mapping_from_json(text).root]
+
+
+def names_of(table: Table) -> dict[str, list[str]]:
+    """The names that the mapping has for each column at the top."""
+    fields = parse_mapping_from_json(table.properties[NAME_MAPPING]).root
+    columns = {field.field_id: field.name for field in table.schema().fields}
+    return {columns[field.field_id]: field.names for field in fields if field.field_id is not None}
+
+
+def test_a_table_without_a_name_mapping_gets_one_when_a_column_is_renamed(place: Place) -> None:
+    place.apply(spec_of(BEFORE.replace("n int", "m int, number int")), parse_rename("n=number"))
+    found = names_of(place.table)
+    assert (found["number"], found["m"], found["id"]) == (["n", "number"], ["m"], ["id"])
+    # Another change of a table's columns makes none.
+    assert "n" not in found
+
+
+def test_a_table_that_is_not_renamed_gets_no_name_mapping(place: Place) -> None:
+    place.apply(spec_of(BEFORE + ", more string"))
+    assert NAME_MAPPING not in place.table.properties
+
+
+def test_a_name_mapping_knows_added_columns_as_pyiceberg_would(place: Place) -> None:
+    mapping = place.table.schema().name_mapping.model_dump_json()
+    place.catalog.create_table("n.twin", place.table.schema())
+    for table in (place.table, twin := place.catalog.load_table("n.twin")):
+        with table.transaction() as change:
+            change.set_properties({NAME_MAPPING: mapping})
+    place.apply(spec_of(BEFORE.replace("o struct<a int>", "o struct<a int, b int>") + ", more list<string>"))
+    with twin.update_schema() as update:
+        update.add_column(("o", "b"), IntegerType())
+        update.add_column("more", ListType(0, StringType(), element_required=False))
+    found, expected = (
+        {field.names[0]: field.fields for field in parse_mapping_from_json(each.properties[NAME_MAPPING]).root}
+        for each in (place.table, twin)
+    )
+    assert {name: str(fields) for name, fields in found.items()} == {n: str(f) for n, f in expected.items()}
+
+
+def test_a_name_given_to_a_new_column_is_no_name_of_another_any_more(place: Place) -> None:
+    place.apply(spec_of(BEFORE.replace("n int", "number int")), parse_rename("n=number"))
+    place.apply(spec_of(BEFORE.replace("n int", "number int, n int")), schema_id=1)
+    found = names_of(place.table)
+    assert (found["number"], found["n"]) == (["number"], ["n"])
+
+
+def test_columns_that_the_mapping_did_not_name_keep_their_old_name_too(place: Place) -> None:
+    sku = place.table.schema().find_field("items.element.sku").field_id
+    with place.table.transaction() as change:
+        change.set_properties({NAME_MAPPING: '[{"field-id": 1, "names": ["key"]}]'})
+    after = BEFORE.replace("sku", "article").replace("id string", "ident string")
+    place.apply(spec_of(after), parse_rename("items.element.sku=article"), parse_rename("id=ident"))
+    table = place.table
+    assert dict(aliases_of(table.schema(), table.properties, "n.s")) == {
+        ("ident",): ("key", "id"),
+        ("items", "element", "article"): ("sku",),
+    }
+    assert table.schema().find_field("items.element.article").field_id == sku
+
+
+def landed(place: Place, spec: StreamSpec, *values: str) -> tuple[list[dict[str, Any]], list[tuple[str, str | None]]]:
+    """The rows that the table has once a pipeline of the stream has read these values; and why others failed."""
+    table = place.table
+    count = len(values)
+    records = pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([each.encode() for each in values], pa.binary()),
+            "topic": pa.array(["t"] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(count), pa.int64()),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+        }
+    )
+    block = record_pipeline(spec, table).run(records)
+    table.append(pa.Table.from_batches([block.rows]))
+    rows = place.table.scan().to_arrow().select([each.name for each in spec.declared_rows.fields]).to_pylist()
+    return rows, [(each.error_class, each.field) for each in block.failures]
+
+
+def test_records_under_the_former_names_still_land_after_a_rename(tmp_path: Path) -> None:
+    before = "id string, n int, payer struct<name string>"
+    place = Place(tmp_path, before)
+    rows, _ = landed(place, spec_of(before), '{"id":"a","n":1,"payer":{"name":"x"}}')
+    assert rows == [{"id": "a", "n": 1, "payer": {"name": "x"}}]
+    spec = spec_of("id string, number int, customer struct<full_name string>")
+    renames = map(parse_rename, ["n=number", "payer=customer", "customer.name=customer.full_name"])
+    place.apply(spec, *renames)
+    rows, failures = landed(
+        place,
+        spec,
+        '{"id":"b","n":2,"payer":{"name":"y"}}',
+        '{"id":"c","number":3,"customer":{"full_name":"z"}}',
+        '{"id":"d","n":4,"customer":{"name":"w"}}',
+        '{"id":"e","n":5,"number":null}',
+        '{"id":"f","n":6,"number":7}',
+    )
+    assert sorted(rows, key=lambda row: row["id"]) == [
+        {"id": "a", "number": 1, "customer": {"full_name": "x"}},
+        {"id": "b", "number": 2, "customer": {"full_name": "y"}},
+        {"id": "c", "number": 3, "customer": {"full_name": "z"}},
+        {"id": "d", "number": 4, "customer": {"full_name": "w"}},
+        {"id": "e", "number": 5, "customer": None},
+    ]
+    assert failures == [("ambiguous_field", "$.number")]
 
 
 @pytest.mark.parametrize(

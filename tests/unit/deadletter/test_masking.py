@@ -10,6 +10,7 @@ import pytest
 from jobs.deadletter.masking import MARK, can_return, masked
 from jobs.formats.decoder import Failure
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.parser import parse_schema
 from jobs.spec.mask import Mask
 from jobs.spec.models import StreamSpec
@@ -21,7 +22,14 @@ ROWS = iceberg_schema(
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def one(value: bytes | None, mask: Mask, *, field: str | None = None, message: str = "found 'secret'") -> Any:
+def one(
+    value: bytes | None,
+    mask: Mask,
+    *,
+    field: str | None = None,
+    message: str = "found 'secret'",
+    names: NameRule = EXACT_NAMES,
+) -> Any:
     batch = pa.RecordBatch.from_pydict(
         {
             "key": pa.array([b"the key"], pa.binary()),
@@ -29,8 +37,35 @@ def one(value: bytes | None, mask: Mask, *, field: str | None = None, message: s
             "headers": pa.array([[{"key": "h", "value": b"secret"}, {"key": "i", "value": b"kept"}]], HEADERS),
         }
     )
-    made = masked(batch, [Failure(0, "decode_value", "wrong_type", message, field)], mask, ROWS)
+    made = masked(batch, [Failure(0, "decode_value", "wrong_type", message, field)], mask, ROWS, names=names)
     return made.records.to_pylist()[0] | {"message": made.failures[0].message, "parts": made.parts[0]}
+
+
+NAMES = NameRule(((("card",), ("kard",)), (("card", "number"), ("pan",)), (("items", "element", "sku"), ("article",))))
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "kept"),
+    [
+        (b'{"kard": {"pan": "secret", "x": 1}}', "card.number", {"kard": {"pan": MARK, "x": 1}}),
+        (b'{"card": {"PAN": "secret", "number": "secret"}}', "card.number", {"card": {"PAN": MARK, "number": MARK}}),
+        # The mask names an alias: the column's own name is another name for the same.
+        (b'{"card": {"number": "secret"}}', "kard.pan", {"card": {"number": MARK}}),
+        (b'{"items": [{"article": "secret"}]}', "items.sku", {"items": [{"article": MARK}]}),
+    ],
+)
+def test_a_masked_column_is_masked_under_each_of_its_names(value: bytes, column: str, kept: dict[str, Any]) -> None:
+    letter = one(value, Mask(columns=(column,)), field="$.card.number", names=NAMES)
+    assert (json.loads(letter["value"]), letter["parts"]) == (kept, "value")
+    if column != "items.sku":
+        assert letter["message"] == "what was found is masked"
+
+
+def test_a_field_that_was_masked_before_it_was_a_column_s_name_never_becomes_a_row() -> None:
+    letter = one(b'{"card": {"pan": "secret"}}', Mask(columns=("card.pan",)))
+    assert letter["parts"] == "field:card.pan"
+    assert can_return(letter["parts"], ROWS)
+    assert not can_return(letter["parts"], ROWS, names=NAMES)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from jobs.formats.decoder import EVERY_FIELD, Decoded
 from jobs.formats.problems import shown_key
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.name_matching import NameRule
 from jobs.schema.parser import parse_schema
 
 
@@ -90,6 +91,81 @@ def test_columns_are_matched_by_name_and_what_nobody_takes_is_counted() -> None:
     assert [(need.change, need.path, str(need.type), need.row) for need in made.needs] == [
         ("add", ("extra",), "string", 2)
     ]
+
+
+OLD_NAMES = NameRule(((("id",), ("key", "ident")), (("s", "x"), ("y",)), (("items", "element", "sku"), ("article",))))
+COLUMNS = "id string not null, n long, s struct<x int>, items list<struct<sku string>>"
+
+
+@pytest.mark.parametrize(
+    ("writer", "names", "given_rows", "expected", "unknown"),
+    [
+        (
+            "key string not null, N int, s struct<y int>, items list<struct<article string>>",
+            OLD_NAMES,
+            [{"key": "a", "N": 1, "s": {"y": 2}, "items": [{"article": "b"}, None]}],
+            [{"id": "a", "n": None, "s": {"x": 2}, "items": [{"sku": "b"}, None]}],
+            {"$.N": 1},
+        ),
+        (
+            "ID string not null, N int, S struct<X int>",
+            NameRule(any_case=True),
+            [{"ID": "a", "N": 1, "S": {"X": 2}}, {"ID": "b", "N": None, "S": None}],
+            [
+                {"id": "a", "n": 1, "s": {"x": 2}, "items": None},
+                {"id": "b", "n": None, "s": None, "items": None},
+            ],
+            {},
+        ),
+        (
+            "id string, key string, ident string, S struct<x int, Y int>",
+            NameRule(OLD_NAMES.aliases, any_case=True),
+            [
+                {"id": "a", "key": None, "ident": None, "S": {"x": 1, "Y": None}},
+                {"id": None, "key": "b", "ident": None, "S": {"x": None, "Y": 2}},
+                {"id": None, "key": None, "ident": "c", "S": None},
+            ],
+            [
+                {"id": "a", "n": None, "s": {"x": 1}, "items": None},
+                {"id": "b", "n": None, "s": {"x": 2}, "items": None},
+                {"id": "c", "n": None, "s": None, "items": None},
+            ],
+            {},
+        ),
+    ],
+)
+def test_a_field_goes_into_the_column_that_it_names(
+    writer: str, names: NameRule, given_rows: list[Any], expected: list[Any], unknown: dict[str, int]
+) -> None:
+    made = conformed(writer, COLUMNS, given_rows, names=names)
+    assert (made.rows.to_pylist(), made.unknown_fields, made.failures) == (expected, unknown, [])
+
+
+def test_of_several_fields_for_one_column_a_record_may_have_a_value_in_one() -> None:
+    rows = [
+        {"id": "a", "key": "b", "n": 1, "m": None},
+        {"id": None, "key": None, "n": 1, "m": None},
+        {"id": None, "key": "c", "n": 2**40, "m": None},
+        {"id": None, "key": "d", "n": None, "m": 2},
+        {"id": "e", "key": None, "n": 3, "m": 3},
+    ]
+    names = NameRule((*OLD_NAMES.aliases, (("n",), ("m",))))
+    made = conformed("id string, key string, n long, m int", "id string not null, n int", rows, names=names)
+    assert made.rows.to_pylist() == [{"id": "d", "n": 2}]
+    assert reasons(made) == [
+        (0, "ambiguous_field", "$.id"),
+        (1, "null_in_required", "$.id"),
+        (2, "out_of_range", "$.n"),
+        (4, "ambiguous_field", "$.n"),
+    ]
+    assert "found 'id' and 'key'" in made.failures[0].message
+    assert [(need.change, need.path) for need in made.needs] == [("relax", ("id",)), ("widen", ("n",))]
+
+
+def test_a_column_with_one_field_that_is_always_there_needs_no_change() -> None:
+    rows = [{"id": None, "key": "c"}]
+    made = conformed("id string, key string not null", "id string not null", rows, names=OLD_NAMES)
+    assert (made.rows.to_pylist(), made.needs) == ([{"id": "c"}], ())
 
 
 CONVERSIONS = [

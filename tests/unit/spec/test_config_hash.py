@@ -57,6 +57,7 @@ def test_it_stays_what_it_is() -> None:
         setting("table", "partition_by", to=["hour(at)"]),
         setting("table", "partition_by", to=["day(at)", "id"]),
         setting("table", "kafka_columns", to=False),
+        setting("decode", "case_insensitive", to=True),
         setting("errors", "tolerance", to="none"),
         setting("errors", "dead_letters", to={"table": "orders.elsewhere"}),
         setting("errors", "tolerance", to="all"),
@@ -93,6 +94,7 @@ def test_changes_with_what_changes_the_rows(change: Callable[[dict[str, Any]], N
         setting("table", "kafka_columns", to=True),
         setting("table", "partition_by", to=["DAY( at )"]),
         setting("decode", "unknown_fields", to="ignore"),
+        setting("decode", "case_insensitive", to=False),
         setting("decode", "schema", to="id string not null,\n amount decimal(12, 2),\n at timestamptz,\n n bigint\n"),
         setting("decode", "schema", to=["id string not null", "amount decimal(12,2)", "at timestamptz", "`n` long"]),
     ],
@@ -128,6 +130,7 @@ def fields_of(model: type[SpecModel], path: str = "") -> Iterator[tuple[str, boo
 
 CHANGES_ROWS = {
     "decode.value", "decode.schema_text", "decode.unknown_fields", "decode.key", "decode.headers", "decode.schema_id",
+    "decode.case_insensitive",
     "table.name", "table.partition_by", "table.kafka_columns",
     # The letters' table is hashed as what it comes to, so the block is marked and not its `table`.
     "errors.tolerance", "errors.dead_letters", "errors.dead_letters.mask",

@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
 from jobs.formats.primitive.schema import COLUMN_TYPES
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.name_matching import NAME_MAPPING, NAME_RULE, NameRule
+from jobs.schema.parser import parse_schema
 from jobs.spec.decode import Decode
 from jobs.spec.loading import load_stream
+from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
 
 
@@ -31,6 +37,7 @@ def test_a_primitive_format_is_one_column_of_its_type(value: str, column: str) -
         ("bytes", {"schema": "b binary as hex"}, "schema", "one column of the type binary, not binary as hex"),
         ("string", {"schema": "a string, b string"}, "schema", "are one column, such as 'value string', not 2"),
         ("long", {"schema": "n long", "unknown_fields": "fail"}, "unknown_fields", "is about keys of JSON"),
+        ("long", {"schema": "n long", "case_insensitive": True}, "case_insensitive", "is about names of fields"),
     ],
 )
 def test_what_does_not_go_with_it_is_named(
@@ -45,3 +52,29 @@ def test_what_does_not_go_with_it_is_named(
     (problem,) = caught.value.problems
     assert f"decode.{place}: " in problem
     assert message in problem
+
+
+def test_columns_that_differ_by_case_only_cannot_be_told_apart_in_any_case() -> None:
+    table = Schema(NestedField(1, "a", StringType()), NestedField(2, "A", StringType()))
+    for case_insensitive in (True, False):
+        decode = {"value": "json", "schema": "table", "case_insensitive": case_insensitive}
+        file = {"stream": "s", "source": {"topics": ["t"]}, "decode": decode, "table": {"name": "n.s"}}
+        problems = StreamSpec.model_validate(file).problems_of(table)
+        place = ("decode", "case_insensitive")
+        message = "columns a and A differ by case only, so a field in another case is neither"
+        assert problems == ([(place, message)] if case_insensitive else [])
+
+
+def test_how_names_are_matched_is_an_option_only_where_it_is_asked_for() -> None:
+    table = iceberg_schema(parse_schema("id string"))
+    mapping = {NAME_MAPPING: '[{"field-id": 1, "names": ["id", "key"]}]'}
+    plain = {NAME_MAPPING: '[{"field-id": 1, "names": ["id"]}]'}
+    for schema in ("id string", "table"):
+        decode = {"value": "json", "schema": schema}
+        file = {"stream": "s", "source": {"topics": ["t"]}, "decode": decode, "table": {"name": "n.s"}}
+        exact = StreamSpec.model_validate(file)
+        any_case = StreamSpec.model_validate(file | {"decode": decode | {"case_insensitive": True}})
+        assert NAME_RULE not in exact.resolved_for(table, plain).decoder.options
+        assert exact.resolved_for(table, mapping).names == NameRule(((("id",), ("key",)),))
+        assert any_case.resolved_for(table, plain).names == NameRule(any_case=True)
+        assert any_case.resolved_for(table, mapping).names == NameRule(((("id",), ("key",)),), any_case=True)

@@ -11,7 +11,6 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from jobs.commit.errors import FencedError, SchemaChangeError
-from jobs.commit.name_mapping import PROPERTY
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.pending_record import Pending, PendingTarget
 from jobs.commit.proposals import ProposalOutcome
@@ -19,6 +18,7 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.commit.target_positions import need
 from jobs.errors import FrazilError
+from jobs.schema.name_matching import NAME_MAPPING as PROPERTY
 from jobs.stream import schema_evolution
 from jobs.stream.schema_evolution import field_place
 from jobs.stream.schema_proposals import forget_proposal, proposals
