@@ -5,9 +5,9 @@ followed by a marker, eight random bytes drawn for the block, which the reading 
 every row ends with the marker, every record was read from its first byte to its last: a record that ends elsewhere
 meets other bytes there, or the marker of a later one, and then some row has none. No writer can know the marker.
 
-The block lies in memory, in a file without a name that is gone with the process. Its header claims more records than
-there are, and DataFusion is asked for as many as there are: at the end of a block of which bytes are left it would
-look for the next record for ever.
+The block lies in memory, in a file without a name that is gone with the process; the next block is written over it. Its
+header claims more records than there are, and DataFusion is asked for as many as there are: at the end of a block of
+which bytes are left it would look for the next record for ever.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +31,11 @@ MARKER_SIZE = 8
 LARGEST_BLOCK = 1 << 30
 """Bytes."""
 
+LARGEST_SPARE = 32 << 20
+"""Bytes of a file that is kept for the next block."""
+
 _BEYOND = bytes(64)
+_spare: list[tuple[int, int]] = []
 
 
 class UnreadableBlock(Exception):
@@ -56,15 +61,35 @@ def read_block(schema: dict[str, Any], arrow: pa.Schema, values: pa.BinaryArray)
     joined = pc.binary_join_element_wise(  # pyright: ignore[reportAttributeAccessIssue]
         values, pa.scalar(marker, pa.binary()), pa.scalar(b"", pa.binary())
     )
-    file = os.memfd_create("frazil-avro", os.MFD_CLOEXEC)
+    file = _new_file()
     try:
         _write(file, schema, joined)
         rows = _read(file, arrow, len(values))
-    finally:
+    except BaseException:
         os.close(file)
+        raise
+    _keep(file)
     if rows.num_rows != len(values) or not _all_are(rows.column(rows.num_columns - 1), marker):
         raise UnreadableBlock
     return rows.select(list(range(rows.num_columns - 1)))
+
+
+def _new_file() -> int:
+    """A file in memory; that of a former block where there is one, whose pages need not be made anew."""
+    with suppress(IndexError):
+        process, file = _spare.pop()
+        if process == os.getpid():
+            return file
+        # The process of which this one is a fork goes on with the same file.
+        os.close(file)
+    return os.memfd_create("frazil-avro", os.MFD_CLOEXEC)
+
+
+def _keep(file: int) -> None:
+    if _spare or os.fstat(file).st_size > LARGEST_SPARE:
+        os.close(file)
+    else:
+        _spare.append((os.getpid(), file))
 
 
 def _write(file: int, schema: dict[str, Any], records: pa.BinaryArray) -> None:
@@ -74,10 +99,12 @@ def _write(file: int, schema: dict[str, Any], records: pa.BinaryArray) -> None:
     size = len(body) + len(_BEYOND)
     sync = secrets.token_bytes(16)
     head = b"Obj\x01" + _header(json.dumps(schema)) + sync + _number(size) + _number(size)
+    os.lseek(file, 0, os.SEEK_SET)
     for part in (head, body, _BEYOND, sync):
         left = memoryview(part)
         while left:
             left = left[os.write(file, left) :]
+    os.ftruncate(file, os.lseek(file, 0, os.SEEK_CUR))
 
 
 def _read(file: int, arrow: pa.Schema, count: int) -> pa.RecordBatch:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.formats.avro import container
 from jobs.formats.avro.block import AvroBlockDecoder
 from jobs.formats.avro.block_schema import reading_schema
 from jobs.formats.avro.container import read_block
@@ -98,3 +101,25 @@ def hostile_blocks(draw: st.DrawFn) -> tuple[Kind, list[bytes]]:
 def test_hostile_records_fail_as_the_reference_says_and_no_other(block: tuple[Kind, list[bytes]]) -> None:
     kind, values = block
     same(*both(text(kind), values))
+
+
+TEXT = json.dumps({"type": "record", "name": "r", "fields": [{"name": "t", "type": "string"}]})
+
+
+def test_blocks_of_any_size_follow_one_another_in_one_file() -> None:
+    for count, length in [(3000, 50), (1, 1), (400, 3), (3000, 60), (2, 0)]:
+        found, expected = both(TEXT, [sized(b"%05d" % n * length) for n in range(count)])
+        same(found, expected)
+        assert found.rows.num_rows == count
+
+
+def test_a_large_file_is_not_kept_nor_is_that_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    both(TEXT, [sized(b"a")])
+    ((process, kept),) = container._spare
+    assert process == os.getpid() and os.fstat(kept).st_size < 1000
+    monkeypatch.setattr(container.os, "getpid", lambda: -1)
+    same(*both(TEXT, [sized(b"b")]))
+    assert [process for process, _ in container._spare] == [-1]
+    monkeypatch.setattr(container, "LARGEST_SPARE", 100)
+    same(*both(TEXT, [sized(b"c" * 100)]))
+    assert container._spare == []
