@@ -107,7 +107,7 @@ def declared_of(decoder: DecoderSpec) -> StructType:
 def undeclared_column(rows: Schema) -> str | None:
     """The column of a table on whose account its columns are no declared types, and why; None if they are."""
     texts = [f"{quoted(each.name)} {with_null(each)}" for each in rows.fields]
-    if _problem(texts) is None:
+    if not texts or _problem(texts) is None:
         return None
     at = next(at for at in range(len(texts)) if _problem(texts[: at + 1]) is not None)
     return f"{rows.fields[at].name} ({_problem(texts[: at + 1])})"

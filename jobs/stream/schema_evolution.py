@@ -57,6 +57,8 @@ class SchemaEvolution:
         self._stream: OpenStream = stream
         # What was decided and is not asked again, until the table is altered or an hour has passed.
         self._settled: set[tuple[Change, Path]] = set()
+        # Columns that were proposed since: as many as could be added, or documents would be without an end.
+        self._proposed: int = 0
         self._schema_id: int = -1
         self._since: float = time.monotonic()
 
@@ -113,6 +115,7 @@ class SchemaEvolution:
         schema_id = self._table.table.metadata.current_schema_id
         if schema_id != self._schema_id or time.monotonic() - self._since > _HOUR_SECONDS:
             self._settled, self._schema_id, self._since = set(), schema_id, time.monotonic()
+            self._proposed = 0
             self._stream.refused.clear()
 
     def _decide(self, needs: tuple[RecordNeed, ...], batch: int, *, may_change: bool) -> Evolution | None:
@@ -143,7 +146,8 @@ class SchemaEvolution:
             step("after_schema_commit")
         for each in verdict.proposed:
             keep_proposal(stream.folder.store, stream.spec.stream, self._table.name, each)
-            self._settled.add((each.change, each.path))
+            self._settle(each.change, each.path)
+            self._proposed += each.change == "add"
         return verdict
 
     def _judged(self, needs: list[RecordNeed], metadata: TableMetadata) -> Evolution:
@@ -154,7 +158,7 @@ class SchemaEvolution:
             schema,
             self._stream.spec.evolution,
             protected=protected_columns(schema, metadata.partition_specs),
-            added_lately=added_since(metadata.properties, hour_ago_ms),
+            added_lately=added_since(metadata.properties, hour_ago_ms) + self._proposed,
             json=self._stream.spec.decode.format == "json",
             maintained=self._stream.spec.maintenance.enabled,
             always={(EXTRA_COLUMN,)} if self._stream.spec.decode.unknown_fields == "keep" else (),
@@ -179,17 +183,20 @@ class SchemaEvolution:
         properties = with_record(metadata.properties, record) | uuid_properties(after, metadata.properties)
         return ChangeSchema(after, properties | mapping, record.id)
 
+    def _settle(self, change: Change, path: Path) -> None:
+        if not self._settled:
+            self._schema_id, self._since = self._table.table.metadata.current_schema_id, time.monotonic()
+        self._settled.add((change, path))
+
     def _refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""
         schema, refused = self._table.table.schema(), self._stream.refused
         before = len(refused)
-        if not self._settled:
-            self._schema_id, self._since = self._table.table.metadata.current_schema_id, time.monotonic()
         for each in verdict.refused:
             if each.change == "add" and EVERY_FIELD in refused:
                 # Keys that are data would be without an end.
                 continue
-            self._settled.add((each.change, each.path))
+            self._settle(each.change, each.path)
             log.warning("table %s is not changed: %s, as %s would need", self._table.name, each, each.at)
             if each.change == "add":
                 refused[field_place(schema, each.path)] = each.why

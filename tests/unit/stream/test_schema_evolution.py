@@ -176,6 +176,16 @@ def test_a_proposed_change_is_written_down_and_its_records_wait_as_dead_letters(
     assert one.rows[-1] == {"id": "f", "new": 3}
 
 
+def test_proposals_have_an_end(home: Path) -> None:
+    one = EvolvingStream(home, add="propose", limits={"new_columns_per_hour": 3})
+    for batch in range(4):
+        one.land(*[{"id": "a", f"k{batch}{n}": n} for n in range(2)], {"id": "b"}, batch=batch)
+    assert len(proposals(one.stream.folder.store)) == 3
+    assert list(one.letters.values()).count("schema_change_proposed") == 3
+    assert list(one.letters.values()).count("schema_change_refused") == 5
+    assert len(one.rows) == 4
+
+
 def test_fail_stops_the_stream_and_leaves_nothing(home: Path) -> None:
     one = EvolvingStream(home, add="fail")
     with pytest.raises(SchemaChangeError, match=r"record at payments-0@1 needs .*: add column new long; evolve.add is"):
