@@ -15,7 +15,7 @@ from assets.stream_checks import CheckOutcome, check_result
 from jobs.contract.declared import declared_contract
 from jobs.contract.finding import ContractFinding, Level, worst
 from jobs.contract.sentences import listed, subject_sentences
-from jobs.contract.subjects import subjects_of
+from jobs.contract.subjects import key_subjects_of, subjects_of
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import with_null
 from jobs.spec.models import StreamSpec
@@ -117,10 +117,10 @@ def _fits(spec: StreamSpec, unasked: str | None) -> str:
         return f"What records will bring is not known: {unasked}"
     if spec.decode.declared is not None:
         return f"Table {spec.table.name} takes what streams/{spec.stream}.yaml declares."
-    if spec.decode.needs_registry and not subjects_of(spec):
-        return "Which subjects the records are of is not known before they come: decode.subject names none."
     if spec.decode.needs_registry:
-        return f"The registry has no subject {' or '.join(subjects_of(spec)[:3])} yet."
+        if named := (*subjects_of(spec), *key_subjects_of(spec)):
+            return f"The registry has no subject {' or '.join(named[:3])} yet."
+        return "Which subjects the records are of is not known before they come: decode.subject names none."
     return f"The columns of table {spec.table.name} are from: {spec.decode.schema_source}."
 
 

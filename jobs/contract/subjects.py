@@ -22,6 +22,7 @@ from jobs.registry.errors import NotInRegistryError
 from jobs.spec.decode import Decode
 from jobs.spec.evolve import Evolve
 from jobs.spec.models import StreamSpec
+from jobs.spec.subjects import key_subjects, value_subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +54,12 @@ class SubjectContract:
 
 def subjects_of(spec: StreamSpec) -> tuple[str, ...]:
     """The subjects that say what a stream's records will be; none of a stream whose records name no schema."""
-    if FORMATS[spec.decode.format].registry_kind is None:
-        return ()
-    if spec.decode.subject is not None:
-        return (spec.decode.subject,)
-    return tuple(f"{topic}-value" for topic in spec.source.topics or ())
+    return value_subjects(spec.decode, spec.source.topics or ())
 
 
 def key_subjects_of(spec: StreamSpec) -> tuple[str, ...]:
     """The subjects that say what its records' keys will be; none of a stream whose keys name no schema."""
-    if spec.decode.key is None or FORMATS[spec.decode.key.format].registry_kind is None:
-        return ()
-    return tuple(f"{topic}-key" for topic in spec.source.topics or ())
+    return key_subjects(spec.decode, spec.source.topics or ())
 
 
 def of_keys(spec: StreamSpec, metadata: TableMetadata) -> tuple[StreamSpec, TableMetadata]:

@@ -16,6 +16,7 @@ from jobs.registry.known_schemas import KnownSchemas, RegistryRemadeError, read_
 from jobs.registry.lookup import RegistryLookup, unknown_ids_mean_away
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.subjects import key_subjects, value_subjects
 from jobs.state.stream_folder import stream_folder
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ def writer_schemas(spec: StreamSpec, settings: Settings, topics: Iterable[str] =
         return quick_registry(settings.registry)
 
     known = KnownSchemas(stream_folder(settings, spec.stream).store, connection.identity, spec.stream)
-    subject = spec.decode.subject
-    subjects = (subject,) if subject is not None else tuple(f"{topic}-value" for topic in sorted(topics))
+    there = sorted(topics)
+    subjects = (*value_subjects(spec.decode, there), *key_subjects(spec.decode, there))
     schemas = WriterSchemas(connection, known, quick, subjects)
     # A registry that does not answer keeps nobody from starting, and not for long.
     schemas.compare()

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from jobs.registry.client import registry_client
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
+from jobs.spec.loading import load_stream
+from jobs.spec.registry import RegistrySettings
 from orchestration.cli.dev.child_process import session_members
 from orchestration.cli.dev.graphql import FINISHED, DagsterClient
 from orchestration.cli.dev.runs import end_runs, why_failed
@@ -42,8 +48,65 @@ def landing(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return made
 
 
+CHECK = """query($key: AssetKeyInput!) { assetCheckExecutions(
+  assetKey: $key, checkName: "schema_contract", limit: 1) { evaluation { success description } } }"""
+PROTO = 'syntax = "proto3"; message M { string id = 1; int32 n = 2;%s }'
+
+
+class Contracts:
+    """Three streams without topics: of one the subject changes, of one the table, of one the file."""
+
+    def __init__(self, deployment: Pipeline, registry: str) -> None:
+        self.streams = self.subject, self.table, self.file = "by_subject", "by_table", "by_file"
+        self._deployment: Pipeline = deployment
+        self._registry: str = registry
+        for stream in self.streams:
+            self._write(stream, "registry" if stream != self.file else "id string, n int")
+            spec = load_stream(self._path(stream))
+            columns = spec.table_schema_of(iceberg_schema(parse_schema("id string, n int")))
+            deployment.catalog().create_namespace_if_not_exists("tests")
+            deployment.catalog().create_table(f"tests.{stream}", columns)
+
+    def begin(self) -> None:
+        """Name the registry in the settings, with a first version of each subject."""
+        settings = yaml.safe_load((self._deployment.home / "frazil.yaml").read_text())
+        settings["registry"] = {"url": self._registry}
+        (self._deployment.home / "frazil.yaml").write_text(yaml.safe_dump(settings))
+        for stream in (self.subject, self.table):
+            self.register(stream, "")
+
+    def register(self, stream: str, more: str) -> None:
+        client = registry_client(RegistrySettings.model_validate({"url": self._registry}))
+        try:
+            client.register(f"{stream}-value", "PROTOBUF", PROTO % more)
+        finally:
+            client.close()
+
+    def declare(self, columns: str) -> None:
+        self._write(self.file, columns)
+
+    def _write(self, stream: str, columns: str) -> None:
+        document: dict[str, Any] = {
+            "stream": stream,
+            "source": {"topics": [stream]},
+            "decode": {"value": "json" if stream == self.file else "protobuf", "schema": columns},
+            "table": {"name": f"tests.{stream}"},
+            "trigger": "available_now",
+        }
+        document |= {} if stream == self.file else {"evolve": {"add": "propose"}}
+        self._path(stream).write_text(yaml.safe_dump(document))
+
+    def _path(self, stream: str) -> Path:
+        return self._deployment.home / "streams" / f"{stream}.yaml"
+
+
 @pytest.fixture(scope="module")
-def services(landing: Pipeline) -> Iterator[DagsterServices]:
+def contracts(landing: Pipeline, registry: str) -> Contracts:
+    return Contracts(landing, registry)
+
+
+@pytest.fixture(scope="module")
+def services(landing: Pipeline, contracts: Contracts) -> Iterator[DagsterServices]:
     running = DagsterServices(Deployment.at(landing.home))
     running.start()
     pids = [child.pid for child in running._children]
@@ -132,6 +195,46 @@ def test_terminating_a_run_ends_its_jvm_and_the_next_one_drains_the_topic(
     ]
     assert {"checkName": "adds_up", "success": True} in checks
     assert all(check["success"] for check in checks)
+
+
+def test_a_change_is_told_by_the_sensor_before_a_record_comes(
+    services: DagsterServices, landing: Pipeline, contracts: Contracts
+) -> None:
+    def said(stream: str) -> tuple[bool, str] | None:
+        key = {"path": ["frazil", "tests", stream]}
+        found = services.api.ask(CHECK, key=key)["assetCheckExecutions"]
+        evaluation = found[0]["evaluation"] if found else None
+        return (evaluation["success"], evaluation["description"]) if evaluation else None
+
+    def told(stream: str, passed: bool, *words: str) -> bool:
+        found = said(stream)
+        return found is not None and found[0] is passed and all(each in found[1] for each in words)
+
+    contracts.begin()
+    for stream in (contracts.subject, contracts.table):
+        fits = f"Table tests.{stream} takes what {stream}-value version 1 brings."
+        wait_for(lambda stream=stream, fits=fits: told(stream, True, fits), f"the first look at {stream}", 150)
+    wait_for(lambda: told(contracts.file, True, "declares."), "the first look at the file", 60)
+
+    contracts.register(contracts.subject, " string more = 3;")
+    with landing.catalog().load_table(f"tests.{contracts.table}").update_schema(True) as update:
+        update.delete_column("n")
+    contracts.declare("id string, n int, more string")
+    wait_for(
+        lambda: told(
+            contracts.subject,
+            False,
+            f"Records of {contracts.subject}-value version 2 would become dead letters until somebody decides: more: ",
+            f"Next: frazil schema check {contracts.subject} --against {contracts.subject}-value",
+        ),
+        "the new version of a subject",
+        90,
+    )
+    wait_for(lambda: told(contracts.table, False, "until somebody decides: n: "), "the altered table", 90)
+    applied = f"Next: frazil schema apply {contracts.file}"
+    wait_for(lambda: told(contracts.file, False, "would not start", "more: ", applied), "the changed file", 90)
+    # No record, no topic, no run.
+    assert all(landing.catalog().load_table(f"tests.{each}").current_snapshot() is None for each in contracts.streams)
 
 
 def test_topic_table_and_dead_letters_are_one_lineage(services: DagsterServices, landing: Pipeline) -> None:

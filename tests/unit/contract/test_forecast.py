@@ -12,7 +12,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from jobs.contract.finding import worst
 from jobs.contract.forecast import forecast, would_fail
-from jobs.contract.subjects import subject_contract, subjects_of
+from jobs.contract.subjects import key_subjects_of, subject_contract, subjects_of
 from jobs.formats.writer_schema import RegistrySchema, WriterSchema
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
@@ -115,6 +115,16 @@ def test_subjects_are_those_of_the_topics_unless_one_is_named() -> None:
 
 
 PROTO = 'syntax = "proto3"; message M { string id = 1; int64 n = 2; string note = 3; string more = 4; }'
+
+
+def test_subjects_of_keys_are_those_of_the_topics() -> None:
+    key = {"format": "avro", "schema": "k long"}
+    assert key_subjects_of(spec_of(key=key)) == ("t-key", "u-key")
+    assert key_subjects_of(spec_of()) == ()
+    assert key_subjects_of(spec_of(key={"format": "json", "schema": "k long"})) == ()
+    # Values that need no registry beside keys that do.
+    beside = spec_of(schema="a string", value="json", key=key)
+    assert (subjects_of(beside), key_subjects_of(beside)) == ((), ("t-key", "u-key"))
 
 
 def test_a_schema_of_a_registry_is_read_as_the_format_reads_it() -> None:
