@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
@@ -13,6 +14,10 @@ from jobs.formats.writer_schema import SchemaLookup
 from jobs.schema.declared import Field, StructType
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
+
+SchemaIdPlace: TypeAlias = Literal["both", "prefix", "header"]
+"""Where a record names its writer schema: in a header, or else before its value; before its value only; or in a header
+only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,13 @@ class RecordColumns:
         kafka: Those of Kafka's own, the last of a table.
         key: Those from the key.
         headers: Those from headers.
-        schema_headers: Whether headers may name the writer schemas of values and keys.
+        schema_id: Where records name the writer schemas of their values and keys.
     """
 
     kafka: KafkaColumns = KAFKA_COLUMNS
     key: KeyColumns | None = None
     headers: tuple[HeaderColumn, ...] = ()
-    schema_headers: bool = True
+    schema_id: SchemaIdPlace = "both"
 
     @property
     def key_names(self) -> frozenset[str]:

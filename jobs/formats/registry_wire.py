@@ -183,6 +183,8 @@ def _header_id(header: bytes, named: _Named) -> int | str:
         return named.number(WrittenAs(SchemaId(number=int.from_bytes(header[1:], "big"))))
     if len(header) == _GUID and header[0] == 1:
         return named.number(WrittenAs(SchemaId(guid=header[1:].hex())))
+    if not header:
+        return "needs a header with the id of its schema, found none, or an empty one"
     return f"needs 0x00 and four bytes, or 0x01 and sixteen, in the schema's header, found {len(header)} bytes"
 
 

@@ -63,7 +63,7 @@ def fetched_parts(decoder: DecoderSpec, columns: RecordColumns) -> frozenset[str
         columns: Those of the rows that are not from the value.
     """
     parts = columns.fetched
-    if not columns.schema_headers:
+    if columns.schema_id == "prefix":
         return parts
     if FORMATS[decoder.kind].registry_kind is not None:
         parts |= {VALUE_SCHEMA_ID}
@@ -93,13 +93,13 @@ def stream_pipeline(
     """
     format_ = FORMATS[decoder.kind]
     values = (format_.reference if reference else format_.block)(decoder)
-    decode = DecodeValue(values, format_.probe, headed=columns.schema_headers and format_.registry_kind is not None)
+    decode = DecodeValue(values, format_.probe, named=columns.schema_id if format_.registry_kind else "prefix")
     more: list[Stage] = []
     if (key := columns.key) is not None:
         keys = FORMATS[key.decoder.kind]
         keys_decoder = (keys.reference if reference else keys.block)(key.decoder)
         more.append(
-            DecodeKey(key, keys_decoder, keys.probe, headed=columns.schema_headers and keys.registry_kind is not None)
+            DecodeKey(key, keys_decoder, keys.probe, named=columns.schema_id if keys.registry_kind else "prefix")
         )
     if columns.headers:
         more.append(DecodeHeaders(columns.headers))

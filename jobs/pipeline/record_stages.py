@@ -10,7 +10,7 @@ import pyarrow as pa
 from jobs.formats.decoder import DECODE_HEADER, DECODE_KEY, KEY_PATH, Failure, ValueDecoder
 from jobs.formats.header_values import header_values
 from jobs.formats.problems import INVALID_UTF8, MISSING_FIELD, NULL_IN_REQUIRED
-from jobs.formats.record_columns import HeaderColumn, KeyColumns
+from jobs.formats.record_columns import HeaderColumn, KeyColumns, SchemaIdPlace
 from jobs.formats.registry_wire import KEY_HEADER, KEY_SCHEMA_ID
 from jobs.pipeline.block import Block, Indices
 from jobs.pipeline.schema_ids import headed_decode, last_of, with_subject
@@ -43,13 +43,15 @@ class DecodeKey:
         columns: What rows have of it.
         decoder: Of the keys.
         probe: A key that a decoder of this format takes, if only to refuse it.
-        headed: Whether a header may name a key's writer schema, so that the decoder takes what it says.
+        named: Where a key's writer schema is named; the decoder takes what a header says of it, if one may.
     """
 
     name: str = DECODE_KEY
 
-    def __init__(self, columns: KeyColumns, decoder: ValueDecoder, probe: bytes, *, headed: bool = False) -> None:
-        self._headed: bool = headed
+    def __init__(
+        self, columns: KeyColumns, decoder: ValueDecoder, probe: bytes, *, named: SchemaIdPlace = "prefix"
+    ) -> None:
+        self._named: SchemaIdPlace = named
         self._columns: KeyColumns = columns
         self._decoder: ValueDecoder = decoder
         self._probe: bytes = probe
@@ -62,10 +64,10 @@ class DecodeKey:
     def apply(self, block: Block) -> Block:
         """The block with the key's columns behind its own; they are null where a record has no key."""
         wanted = [each for each in ("key", "headers", KEY_SCHEMA_ID) if each in block.records.schema.names]
-        records = block.records.select(wanted if self._headed else ["key"])
+        records = block.records.select(wanted if self._named != "prefix" else ["key"])
         records = records if block.is_whole else records.take(pa.array(block.positions))
-        decode = headed_decode(self._decoder, records, KEY_HEADER, KEY_SCHEMA_ID) if self._headed else None
-        decoded = (decode or self._decoder.decode)(records.column("key"))
+        decode = headed_decode(self._decoder, records, KEY_HEADER, KEY_SCHEMA_ID, self._named)
+        decoded = decode(records.column("key"))
         failures = [
             with_subject(
                 Failure(each.row, self.name, each.error_class, each.message, self._place(each.field)), block, "key"

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from jobs.formats.decoder import Decoded, Failure, ValueDecoder
 from jobs.formats.problems import BAD_SCHEMA, UNKNOWN_SCHEMA
+from jobs.formats.record_columns import SchemaIdPlace
 from jobs.pipeline.block import Block
 
 
@@ -26,16 +27,19 @@ class _HeadedDecoder(Protocol):
 
 
 def headed_decode(
-    decoder: ValueDecoder, records: pa.RecordBatch, header: str, column: str
+    decoder: ValueDecoder, records: pa.RecordBatch, header: str, column: str, named: SchemaIdPlace
 ) -> Callable[[pa.BinaryArray], Decoded]:
     """The decoding of records whose headers may name their writer schemas.
 
     Args:
-        decoder: Of a format whose records name their schemas; it takes their ids as well.
+        decoder: Of a format whose records name their schemas; it takes their ids as well, if a header may have them.
         records: Of which all have a row.
         header: The name of the header.
         column: Of the records, what the header says, if it has been fetched; else their headers are looked through.
+        named: Where the schemas are named.
     """
+    if named == "prefix":
+        return decoder.decode
     ids: pa.Array | None = None
     if column in records.schema.names:
         ids = records.column(column)
@@ -43,6 +47,9 @@ def headed_decode(
         values, there = last_of(records.column("headers"), header)
         found = [(value or b"") if has else None for value, has in zip(values, there.tolist(), strict=True)]
         ids = pa.array(found, pa.binary())
+    if ids is not None and named == "header":
+        # A header that is not there is as good as one that says nothing.
+        ids = pc.fill_null(ids, b"")
     return partial(cast("_HeadedDecoder", decoder).decode, schema_ids=ids)
 
 

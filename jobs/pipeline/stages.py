@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from jobs.formats.decoder import DECODE_VALUE, ValueDecoder
 from jobs.formats.problems import ValueProblem
+from jobs.formats.record_columns import SchemaIdPlace
 from jobs.formats.registry_wire import VALUE_HEADER, VALUE_SCHEMA_ID
 from jobs.pipeline.block import Block
 from jobs.pipeline.schema_ids import headed_decode, with_subject
@@ -49,20 +50,20 @@ class DecodeValue:
     Args:
         decoder: Of the values.
         probe: A value that a decoder of this format takes, if only to refuse it.
-        headed: Whether a header may name a value's writer schema, so that the decoder takes what it says.
+        named: Where a value's writer schema is named; the decoder takes what a header says of it, if one may.
     """
 
     name: str = DECODE_VALUE
 
-    def __init__(self, decoder: ValueDecoder, probe: bytes, *, headed: bool = False) -> None:
-        self._headed: bool = headed
+    def __init__(self, decoder: ValueDecoder, probe: bytes, *, named: SchemaIdPlace = "prefix") -> None:
+        self._named: SchemaIdPlace = named
         self._decoder: ValueDecoder = decoder
         self._probe: bytes = probe
 
     def apply(self, block: Block) -> Block:
         """The block with the decoded rows; records without a value are dropped."""
-        decode = headed_decode(self._decoder, block.rows, VALUE_HEADER, VALUE_SCHEMA_ID) if self._headed else None
-        decoded = (decode or self._decoder.decode)(block.rows.column("value"))
+        decode = headed_decode(self._decoder, block.rows, VALUE_HEADER, VALUE_SCHEMA_ID, self._named)
+        decoded = decode(block.rows.column("value"))
         return block.with_rows(
             decoded.rows,
             decoded.positions,

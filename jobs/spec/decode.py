@@ -13,7 +13,7 @@ from jobs.formats.avro import options as avro_options
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
 from jobs.formats.json_schema import options as json_schema_options
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
-from jobs.formats.record_columns import RecordColumns
+from jobs.formats.record_columns import RecordColumns, SchemaIdPlace
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.kept_fields import EXTRA_COLUMN, with_extra_column
 from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
@@ -184,7 +184,7 @@ class Decode(SpecModel):
         case_insensitive: Whether a field of a value goes into a column whose name differs from its own by case only.
         key: Columns from the record's key, if there are any.
         headers: Columns from the record's headers, by the column's name.
-        schema_id: Where a record names its writer schema: in a header or else before its value; or there only.
+        schema_id: Where a record names its writer schema, of a format with a registry.
         subject: Of the registry, whose newest version makes the table and is watched; without it the topic's name with
             ``-value`` behind it. Records say themselves which schema they have.
     """
@@ -200,7 +200,7 @@ class Decode(SpecModel):
     case_insensitive: Annotated[Flag, ChangesRows(unless=False)] = False
     subject: str | None = None
     key: Annotated[DecodeKey | None, ChangesRows(written=hashed_key, unless=None)] = None
-    schema_id: Annotated[Literal["both", "prefix"], ChangesRows(unless="both")] = "both"
+    schema_id: Annotated[SchemaIdPlace, ChangesRows(unless="both")] = "both"
     headers: Annotated[Headers, ChangesRows(written=hashed_headers, unless={})] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -245,7 +245,7 @@ class Decode(SpecModel):
             kafka: Those of Kafka's own.
         """
         headers = tuple(header.column(name) for name, header in self.headers.items())
-        return RecordColumns(kafka, self.key.columns if self.key else None, headers, self.schema_id == "both")
+        return RecordColumns(kafka, self.key.columns if self.key else None, headers, self.schema_id)
 
     @property
     def schema_source(self) -> SchemaSource:

@@ -92,6 +92,28 @@ def test_with_prefix_nobody_looks_at_headers() -> None:
     assert fetched_parts(avro.declared.decoder, avro.record_columns(NO_KAFKA_COLUMNS)) == frozenset()
 
 
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("fetched", [False, True])
+def test_with_header_nobody_looks_at_the_first_bytes(reference: bool, fetched: bool) -> None:
+    values, keys = [BARE, ID + BARE, BARE, None, BARE], [BARE, BARE, ID + BARE, None, None]
+    in_value, in_key = [ID, None, ID, None, ID], [ID, ID, None, None, None]
+    if fetched:
+        ids: dict[str, Any] = {"value_schema_id": in_value, "key_schema_id": in_key}
+    else:
+        named = [
+            (("__value_schema_id", one), ("__key_schema_id", two)) for one, two in zip(in_value, in_key, strict=True)
+        ]
+        ids = {"headers": [[{"key": name, "value": each} for name, each in both if each] for both in named]}
+    records = {"value": values, "key": keys} | ids
+    block = run(records, reference=reference, key=KEY, schema_id="header")
+    assert [(row["n"], row["key"]) for row in block.rows.to_pylist()] == [(0, {"n": 0, "s": "abc"}), (0, None)]
+    assert (block.positions.tolist(), block.dropped.tolist()) == ([0, 4], [3])
+    assert [(each.row, each.stage, each.error_class) for each in block.failures] == [
+        (1, "decode_value", "no_schema_id"),
+        (2, "decode_key", "no_schema_id"),
+    ]
+
+
 def test_only_formats_with_a_registry_look_at_headers() -> None:
     json = Decode.model_validate({"value": "json", "schema": "id string"})
     avro = Decode.model_validate({"value": "avro", "schema": "id string", "key": KEY})
