@@ -94,7 +94,7 @@ def derived_schema(format_: str, columns: Iterable[ice.NestedField], name: str) 
         case "json_schema":
             return json.dumps({"title": title, **_json_struct(fields)})
         case _:
-            return json.dumps({**_connect_struct(fields), "optional": False}, separators=(",", ":"))
+            return json.dumps({**_connect_struct(fields), "optional": False, "name": title}, separators=(",", ":"))
 
 
 def _avro_record(name: str, fields: Iterable[ice.NestedField], numbers: Iterator[int], path: str) -> Any:

@@ -14,6 +14,7 @@ from jobs.formats.connect_json.payloads import REPLACE_NULL, SCHEMA_CONTENT
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.decoder_spec import DecoderSpec, ResolvedSchema, declared_of
 from jobs.formats.json.writer_decoder import JsonWriterTypes
+from jobs.formats.json_schema.options import JsonSchemaOptions
 from jobs.formats.json_schema.schema import json_schema_types
 from jobs.formats.known_formats import FORMATS
 from jobs.formats.primitive.schema import COLUMN_TYPES
@@ -95,7 +96,9 @@ def _of_writer(decoder: DecoderSpec, columns: Any, writer: OneSchema, how: Mappi
             return RegistryGenerator(made, writer.number, message)
         case _:
             # What is not required may be left out of any object; whether it may be null, not every schema says.
-            bodies = JsonGenerator(json_schema_types(schema), columns, sends_null=False, **how)
+            bodies = JsonGenerator(
+                json_schema_types(schema, JsonSchemaOptions.of(options)), columns, sends_null=False, **how
+            )
             return RegistryGenerator(bodies, writer.number)
 
 

@@ -79,13 +79,26 @@ def test_records_of_every_format_land_or_are_bad_as_was_said(
     messages = list(messages_of(one.address, one.stream))
     assert len(messages) == 300
     assert all(message.key() is not None and message.headers() for message in messages)
-    rows = one.spec().resolved
-    decoder = rows.with_schemas(RegistryLookup(registry_connection(one.settings().registry))).decoder
+    rows, asked = one.spec().resolved, one.settings().registry
+    assert asked is not None
+    decoder = rows.with_schemas(RegistryLookup(registry_connection(asked))).decoder
     decoded = FORMATS[value].reference(decoder).decode(pa.array([each.value() for each in messages], pa.binary()))
     assert (len(decoded.failures), decoded.rows.num_rows) == (bad, 300 - bad)
 
-    if value != "connect_json":
+    # Whoever has only the topic gets the same columns of it.
+    inferred = typed(one.home, "schema", "infer", one.stream, "--stream", "inferred")
+    assert inferred.exit_code == 0, inferred.output
+    found = yaml.safe_load(inferred.stdout)["decode"]
+    assert found["value"] == value
+    if value == "connect_json":
+        names = [each.split()[0] for each in found["schema"]]
+        assert names == [field.name for field in rows.schema.fields]
+    else:
+        assert found["schema"] == "registry"
         # The records are then those of the newest version, whatever the table would be.
         one.write_spec(decode={"value": value, "schema": "registry"}, table={"name": one.table_name})
         more = typed(one.home, "generate", one.stream, "--rate", "5000", "--count", "5")
         assert (more.exit_code, more.stdout) == (0, f"{one.stream}: 5 records in topic {one.stream}\n")
+        wrong = typed(one.home, "schema", "infer", one.stream, "--format", "protobuf" if value == "avro" else "avro")
+        assert wrong.exit_code == 1
+        assert "the registry does not know the schema ids as those of" in wrong.stderr

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import click
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from jobs.commit.offsets import Ranges
 from jobs.errors import FrazilError
-from jobs.formats.json.inference import InferenceRules, inferred
-from jobs.formats.json.seen_values import Place, SeenValues, example_values, parsed
-from jobs.formats.known_formats import FORMATS
-from jobs.formats.writer_schema import BadWriterSchema
+from jobs.formats.connect_json.inference import is_enveloped
+from jobs.formats.json.inference import InferenceRules
 from jobs.kafka.topic_sample import SampleRecord, find_sample, read_sample
-from jobs.registry.client import SubjectVersion, registry_client
-from jobs.schema.declared import Primitive, quoted
-from jobs.schema.iceberg_schema import with_null
+from jobs.schema.declared import Primitive
 from jobs.schema.parser import parse_schema
-from jobs.spec.decode import Decode
 from jobs.spec.settings import KafkaSettings
-from orchestration.cli.schema.inferred_columns import column_lines, time_column
-from orchestration.cli.schema.stream_yaml import NewStream, stream_id, stream_yaml
+from orchestration.cli.schema.infer_connect import LookedAtEnvelopes
+from orchestration.cli.schema.infer_json import LookedAtJson
+from orchestration.cli.schema.infer_registry import LookedAtIds, is_framed, subject_stream, subject_version
+from orchestration.cli.schema.stream_yaml import stream_id, stream_yaml
 from orchestration.cli.terminal import stderr_console
 from resources.deployment import Deployment
 
 _RECORDS = 10_000
+_JUDGED = 1_000
+_FRAMED = "framed"
+_FORMATS = ("json", "connect_json", "avro", "protobuf", "json_schema")
 
 
 def _decimal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Primitive | None:
@@ -52,6 +52,12 @@ def _decimal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 @click.option("--stream", metavar="ID", help="The stream's id.  [default: made of the topic]")
 @click.option("--table", metavar="NAME", help="Where rows go.  [default: landing.ID]")
 @click.option("--show-values", is_flag=True, help="Also show some values of each field in the comments.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(_FORMATS),
+    help="What the records are.  [default: what most of the first ones are]",
+)
 @click.option("--subject", metavar="SUBJECT", help="Look at this subject of the registry instead of at records.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there; never over it."
@@ -67,45 +73,78 @@ def infer(
     stream: str | None,
     table: str | None,
     show_values: bool,
+    format_: str | None,
     subject: str | None,
     output: Path | None,
 ) -> None:
-    """Write the file of a stream that lands TOPIC, whose values are JSON, with comments that say what was seen.
+    """Write the file of a stream that lands TOPIC, with comments that say what was seen.
 
-    With --subject the values are those of a schema registry: Avro, Protobuf or JSON Schema, as its newest version says.
+    Values are JSON; or JSON that carries its schema (connect_json), whose columns are those of the schemas; or they
+    name a schema of the registry, Avro, Protobuf or JSON Schema, whose subject then says the columns. --subject looks
+    at that subject of the registry and at no record.
 
-    A whole number becomes a long, one with a fraction a double (--decimal), a text a string (--times). No column is
-    `not null`. The comments have ranges of numbers and times, and no other value unless --show-values is given.
+    Of JSON a whole number becomes a long, one with a fraction a double (--decimal), a text a string (--times). No
+    column is `not null`. The comments have ranges of numbers and times, and no other value without --show-values.
     """
     if output is not None and output.exists():
         raise FrazilError(f"{output} exists, and nothing is written over it.", fix="name another file with --output")
     name = stream or stream_id(topic)
     target = table or f"landing.{name.replace('-', '_')}"
     if subject is not None:
-        found_version = _version(deployment, subject)
-        write_stream(stream_yaml(subject_stream(found_version, topic, name, target)), output, name)
+        found = subject_version(deployment.settings().registry, subject)
+        write_stream(stream_yaml(subject_stream(found, topic, name, target)), output, name)
         return
-    settings = deployment.settings().kafka
-    ranges = find_sample(settings, topic, records, "oldest" if oldest else "newest")
-    looked = _Looked(show_values)
-    for part in _with_progress(settings, ranges):
+    settings = deployment.settings()
+    end: Literal["newest", "oldest"] = "oldest" if oldest else "newest"
+    ranges = find_sample(settings.kafka, topic, records, end)
+    format_, parts = _of_format(format_, _with_progress(settings.kafka, ranges))
+    match format_:
+        case "json":
+            looked = LookedAtJson(show_values=show_values)
+            _look(looked, parts)
+            new = looked.stream(topic, end, name, target, InferenceRules(decimal, times))
+        case "connect_json":
+            envelopes = LookedAtEnvelopes(show_values=show_values)
+            _look(envelopes, parts)
+            new = envelopes.stream(topic, end, name, target)
+        case _:
+            ids = LookedAtIds()
+            _look(ids, parts)
+            wanted = None if format_ == _FRAMED else format_
+            new = ids.stream(settings.registry, topic, end, name, target, wanted)
+    write_stream(stream_yaml(new), output, name)
+
+
+class _Looks(Protocol):
+    def add(self, records: Iterable[SampleRecord]) -> None: ...
+
+
+def _look(looked: _Looks, parts: Iterable[list[SampleRecord]]) -> None:
+    for part in parts:
         looked.add(part)
-    looked.require(topic)
-    found = inferred(looked.seen, InferenceRules(decimal, times))
-    if found.schema is None:
-        raise FrazilError(f"topic {topic}: no record that was looked at has a field.", fix="produce some, or --oldest")
-    text = stream_yaml(
-        NewStream(
-            name,
-            topic,
-            "json",
-            list(column_lines(found, looked.examples)),
-            target,
-            list(looked.told(topic, "oldest" if oldest else "newest")),
-            time_column(found.schema),
-        )
-    )
-    write_stream(text, output, name)
+
+
+def _of_format(format_: str | None, parts: Iterator[list[SampleRecord]]) -> tuple[str, Iterator[list[SampleRecord]]]:
+    """What the records of a sample are, by the first of them, unless it is said; and the whole sample."""
+    if format_ is not None:
+        return format_, parts
+    first: list[list[SampleRecord]] = []
+    values: list[bytes] = []
+    for part in parts:
+        first.append(part)
+        values += [each.value for each in part if each.value is not None]
+        if len(values) >= _JUDGED:
+            break
+    return sampled_format(values[:_JUDGED]), chain(first, parts)
+
+
+def sampled_format(values: Sequence[bytes]) -> str:
+    """What most values are: `json`, `connect_json`, or `framed` of those that begin with the id of a schema."""
+    framed = sum(map(is_framed, values))
+    if 2 * framed > len(values):
+        return _FRAMED
+    enveloped = sum(is_enveloped(value) for value in values if value[:1] == b"{")
+    return "connect_json" if 2 * enveloped > len(values) else "json"
 
 
 def write_stream(text: str, output: Path | None, stream: str) -> None:
@@ -127,101 +166,6 @@ def write_stream(text: str, output: Path | None, stream: str) -> None:
         raise FrazilError(f"{output} cannot be written: {failed.strerror}", fix="name another file") from None
     click.echo(f"{output} is written; look at it.", err=True)
     click.echo(f"  Next: frazil validate {stream}", err=True)
-
-
-def _version(deployment: Deployment, subject: str) -> SubjectVersion:
-    client = registry_client(deployment.settings().registry)
-    try:
-        return client.version(subject)
-    finally:
-        client.close()
-
-
-def subject_stream(found: SubjectVersion, topic: str, stream: str, table: str) -> NewStream:
-    """The stream of a topic whose records have a subject's schemas.
-
-    Raises:
-        FrazilError: Schemas of this kind cannot be read, or this one is none.
-    """
-    kind = found.schema.kind
-    format_ = next((each for each in FORMATS.values() if each.registry_kind == kind), None)
-    if format_ is None or format_.writer_rows is None:
-        raise FrazilError(f"subject {found.subject} has schemas of the kind {kind}, which cannot be read.")
-    decode = Decode.model_validate({"value": format_.name, "schema": "registry"})
-    try:
-        rows = format_.writer_rows(found.schema.schema, decode.options)
-    except BadWriterSchema as problem:
-        raise FrazilError(f"{found.subject} version {found.version} cannot be read: {problem.message}") from None
-    told = [
-        f"Columns are from the registry: subject {found.subject}, which stands at version {found.version} "
-        f"(id {found.id}):",
-        *(f"  {quoted(field.name)} {with_null(field)}" for field in rows.fields),
-        "The table follows later versions; to decide about that, write evolve: {add: propose, widen: propose}.",
-    ]
-    usual = found.subject == f"{topic}-value"
-    return NewStream(stream, topic, format_.name, "registry", table, told, subject=None if usual else found.subject)
-
-
-class _Looked:
-    """What was seen of the records of a sample."""
-
-    def __init__(self, show_values: bool) -> None:
-        self.seen: SeenValues = SeenValues()
-        self.examples: dict[str, list[Any]] = {}
-        self._show_values: bool = show_values
-        self._records: int = 0
-        self._tombstones: int = 0
-        self._others: int = 0
-        self._first_other: SampleRecord | None = None
-
-    def add(self, records: Iterable[SampleRecord]) -> None:
-        for record in records:
-            self._records += 1
-            if record.value is None:
-                self._tombstones += 1
-            elif (value := parsed(record.value)) is not None:
-                self.seen.add(value, Place(record.partition.topic, record.partition.partition, record.offset))
-                if self._show_values:
-                    example_values(value, self.examples)
-            else:
-                self._others += 1
-                self._first_other = self._first_other or record
-
-    def require(self, topic: str) -> None:
-        """Refuse a topic whose values are not JSON objects."""
-        if self.seen.count:
-            return
-        first = self._first_other
-        if first is None:
-            raise FrazilError(f"topic {topic} has no record with a value.", fix=f"frazil schema infer {topic} --oldest")
-        value = first.value or b""
-        where = f"the first one at {Place(topic, first.partition.partition, first.offset)}"
-        if value[:1] == b"\0" and len(value) > 5:
-            number = int.from_bytes(value[1:5], "big")
-            raise FrazilError(
-                f"topic {topic}: its values begin as a schema registry's serializers write them; {where} has the "
-                f"schema id {number}.",
-                fix=f"frazil schema infer {topic} --subject {topic}-value",
-            )
-        raise FrazilError(
-            f"topic {topic}: no value is a JSON object; {where} has {len(value):,} bytes.",
-            fix="write the stream with another decode.value, such as string or bytes",
-        )
-
-    def told(self, topic: str, end: Literal["newest", "oldest"]) -> Iterator[str]:
-        """What is said above all."""
-        yield (
-            f"Inferred on {datetime.now(UTC):%Y-%m-%d} from the {end} {self._records:,} records of topic {topic}, "
-            f"of which {self.seen.count:,} are JSON objects."
-        )
-        if self._tombstones:
-            yield f"Tombstones: {self._tombstones:,}; they are counted and not landed."
-        if first := self._first_other:
-            yield (
-                f"Of another form: {self._others:,}, which would become dead letters; the first at "
-                f"{Place(topic, first.partition.partition, first.offset)}."
-            )
-        yield "Records that were not looked at may differ. `not null` behind a column refuses records without it."
 
 
 def _with_progress(settings: KafkaSettings, ranges: Ranges) -> Iterator[list[SampleRecord]]:

@@ -16,7 +16,7 @@ from jobs.formats.json.seen_values import Place, SeenValues, example_values, par
 from jobs.formats.writer_schema import RegistrySchema, WriterSchema
 from jobs.registry.client import SubjectVersion
 from jobs.spec.models import StreamSpec
-from orchestration.cli.schema.infer import subject_stream
+from orchestration.cli.schema.infer_registry import subject_stream
 from orchestration.cli.schema.inferred_columns import column_lines, time_column
 from orchestration.cli.schema.stream_yaml import ColumnLines, NewStream, scalar, stream_id, stream_yaml
 

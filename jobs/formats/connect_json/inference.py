@@ -1,0 +1,268 @@
+"""Inference from Connect's JSON: the columns of records that carry their schema, and what was seen of each.
+
+The schemas say the columns; the payloads, decoded by them, say what is in these.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
+
+from jobs.formats.connect_json.envelope import NO_SCHEMA, Envelope, read_envelope
+from jobs.formats.connect_json.schema import connect_types
+from jobs.formats.json.seen_values import MOST_EXAMPLES, Place
+from jobs.formats.json.writer_decoder import JsonWriterDecoder
+from jobs.formats.problems import ValueProblem
+from jobs.formats.writer_schema import BadWriterSchema
+from jobs.schema.compatibility import promotes
+
+MOST_SCHEMAS = 100
+"""Different ones that are looked at; the records of others are counted."""
+
+
+@dataclass(slots=True)
+class SeenSchema:
+    """A schema that records carried.
+
+    Attributes:
+        name: Its name and version; empty if it says neither.
+        first: The first record with it.
+        rows: Its columns; None of one that cannot be read.
+        problem: Why it cannot.
+        count: Records with it.
+    """
+
+    name: str
+    first: Place
+    rows: Schema | None = None
+    problem: str = ""
+    count: int = 0
+    decoder: JsonWriterDecoder | None = None
+
+
+@dataclass(slots=True)
+class SeenColumn:
+    """What a column held.
+
+    Attributes:
+        there: Records that had it.
+        nulls: Those among them in which it was null.
+        least, most: Of numbers, days and times; of texts and bytes their lengths.
+        first: The first record in which it was not null.
+        examples: Some values, if they are to be kept.
+    """
+
+    there: int = 0
+    nulls: int = 0
+    least: Any = None
+    most: Any = None
+    first: Place | None = None
+    examples: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedColumn:
+    """A column that takes what the schemas say of a field.
+
+    Attributes:
+        field: The column; required if every schema has it and requires it.
+        schemas: How many have it.
+        others: Schemas whose values it does not hold.
+    """
+
+    field: ice.NestedField
+    schemas: int
+    others: tuple[SeenSchema, ...]
+
+
+class SeenEnvelopes:
+    """What was seen of records in envelopes.
+
+    Args:
+        keep_examples: Whether values are kept.
+
+    Attributes:
+        count: Records that could be read.
+        schemas: By their text, in the order in which they came.
+        columns: By name.
+        failures: Records that could not be read, by the class of their failure.
+        first_failure: The first of them.
+        plain: Records whose schema is null.
+        more_schemas: Records of schemas beyond `MOST_SCHEMAS`.
+    """
+
+    def __init__(self, *, keep_examples: bool = False) -> None:
+        self._keep_examples: bool = keep_examples
+        self.count: int = 0
+        self.schemas: dict[bytes, SeenSchema] = {}
+        self.columns: dict[str, SeenColumn] = {}
+        self.failures: Counter[str] = Counter()
+        self.first_failure: Place | None = None
+        self.plain: int = 0
+        self.more_schemas: int = 0
+
+    def add(self, records: Sequence[tuple[Place, bytes]]) -> None:
+        """Look at some records."""
+        groups: dict[bytes, list[tuple[Place, bytes]]] = {}
+        for place, value in records:
+            try:
+                envelope = read_envelope(value)
+            except ValueProblem as problem:
+                self._fail(problem.error_class, place)
+                continue
+            if envelope.schema == NO_SCHEMA:
+                self.plain += 1
+            elif envelope.schema not in self.schemas and len(self.schemas) >= MOST_SCHEMAS:
+                self.more_schemas += 1
+            else:
+                groups.setdefault(envelope.schema, []).append((place, envelope.payload))
+        for schema, payloads in groups.items():
+            seen = self.schemas.get(schema) or self._met(schema, payloads[0][0])
+            seen.count += len(payloads)
+            if seen.decoder is not None:
+                self._look(seen.decoder, payloads)
+
+    def merged(self) -> list[MergedColumn]:
+        """The columns that all schemas together say, the newest schema's first."""
+        read = [each for each in reversed(self.schemas.values()) if each.rows is not None]
+        found: dict[str, MergedColumn] = {}
+        for seen in read:
+            for column in _fields(seen):
+                known = found.get(column.name)
+                if known is None:
+                    found[column.name] = MergedColumn(column, 1, ())
+                    continue
+                kind = merged_type(known.field.field_type, column.field_type)
+                others = known.others if kind is not None else (*known.others, seen)
+                required = known.field.required and column.required
+                made = ice.NestedField(column.field_id, column.name, kind or known.field.field_type, required=required)
+                found[column.name] = MergedColumn(made, known.schemas + 1, others)
+        return [_optional_unless(each, each.schemas == len(read)) for each in found.values()]
+
+    def _met(self, schema: bytes, place: Place) -> SeenSchema:
+        seen = self.schemas[schema] = SeenSchema(_name(schema), place)
+        try:
+            seen.decoder = JsonWriterDecoder(connect_types(schema.decode()), block=True)
+            seen.rows = seen.decoder.schema
+        except BadWriterSchema as problem:
+            seen.problem = problem.message
+        return seen
+
+    def _look(self, decoder: JsonWriterDecoder, payloads: Sequence[tuple[Place, bytes]]) -> None:
+        decoded = decoder.decode(pa.array([payload for _, payload in payloads], pa.binary()))
+        for failure in decoded.failures:
+            self._fail(failure.error_class, payloads[failure.row][0])
+        self.count += decoded.rows.num_rows
+        for name, values in zip(decoded.rows.schema.names, decoded.rows.columns, strict=True):
+            seen = self.columns.setdefault(name, SeenColumn())
+            seen.there += len(values)
+            seen.nulls += values.null_count
+            there = np.flatnonzero(np.asarray(values.is_valid()))
+            if not len(there):
+                continue
+            if seen.first is None:
+                seen.first = payloads[int(decoded.positions[there[0]])][0]
+            self._range(seen, values)
+            if self._keep_examples:
+                for index in there[: MOST_EXAMPLES + len(seen.examples)].tolist():
+                    value = values[index].as_py()
+                    if value not in seen.examples and len(seen.examples) < MOST_EXAMPLES:
+                        seen.examples.append(value)
+
+    def _range(self, seen: SeenColumn, values: pa.Array) -> None:
+        kind = values.type
+        if pa.types.is_string(kind):
+            values = pc.utf8_length(values)
+        elif pa.types.is_binary(kind):
+            values = pc.binary_length(values)
+        elif pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_fixed_size_binary(kind):
+            return
+        ends = pc.min_max(values).as_py()
+        if seen.least is None:
+            seen.least, seen.most = ends["min"], ends["max"]
+        elif type(seen.least) is type(ends["min"]):
+            seen.least, seen.most = min(seen.least, ends["min"]), max(seen.most, ends["max"])
+
+    def _fail(self, error_class: str, place: Place) -> None:
+        self.failures[error_class] += 1
+        self.first_failure = self.first_failure or place
+
+
+def is_enveloped(value: bytes) -> bool:
+    """Whether a value is an envelope whose schema is one of Connect's."""
+    try:
+        envelope: Envelope = read_envelope(value)
+        connect_types(envelope.schema.decode())
+    except (ValueProblem, BadWriterSchema):
+        return False
+    return True
+
+
+def merged_type(one: ice.IcebergType, other: ice.IcebergType) -> ice.IcebergType | None:
+    """The narrowest type that holds values of two; None if none does.
+
+    Structs have the fields of both; what only one of them has, or does not require, is optional.
+    """
+    match one, other:
+        case ice.StructType(), ice.StructType():
+            return _merged_struct(one, other)
+        case ice.ListType(), ice.ListType():
+            element = merged_type(one.element_type, other.element_type)
+            required = one.element_required and other.element_required
+            return None if element is None else ice.ListType(one.element_id, element, element_required=required)
+        case ice.MapType(), ice.MapType() if one.key_type == other.key_type:
+            value = merged_type(one.value_type, other.value_type)
+            required = one.value_required and other.value_required
+            if value is None:
+                return None
+            return ice.MapType(one.key_id, one.key_type, one.value_id, value, value_required=required)
+        case ice.PrimitiveType(), ice.PrimitiveType():
+            return other if promotes(one, other) else one if promotes(other, one) else None
+        case _:
+            return None
+
+
+def _merged_struct(one: ice.StructType, other: ice.StructType) -> ice.StructType | None:
+    by_name = {each.name: each for each in other.fields}
+    fields: list[ice.NestedField] = []
+    for each in one.fields:
+        match = by_name.pop(each.name, None)
+        kind = each.field_type if match is None else merged_type(each.field_type, match.field_type)
+        if kind is None:
+            return None
+        required = match is not None and each.required and match.required
+        fields.append(ice.NestedField(each.field_id, each.name, kind, required=required))
+    fields += [ice.NestedField(each.field_id, each.name, each.field_type, required=False) for each in by_name.values()]
+    return ice.StructType(*fields)
+
+
+def _optional_unless(column: MergedColumn, everywhere: bool) -> MergedColumn:
+    found = column.field
+    required = found.required and everywhere
+    made = ice.NestedField(found.field_id, found.name, found.field_type, required=required)
+    return MergedColumn(made, column.schemas, column.others)
+
+
+def _fields(seen: SeenSchema) -> Iterator[ice.NestedField]:
+    if seen.rows is not None:
+        yield from seen.rows.fields
+
+
+def _name(schema: bytes) -> str:
+    found = json.loads(schema)
+    if not isinstance(found, dict):
+        return ""
+    version = f"version {found['version']}" if isinstance(found.get("version"), int) else ""
+    return " ".join(each for each in (str(found.get("name") or ""), version) if each)
