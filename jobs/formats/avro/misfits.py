@@ -1,6 +1,6 @@
 """Misfits of a block: the records whose bytes are not a value of their schema, found by stepping over all side by side.
 
-It looks at no values, only at where each one ends, so it is a hint and no proof: what it does not find, the read of the
+It looks at little more than where each value ends, so it is a hint and no proof: what it does not find, the read of the
 block does (`jobs.formats.avro.container`), and of what it finds the reference says what is wrong.
 """
 
@@ -25,7 +25,7 @@ _SIZE_BOUNDS = (0, 2**63 - 1)
 
 
 def misfits(node: Node, values: pa.BinaryArray) -> Mask:
-    """Which records end too early or too late, or have a number that no type, symbol or length has.
+    """Which records end too early or too late, or have a number out of its bounds, or a text that is not UTF-8.
 
     Good records with very long lists may be among them.
 
@@ -56,6 +56,7 @@ class _Steps:
         self.ends: Indices = bounds[1:]
         self.bad: Mask = np.zeros(len(values), np.bool_)
         self._items: int = MOST_ITEMS
+        self._beyond_ascii: Indices = np.flatnonzero(self._data >= 0x80)
 
     def over(self, node: Node, rows: Indices) -> None:
         """Over a value in each of some records."""
@@ -67,8 +68,10 @@ class _Steps:
                 pass
             case Plain("int" | "long" as name):
                 self._numbers(rows, _BOUNDS[name])
-            case Plain("bytes" | "string"):
+            case Plain("bytes"):
                 self._bytes(rows, self._numbers(rows, _SIZE_BOUNDS))
+            case Plain("string"):
+                self._text(rows, self._numbers(rows, _SIZE_BOUNDS))
             case Plain(name):
                 self._bytes(rows, np.full(len(rows), _SIZES[name]))
             case Fixed(_, size):
@@ -135,3 +138,15 @@ class _Steps:
         fit = ~self.bad[rows] & (sizes <= self.ends[rows] - self.at[rows])
         self.at[rows[fit]] += sizes[fit]
         self.bad[rows[~fit]] = True
+
+    def _text(self, rows: Indices, sizes: Indices) -> None:
+        """Over a text of so many bytes in each of some records."""
+        starts = self.at[rows]
+        self._bytes(rows, sizes)
+        begin, end = (np.searchsorted(self._beyond_ascii, each) for each in (starts, self.at[rows]))
+        other = (begin < end) & ~self.bad[rows]
+        for row, start in zip(rows[other].tolist(), starts[other].tolist(), strict=True):
+            try:
+                self._data[start : self.at[row]].tobytes().decode()
+            except UnicodeDecodeError:
+                self.bad[row] = True

@@ -23,6 +23,8 @@ from jobs.formats.decoder import Decoded
 from jobs.formats.writer_schema import WriterSchema
 from tests.unit.formats.avro.generated import Kind, hostile, number, schemas, sized, text
 
+TEXT = json.dumps({"type": "record", "name": "r", "fields": [{"name": "t", "type": "string"}]})
+
 
 def same(found: Decoded, expected: Decoded) -> None:
     assert found.rows.schema.equals(expected.rows.schema, check_metadata=True)
@@ -80,6 +82,14 @@ def test_what_is_cut_off_or_too_long_is_found_and_no_other(
     assert found.nonzero()[0].tolist() == [row]
 
 
+def test_texts_that_are_not_utf_8_are_found() -> None:
+    texts = ["ü€😀".encode(), b"a", b"\xff", "ü".encode()[:1], b""]
+    values = [sized(each) for each in texts]
+    found = misfits(top_node(WriterSchema(TEXT), AvroOptions()), pa.array(values, pa.binary()))
+    assert found.tolist() == [False, False, True, True, False]
+    same(*both(TEXT, values))
+
+
 def test_very_long_lists_are_left_to_the_reference() -> None:
     kind = {"type": "array", "items": "boolean"}
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "l", "type": kind}]})
@@ -101,9 +111,6 @@ def hostile_blocks(draw: st.DrawFn) -> tuple[Kind, list[bytes]]:
 def test_hostile_records_fail_as_the_reference_says_and_no_other(block: tuple[Kind, list[bytes]]) -> None:
     kind, values = block
     same(*both(text(kind), values))
-
-
-TEXT = json.dumps({"type": "record", "name": "r", "fields": [{"name": "t", "type": "string"}]})
 
 
 def test_blocks_of_any_size_follow_one_another_in_one_file() -> None:
