@@ -163,7 +163,7 @@ def _finish(harness: Harness, outcome: CertificateResults) -> None:
     harness.stop()
     harness.say("everything is compared")
     observation = harness.observer.now()
-    final = observation.compared(harness.load.fates())
+    final = observation.compared(harness.load.fates(), harness.load.added())
     outcome.final = final
     problems = outcome.problems
     problems += [*final.problems, *stamp_problems(observation.stamps())]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from jobs.certify.load import Fate, Fates
+from jobs.certify.load import NO_VALUE, Added, Fate, Fates
 from jobs.commit.stamps import Stamp
 
 Offsets = Mapping[int, npt.NDArray[np.int64]]
+Values = Mapping[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+"""By partition, rows: their offsets, and a column's values, NO_VALUE where it is null."""
 
 _SHOWN = 5
 
@@ -28,6 +30,7 @@ class Comparison:
         landed, dead, tombstones, passed_over: Records up to where the stamps say that the tables are complete; the
             first two as the tables hold them, each counted once.
         problems: What is lost, doubled or in the wrong place, as sentences.
+        added_values: Values of columns that the table has got meanwhile, as the table holds them.
     """
 
     landed: int
@@ -35,6 +38,7 @@ class Comparison:
     tombstones: int
     passed_over: int
     problems: tuple[str, ...]
+    added_values: int = 0
 
 
 def compare(
@@ -76,6 +80,30 @@ def compare(
     return Comparison(
         found[Fate.LANDED], found[Fate.DEAD], nowhere[Fate.TOMBSTONE], nowhere[Fate.PASSED_OVER], tuple(problems)
     )
+
+
+def with_values(compared: Comparison, added: Added, values: Mapping[str, Values]) -> Comparison:
+    """A comparison with what columns hold that the table has got meanwhile, record by record.
+
+    Args:
+        compared: What was found of the offsets.
+        added: What each row has to have in them.
+        values: What the table's rows have, by partition.
+    """
+    problems, count = list(compared.problems), 0
+    for column, wanted in added.items():
+        for partition, (offsets, found) in values.get(column, {}).items():
+            known = (offsets >= 0) & (offsets < len(wanted[partition]))
+            offsets, found = offsets[known], found[known]
+            count += int(np.count_nonzero(found != NO_VALUE))
+            wrong = np.zeros(len(wanted[partition]), np.bool_)
+            wrong[offsets] = found != wanted[partition][offsets]
+            if wrong.any():
+                problems.append(
+                    f"{int(np.count_nonzero(wrong))} records have not in column {column} what was sent: "
+                    f"partition {partition}, offsets {_some(wrong)}"
+                )
+    return replace(compared, problems=tuple(problems), added_values=count)
 
 
 def stamp_problems(stamps: Sequence[Stamp]) -> list[str]:

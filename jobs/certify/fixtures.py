@@ -19,11 +19,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField, StringType
 
+from jobs.certify.load import SCHEMA
 from jobs.certify.workspace import PARTITIONS, Workspace
 from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import Settings
+from jobs.stream.opening import ensure_tables
 from jobs.write.locations import local_folder
 
 _TOPIC_SECONDS = 30.0
@@ -31,7 +35,7 @@ _FOLDER_SECONDS, _FOLDER_POLL_SECONDS = 10.0, 0.1
 
 
 def create_fixtures(workspace: Workspace, catalog: Catalog) -> None:
-    """Create the topic and the namespace, and see whether a table may be made and dropped there.
+    """Create the topic, the namespace and the tables, and see whether a table may be made and dropped there.
 
     Raises:
         FrazilError: Something of it is not allowed, or nobody answers.
@@ -43,6 +47,8 @@ def create_fixtures(workspace: Workspace, catalog: Catalog) -> None:
     with _permitted(settings, f"table {probe} in catalog {settings.catalog.name}", "create and drop"):
         catalog.create_table(probe, Schema(NestedField(1, "id", StringType())))
         _remove_table(catalog, probe, workspace.name)
+    with _permitted(settings, f"table {workspace.table} in catalog {settings.catalog.name}", "create"):
+        create_tables(workspace, catalog)
     with _permitted(settings, f"topic {workspace.name}", "create"):
         # -1: as the brokers have it.
         topic = NewTopic(workspace.name, num_partitions=PARTITIONS, replication_factor=-1)
@@ -50,6 +56,11 @@ def create_fixtures(workspace: Workspace, catalog: Catalog) -> None:
         admin = _admin(settings)
         for future in admin.create_topics([topic]).values():
             future.result(timeout=_TOPIC_SECONDS)
+
+
+def create_tables(workspace: Workspace, catalog: Catalog) -> None:
+    """Create the tables: the stream's has the columns of the first records, and follows them from there on."""
+    ensure_tables(workspace.spec(), catalog, lambda: iceberg_schema(parse_schema(SCHEMA)))
 
 
 def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:

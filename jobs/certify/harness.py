@@ -214,14 +214,14 @@ class Harness:
         """
         observation = self.observer.now()
         self.say("the tables are compared")
-        fates = self.load.fates()
+        fates, added = self.load.fates(), self.load.added()
         for number, kill in enumerate(self._kills):
             later = self._kills[number + 1].result.killed_at if number + 1 < len(self._kills) else None
             committed_at, killed_at = observation.first_commit(kill.epoch), kill.result.killed_at
             # A kill that was followed by another one, and not by a commit, says nothing of the time to recover.
             if committed_at and killed_at and kill.result.seconds is None and (later is None or committed_at < later):
                 kill.result.seconds = max(0.0, committed_at - killed_at)
-            kill.result.problems += kill.observation.problems(fates)
+            kill.result.problems += kill.observation.problems(fates, added)
         self._kills = []
         living = watch.note.attempt if watch.note is not None else None
         if orphans := self.drivers.orphans(but=living):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import random
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -33,6 +35,9 @@ BAD_KINDS: tuple[Kind, ...] = ("truncated", "wrong_type", "missing_field", "null
 
 Fates = dict[int, npt.NDArray[np.uint8]]
 """By partition, the `Fate` of the record at each offset."""
+Added = dict[str, dict[int, npt.NDArray[np.int64]]]
+"""By field that turned up later, and partition, the value that the row of each offset has, or NO_VALUE."""
+NO_VALUE = -1
 
 _REQUIRED = ("id", "payer", "amount", "created_at")
 _TYPES = ("card", "transfer", "cash", "voucher")
@@ -68,8 +73,8 @@ class Record:
         return Fate.LANDED if self.kind == "good" else Fate.DEAD
 
 
-def record_to_load(seed: int, number: int) -> Record:
-    """The record of the load that has a number."""
+def record_to_load(seed: int, number: int, added: Sequence[str] = ()) -> Record:
+    """The record of the load that has a number; each of the added fields has that number as its value."""
     rng = random.Random(f"{seed}/{number}")
     payer = f"payer-{rng.randrange(20_000):05d}"
     fields: dict[str, object] = {
@@ -78,6 +83,7 @@ def record_to_load(seed: int, number: int) -> Record:
         "amount": rng.randrange(1, 10_000_000) / 100,
         "created_at": f"2026-01-31T{rng.randrange(24):02d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}Z",
         "type": rng.choice(_TYPES),
+        **dict.fromkeys(added, number),
     }
     kind: Kind = rng.choice(BAD_KINDS) if rng.random() < BAD_SHARE else "good"
     return Record(number, payer.encode(), _value(fields, kind, rng), kind)
@@ -115,6 +121,9 @@ class Load:
         self._partitions: int = partitions
         self._next: int = 0
         self._fates: list[bytearray] = [bytearray() for _ in range(partitions)]
+        self._numbers: list[array[int]] = [array("q") for _ in range(partitions)]
+        # Of each added field the first record that has it.
+        self._added: dict[str, int] = {}
         self._misplaced: str | None = None
         options = {"bootstrap.servers": kafka.require_bootstrap(), **librdkafka_options(kafka.security)}
         self._producer: RecordProducer = RecordProducer(**options, **{"linger.ms": 5})
@@ -126,9 +135,9 @@ class Load:
             FrazilError: They do not take them.
         """
         for number in range(self._next, self._next + count):
-            made = record_to_load(self._seed, number)
+            made = record_to_load(self._seed, number, list(self._added))
             partition = random.Random(f"{self._seed}/partition/{number}").randrange(self._partitions)
-            self._send(partition, made.key, made.value, made.fate)
+            self._send(partition, made)
         self._next += count
         left = self._producer.flush()
         refused = self._misplaced or self._producer.refused
@@ -147,6 +156,20 @@ class Load:
         """By partition, what has to become of the record at each offset."""
         return {number: np.frombuffer(bytes(fates), dtype=np.uint8) for number, fates in enumerate(self._fates)}
 
+    def add_field(self) -> None:
+        """Give the next records, and all behind them, a field that none had before."""
+        self._added[f"added_{len(self._added) + 1}"] = self._next
+
+    def added(self) -> Added:
+        """Of each field that was added, which value the row of each offset has."""
+        found: Added = {}
+        for name, first in self._added.items():
+            found[name] = {}
+            for partition, fates in self.fates().items():
+                numbers = np.array(self._numbers[partition], dtype=np.int64)
+                found[name][partition] = np.where((fates == Fate.LANDED) & (numbers >= first), numbers, NO_VALUE)
+        return found
+
     def ends(self) -> dict[TopicPartition, int]:
         """The next offset of each partition."""
         return {TopicPartition(self.topic, number): len(fates) for number, fates in enumerate(self._fates)}
@@ -155,14 +178,16 @@ class Load:
         """The records `[start, end)` of a partition are skipped on purpose, and have to be nowhere."""
         self._fates[partition][start:end] = bytes([Fate.PASSED_OVER]) * (end - start)
 
-    def _send(self, partition: int, key: bytes, value: bytes | None, fate: Fate) -> None:
-        self._producer.produce(self.topic, value, key, partition=partition, on_delivery=partial(self._delivered, fate))
+    def _send(self, partition: int, made: Record) -> None:
+        delivered = partial(self._delivered, made)
+        self._producer.produce(self.topic, made.value, made.key, partition=partition, on_delivery=delivered)
         self._producer.poll()
 
-    def _delivered(self, fate: Fate, message: Message) -> None:
+    def _delivered(self, made: Record, message: Message) -> None:
         number, offset = message.partition() or 0, message.offset()
         fates = self._fates[number]
         if offset != len(fates):
             self._misplaced = f"partition {number}: offset {offset} where {len(fates)} was next"
             return
-        fates.append(fate)
+        fates.append(made.fate)
+        self._numbers[number].append(made.number)

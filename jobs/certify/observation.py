@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from jobs.catalog import existing_table
-from jobs.certify.comparison import Comparison, compare, stamp_problems
-from jobs.certify.load import Fates
+from jobs.certify.comparison import Comparison, Values, compare, stamp_problems, with_values
+from jobs.certify.load import NO_VALUE, Added, Fates
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.commit.offsets import Positions, TopicPartition, from_spark_offsets
 from jobs.commit.stamp_history import history, stamps_along_main
@@ -84,21 +84,22 @@ class Observation:
                     found.append(times[snapshot])
         return min(found, default=None)
 
-    def compared(self, fates: Fates) -> Comparison:
+    def compared(self, fates: Fates, added: Added) -> Comparison:
         """What is in the tables against what has to be, up to where the stamps say that they are complete."""
         table, dead, topic = self.workspace.table, self.workspace.dead_letters, self.workspace.name
         through = target_positions({table: self.newest, dead: _newest(self.dead_letters)}, table)
-        return compare(
+        compared = compare(
             fates,
             _offsets(self.table, topic, *KAFKA_COLUMNS.coordinates),
             _offsets(self.dead_letters, topic, *DEAD_LETTER_COORDINATES),
             _by_number(through[table]),
             _by_number(through[dead]),
         )
+        return with_values(compared, added, _values(self.table, list(added)))
 
-    def problems(self, fates: Fates) -> list[str]:
+    def problems(self, fates: Fates, added: Added) -> list[str]:
         """What is wrong with rows and stamps, as sentences."""
-        return [*self.compared(fates).problems, *stamp_problems(self.stamps())]
+        return [*self.compared(fates, added).problems, *stamp_problems(self.stamps())]
 
 
 class Observer:
@@ -196,3 +197,19 @@ def _offsets(
     numbers = rows[partition].to_numpy()
     offsets = rows[offset].to_numpy().astype(np.int64, copy=False)
     return {int(number): offsets[numbers == number] for number in np.unique(numbers)}
+
+
+def _values(table: Table | None, columns: Sequence[str]) -> dict[str, Values]:
+    """The values of columns of whole numbers; as if they were null where the table has no such column."""
+    if table is None or table.metadata.current_snapshot() is None or not columns:
+        return {}
+    _, partition, offset = KAFKA_COLUMNS.coordinates
+    there = [name for name in columns if name in table.schema().column_names]
+    rows = table.scan(selected_fields=(partition, offset, *there)).to_arrow()
+    numbers, offsets = rows[partition].to_numpy(), rows[offset].to_numpy().astype(np.int64, copy=False)
+    found: dict[str, Values] = {}
+    for name in columns:
+        values = rows[name].fill_null(NO_VALUE).to_numpy() if name in there else np.full(rows.num_rows, NO_VALUE)
+        of = {int(number): numbers == number for number in np.unique(numbers)}
+        found[name] = {number: (offsets[which], values[which]) for number, which in of.items()}
+    return found

@@ -20,7 +20,7 @@ from typing import Literal
 from jobs.errors import FrazilError
 from jobs.steps import STEPS as EVERY_STEP
 
-Manner = Literal["batch", "early", "moment", "early moment", "asleep", "stop", "roll", "keeper", "reset"]
+Manner = Literal["batch", "early", "moment", "early moment", "asleep", "schema", "stop", "roll", "keeper", "reset"]
 
 RANDOM = "random"
 ASLEEP = "asleep"
@@ -45,7 +45,7 @@ NEEDS_A_RECORD = ("before_recovery", "after_recovery_commit", "before_record_goe
 COMMIT_KINDS = ("commit", "dead letters")
 # Replays, the dead-letter topic, maintenance and backfills are no part of a certificate: the project's own tests kill
 # those.
-_NOT_HERE = ("schema", "replay", "return", "outbox", "maintenance", "backfill")
+_NOT_HERE = ("replay", "return", "outbox", "maintenance", "backfill")
 STEPS = {name: step for name, step in EVERY_STEP.items() if step.kind not in _NOT_HERE}
 # Steps that are passed once per target, or per stamp: the seed says which time is the last.
 PASSES = {"inside_claim": 2, "after_reset_stamp": 3}
@@ -54,6 +54,7 @@ _LONGEST_WORK_SECONDS = 2.5
 _MANNERS: dict[str, Manner] = {
     "take over": "early",
     "recovery": "early",
+    "schema": "schema",
     "stop": "stop",
     "roll": "roll",
     "keeper": "keeper",
@@ -92,7 +93,7 @@ class Scenario:
     @property
     def arming(self) -> str:
         """The steps that its driver is armed with, as FRAZIL_STEPS; empty where no driver dies, or not at a step."""
-        if self.manner in ("batch", "early", "stop"):
+        if self.manner in ("batch", "early", "schema", "stop"):
             return f"{self.at}=kill@{self.passes}"
         return f"{self.at}=stop@{self.passes}" if self.manner == "asleep" else ""
 

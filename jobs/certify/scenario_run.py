@@ -49,6 +49,8 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
     match scenario.manner:
         case "moment":
             _die_at_random(harness, scenario, result, watch)
+        case "schema":
+            _die_of_schema(harness, scenario, result, watch)
         case "stop":
             _die_of_stop(harness, scenario, result, watch)
         case "roll":
@@ -60,9 +62,20 @@ def run_scenario(harness: Harness, scenario: Scenario, result: ScenarioResult, u
         case "asleep":
             _sleep(harness, scenario, result, watch)
         case _:
-            harness.feed(lambda: False, f"a batch to die at {scenario.at}", watch)
-            harness.await_death(watch, scenario)
-            harness.record_kill(result, watch)
+            _die_in_batch(harness, scenario, result, watch)
+
+
+def _die_in_batch(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
+    harness.feed(lambda: False, f"a batch to die at {scenario.at}", watch)
+    harness.await_death(watch, scenario)
+    harness.record_kill(result, watch)
+
+
+def _die_of_schema(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:
+    """A field turns up that no record had before; of a driver that has died, the change before it was not made yet."""
+    if watch.died_at is None:
+        harness.load.add_field()
+    _die_in_batch(harness, scenario, result, watch)
 
 
 def _die_at_random(harness: Harness, scenario: Scenario, result: ScenarioResult, watch: DriverWatch) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from jobs.certify.load import SCHEMA
 from jobs.errors import FrazilError
 from jobs.spec.loading import load_stream
 from jobs.spec.models import StreamSpec
@@ -22,6 +21,8 @@ PREFIX = "frazil_certify_"
 PARTITIONS = 2
 # Short, so that a driver that sleeps has soon slept past it.
 LEASE_SECONDS = 5
+# A certificate may be long; what limits do is not its matter.
+_MOST_COLUMNS = 100_000
 # Nobody looks at a driver that lives for seconds.
 _SHORT_LIVED = {"spark.ui.enabled": "false"}
 
@@ -70,7 +71,8 @@ class Workspace:
             "stream": STREAM,
             "description": "Of a certificate that is under way.",
             "source": {"topics": [self.name], "max_records_per_batch": 1_000_000 + version},
-            "decode": {"value": "json", "schema": SCHEMA},
+            "decode": {"value": "json", "schema": "table"},
+            "evolve": {"add": "auto", "limits": {"new_columns_per_hour": _MOST_COLUMNS, "columns": _MOST_COLUMNS}},
             "table": {"name": self.table, "partition_by": ["day(created_at)"]},
             "errors": {"dead_letters": {"table": self.dead_letters}},
             "trigger": {"every": "500ms"},

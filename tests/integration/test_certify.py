@@ -113,16 +113,23 @@ def certifying(broker: str, tmp_path: Path) -> Iterator[Certifying]:
 
 def test_a_short_certificate(certifying: Certifying) -> None:
     before = certifying.topics()
-    steps = ("after_tasks", "after_anchor_commit", "after_recovery_commit")
+    steps = (
+        "after_tasks",
+        "before_schema_commit",
+        "after_schema_commit",
+        "after_anchor_commit",
+        "after_recovery_commit",
+    )
     status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "11", "--records", "300")
     assert status == 0, certifying.said()
     assert facts["passed"] is True
     assert facts["problems"] == []
     assert {row["step"]: (row["kills"], row["passed"]) for row in facts["steps"]} == dict.fromkeys(steps, (1, True))
-    assert facts["kills"] == 3
+    assert facts["kills"] == 5
     records = facts["records"]
     assert records["produced"] == records["landed"] + records["dead"] + records["tombstones"]
     assert min(records["landed"], records["dead"], records["tombstones"]) > 0
+    assert records["added_values"] > 0, "of the fields that turned up meanwhile"
     by_step = {scenario["step"]: scenario for scenario in facts["trials"]}
     assert by_step["after_tasks"]["replayed"] > 0, "what the tasks had read was read again"
     assert not by_step["after_tasks"]["from_record"]
@@ -132,7 +139,7 @@ def test_a_short_certificate(certifying: Certifying) -> None:
     assert 0 < facts["recovery_seconds"]["median"] <= facts["recovery_seconds"]["worst"] < 120
     reports = sorted(path.name for path in (certifying.home / ".frazil" / "certificates").iterdir())
     assert [name.rpartition(".")[2] for name in reports] == ["json", "md"]
-    assert "trial 1 of 3" in certifying.said()
+    assert "trial 1 of 5" in certifying.said()
     wait_for(lambda: certifying.topics() == before, "the topic's end")
     certifying.assert_nothing_left()
 

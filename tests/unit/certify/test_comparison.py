@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.certify.comparison import Comparison, compare, stamp_problems
-from jobs.certify.load import Fate
+from jobs.certify.comparison import Comparison, Values, compare, stamp_problems, with_values
+from jobs.certify.load import NO_VALUE, Fate
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
@@ -38,6 +38,29 @@ def compared(
 
 def test_all_is_well() -> None:
     assert compared({0: [6, 0, 1, 4], 1: [1]}, {0: [2], 1: [0]}) == Comparison(5, 2, 1, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        ([NO_VALUE, 8, NO_VALUE], None),
+        ([8, 8, NO_VALUE], "offsets [0, 1)"),
+        ([NO_VALUE, NO_VALUE, NO_VALUE], "offsets [4, 5)"),
+        ([NO_VALUE, 9, 1], "offsets [1, 2), [4, 5)"),
+    ],
+)
+def test_values_of_a_column_that_came_later_are_looked_up_by_their_records(found: list[int], wrong: str | None) -> None:
+    fine = compared({0: [6, 0, 1, 4], 1: [1]}, {0: [2], 1: [0]})
+    wanted = {0: np.array([NO_VALUE, NO_VALUE, NO_VALUE, NO_VALUE, 8, NO_VALUE, 7]), 1: np.array([NO_VALUE, 5])}
+    # A row of a record that nobody produced is told by the offsets alone.
+    rows: Values = {0: (np.array([0, 4, 1, 99]), np.array([*found, 3])), 1: (np.array([1]), np.array([5]))}
+    together = with_values(fine, {"added_1": wanted}, {"added_1": rows})
+    assert together.added_values == sum(each != NO_VALUE for each in found) + 1
+    if wrong is None:
+        assert together.problems == ()
+    else:
+        (problem,) = together.problems
+        assert problem.endswith(f"have not in column added_1 what was sent: partition 0, {wrong}")
 
 
 def test_dead_letters_that_wait_in_a_pending_record_are_no_loss() -> None:

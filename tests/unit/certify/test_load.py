@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pyarrow as pa
@@ -15,6 +16,14 @@ from jobs.schema.parser import parse_schema
 def test_a_seed_makes_the_same_records() -> None:
     assert [record_to_load(3, number) for number in range(50)] == [record_to_load(3, number) for number in range(50)]
     assert [record_to_load(3, number) for number in range(50)] != [record_to_load(4, number) for number in range(50)]
+
+
+def test_fields_that_are_added_change_no_other() -> None:
+    for number in range(200):
+        plain, more = record_to_load(3, number), record_to_load(3, number, ["added_1"])
+        assert (plain.kind, plain.key, plain.fate) == (more.kind, more.key, more.fate)
+        if plain.value and plain.kind == "good":
+            assert json.loads(more.value or b"") == {**json.loads(plain.value), "added_1": number}
 
 
 def test_every_kind_comes_and_the_bad_are_few() -> None:

@@ -11,13 +11,13 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from jobs.catalog import connect_catalog
+from jobs.certify.fixtures import create_tables
 from jobs.certify.observation import Observer, planned_end
 from jobs.certify.workspace import STREAM, Workspace, prepare_workspace
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
-from jobs.deadletter.table import DEAD_LETTER_SCHEMA
 from jobs.spec.settings import Settings
 
 
@@ -30,8 +30,7 @@ def workspace(tmp_path: Path) -> Workspace:
 def catalog(tmp_path: Path, workspace: Workspace) -> Iterator[Catalog]:
     with connect_catalog(Settings.embedded(tmp_path)) as catalog:
         catalog.create_namespace(workspace.name)
-        catalog.create_table(workspace.table, workspace.spec().table_schema)
-        catalog.create_table(workspace.dead_letters, DEAD_LETTER_SCHEMA)
+        create_tables(workspace, catalog)
         yield catalog
 
 
@@ -76,7 +75,7 @@ def test_the_first_commit_of_the_next_driver(workspace: Workspace, catalog: Cata
 
 def test_rows_that_should_be_there_are_missed(workspace: Workspace, catalog: Catalog) -> None:
     Target(catalog, workspace.table, STREAM).restamp(stamp(workspace, "batch", 1, 0, 2, {}))
-    problems = Observer(workspace, catalog).now().problems({0: np.array([1, 2], dtype=np.uint8)})
+    problems = Observer(workspace, catalog).now().problems({0: np.array([1, 2], dtype=np.uint8)}, {})
     assert len(problems) == 2, problems
     assert "lost from the table" in problems[0]
     assert "lost from the dead letters" in problems[1]
@@ -86,7 +85,7 @@ def test_before_there_are_tables(tmp_path: Path, workspace: Workspace) -> None:
     with connect_catalog(Settings.embedded(tmp_path)) as catalog:
         observation = Observer(workspace, catalog).now()
     assert (observation.table, observation.newest, observation.heads) == (None, None, (None, None))
-    assert observation.problems({0: np.array([1], dtype=np.uint8)}) == []
+    assert observation.problems({0: np.array([1], dtype=np.uint8)}, {}) == []
 
 
 def test_where_the_batch_at_hand_was_to_end(tmp_path: Path) -> None:

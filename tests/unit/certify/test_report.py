@@ -91,6 +91,7 @@ def test_both_reports_are_written(tmp_path: Path) -> None:
         "dead": 5,
         "tombstones": 4,
         "passed_over": 1,
+        "added_values": 0,
     }
 
 

@@ -96,6 +96,7 @@ def test_the_same_seed_makes_the_same_plan(names: list[str], runs: int, seed: in
 def test_what_is_armed() -> None:
     by_step = {scenario.step: scenario for scenario in plan_scenarios(select_steps("all"), 1, 0)}
     assert by_step["after_tasks"].arming == "after_tasks=kill@2"
+    assert by_step["before_schema_commit"].arming == "before_schema_commit=kill@1"
     assert by_step["before_claim"].arming == "before_claim=kill@1"
     assert by_step["before_release"].arming == "before_release=kill@1"
     assert by_step["between_drivers"].arming == "", "the action dies, not the driver"
