@@ -76,10 +76,12 @@ def of_keys(spec: StreamSpec, metadata: TableMetadata) -> tuple[StreamSpec, Tabl
         {"value": key.form, "schema": declared_of(key.columns.decoder).text, "unknown_fields": key.unknown_fields}
     )
     as_value = spec.model_copy(update={"decode": decode, "evolve": Evolve()})
-    columns = new_table_metadata(
-        as_value.declared_rows, PartitionSpec(), UNSORTED_SORT_ORDER, metadata.location, {"format-version": "2"}
-    )
-    return as_value, columns
+    return as_value, metadata_of(as_value.declared_rows, metadata.location)
+
+
+def metadata_of(columns: Schema, location: str = "") -> TableMetadata:
+    """Of a table with these columns that nobody has made."""
+    return new_table_metadata(columns, PartitionSpec(), UNSORTED_SORT_ORDER, location, {"format-version": "2"})
 
 
 def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: RegistryClient) -> Iterator[SubjectContract]:

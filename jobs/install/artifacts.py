@@ -26,7 +26,8 @@ from jobs.system.locks import exclusive
 CHECKSUMS = Path(__file__).with_name("artifacts.sha256")
 REPAIR = "make setup (or: python -m jobs.install.artifacts)"
 _STAMP = "verified.json"
-_LOCK_DEADLINE_SECONDS = 15 * 60.0
+# Whoever fetches gives up by himself where no bytes come; over a slow link the whole takes long.
+_LOCK_DEADLINE_SECONDS = 120 * 60.0
 
 OnProgress = Callable[[str], None]
 

@@ -91,6 +91,10 @@ class LocalRegistry:
             PreflightError: There is no Java for it.
         """
         private_folder(self.folder)
+        if self.running() is None:
+            # Before the lock, which nobody waits for as long as a large archive may take.
+            check_java()
+            registry_application(self._say)
         with service_lock(self.folder, "registry", LocalRegistryError):
             running, url = self.running(), self._noted()
             if running is not None and url is not None and _answers(url):

@@ -204,3 +204,25 @@ def test_diff_shows_proposals_and_a_registry_that_cannot_be_asked(home: Path) ->
     assert lines[1].startswith("The registry was not asked: ")
     assert lines[2] == "Proposed: add column more string"
     assert lines[3].startswith("  Next: frazil schema apply events --proposal ")
+
+
+def test_a_table_that_is_not_there_yet_is_judged_by_the_file_or_made_of_the_records(tmp_path: Path) -> None:
+    home = deployment_in(tmp_path, "payments")
+    file = home / "records.jsonl"
+    good = {"id": "a", "amount": 1.25, "created_at": "2026-01-31T00:00:00Z"}
+    file.write_text(json.dumps(good) + "\n")
+    assert check(home, "payments", file).exit_code == 0
+    file.write_text(json.dumps(good | {"amount": "a lot"}) + "\n")
+    assert check(home, "payments", file).exit_code == 1
+    (home / "streams" / "events.yaml").write_text(
+        "stream: events\nsource: {topics: [events]}\ndecode: {value: protobuf, schema: registry}\n"
+        "table: {name: orders.events}\n"
+    )
+    said = check(home, "events", schema_file(home))
+    assert said.exit_code == 0, said.output
+    assert said.stdout == "events: table orders.events is not there yet; the first run makes it of the records.\n"
+    facts = json.loads(check(home, "events", schema_file(home), "--json").stdout)
+    assert (facts["verdict"], facts["schema_id"], facts["differences"]) == ("ok", None, [])
+    (home / "m.proto").write_text("no schema")
+    assert check(home, "events", home / "m.proto").exit_code == 1
+    assert check(home, "events", "nothing:x").exit_code == 2
