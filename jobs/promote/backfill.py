@@ -7,34 +7,25 @@ that they replace are still there as they were read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import DoubleType, FloatType
 
-from jobs.commit.compare_and_swap import Backoff, compare_and_swap
-from jobs.commit.errors import CommitRefusedError
-from jobs.commit.operations import ReplaceFiles
-from jobs.commit.pyiceberg_commit import commit_once
-from jobs.commit.stamps import BACKFILL_KEY
+from jobs.commit.compare_and_swap import Backoff
 from jobs.errors import FrazilError
 from jobs.formats.json.seen_values import Place
+from jobs.promote.backfill_group import FileGroup, commit_group
 from jobs.promote.filling import Filling
 from jobs.promote.kept_values import keeping_files, places_of
 from jobs.promote.promotion import Promotion
 from jobs.promote.stored_rows import UnreadableFileError, data_files, stored_rows
 from jobs.schema.declared import JSON_AS_SENT, DeclaredType, ListType, MapType, Primitive, StructType
-from jobs.steps import step
 from jobs.write.manifest_doubles import positions_of_type
 from jobs.write.target_writer import TargetWriter
 
-ROWS_SUMMARY = "frazil.backfilled-rows"
-"""In the summary of a backfill's snapshots: how many rows have got their value."""
-GROUP_BYTES = 256 * 1024 * 1024
-GROUP_FILES = 64
-"""What one commit replaces, at most, but for a single file that is larger."""
 MOST_LEFT = 20
 _ROUNDS = 5
 
@@ -84,36 +75,6 @@ class Backfilled:
         """Begin to count anew what stays kept: all files are looked at again."""
         self.left, self.looked_at = 0, 0
         self.examples, self.by_class, self.skipped = [], {}, {}
-
-
-@dataclass(slots=True)
-class _Group:
-    """Files to take the place of others; nothing refers to the new ones yet."""
-
-    schema_id: int
-    spec_id: int
-    tasks: list[FileScanTask] = field(default_factory=list)
-    added: list[DataFile] = field(default_factory=list)
-    writers: list[TargetWriter] = field(default_factory=list)
-    rows: int = 0
-
-    @property
-    def full(self) -> bool:
-        size = sum(each.file.file_size_in_bytes for each in self.tasks)
-        return size >= GROUP_BYTES or len(self.tasks) >= GROUP_FILES
-
-    def is_for(self, table: Table) -> bool:
-        """Whether the table has the columns and the partitions that the new files are written for."""
-        metadata = table.metadata
-        return (metadata.current_schema_id, metadata.default_spec_id) == (self.schema_id, self.spec_id)
-
-    def abort(self) -> None:
-        for writer in self.writers:
-            writer.abort()
-
-
-class _Stale(Exception):
-    """Some of the files that a group would replace are gone, or not as they were read."""
 
 
 def backfill(
@@ -171,18 +132,18 @@ def _round(run: _Run) -> bool:
     tasks = keeping_files(table)
     done.all_files = len(tasks)
     stale = False
-    group = _new_group(table)
+    group = FileGroup.of(table)
     try:
         for task in tasks:
             _look_at(run, filling, task, group)
             done.looked_at += 1
             run.on_progress(done)
             if group.full:
-                whole, group = group, _new_group(table)
+                whole, group = group, FileGroup.of(table)
                 stale |= not _committed(run, whole)
                 if not group.is_for(table):
                     return True
-        whole, group = group, _new_group(table)
+        whole, group = group, FileGroup.of(table)
         return not _committed(run, whole) or stale
     except BaseException:
         # A group that is being committed is no longer this one.
@@ -190,11 +151,7 @@ def _round(run: _Run) -> bool:
         raise
 
 
-def _new_group(table: Table) -> _Group:
-    return _Group(table.metadata.current_schema_id, table.metadata.default_spec_id)
-
-
-def _look_at(run: _Run, filling: Filling, task: FileScanTask, group: _Group) -> None:
+def _look_at(run: _Run, filling: Filling, task: FileScanTask, group: FileGroup) -> None:
     """Count what a file has kept, and write it anew if some of that goes to the column."""
     file = task.file
     try:
@@ -224,7 +181,7 @@ def _count(run: _Run, filling: Filling, file: DataFile) -> int:
     return moved
 
 
-def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: _Group, expected: int) -> None:
+def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: FileGroup, expected: int) -> None:
     table, file = run.table, task.file
     writer = TargetWriter(table.metadata, table.io, file_prefix="backfill")
     moved = 0
@@ -250,56 +207,16 @@ def _rewrite(run: _Run, filling: Filling, task: FileScanTask, group: _Group, exp
     group.rows += moved
 
 
-def _committed(run: _Run, group: _Group) -> bool:
-    """Commit a group; False, and nothing is left of it, if its files are not there any more as they were read."""
+def _committed(run: _Run, group: FileGroup) -> bool:
     if not group.tasks:
         return True
-    table, done = run.table, run.done
-    operation = ReplaceFiles([each.file for each in group.tasks], group.added)
-    said = {BACKFILL_KEY: run.promotion.column, ROWS_SUMMARY: str(group.rows)}
-    read = table.metadata.current_snapshot_id
-    step("backfill_before_commit")
-
-    def attempt() -> None:
-        nonlocal read
-        run.verify()
-        table.refresh()
-        if table.metadata.current_snapshot_id != read or not group.is_for(table):
-            now = data_files(table)
-            if {each.file_path for each in group.added} <= {each.file.file_path for each in now}:
-                # A copy of the request, which was answered with a refusal, has landed.
-                return
-            if not _still_fits(table, group, now):
-                raise _Stale
-        read = table.metadata.current_snapshot_id
-        commit_once(table, operation, summary=said, properties={})
-
-    def given_up(problem: str) -> CommitRefusedError:
-        return CommitRefusedError(
-            f"the column {run.promotion.column} could not be filled further: {problem}. {done.rows:,} rows are filled.",
-            fix="run this again, which carries on",
-        )
-
-    try:
-        compare_and_swap(_name(table), attempt, given_up, run.backoff)
-    except _Stale:
-        group.abort()
+    if not commit_group(run.table, group, run.promotion.column, verify=run.verify, backoff=run.backoff):
         return False
-    step("backfill_after_commit")
-    done.rows += group.rows
-    done.files += len(group.tasks)
-    done.commits += 1
-    run.on_progress(done)
+    run.done.rows += group.rows
+    run.done.files += len(group.tasks)
+    run.done.commits += 1
+    run.on_progress(run.done)
     return True
-
-
-def _still_fits(table: Table, group: _Group, now: Iterable[FileScanTask]) -> bool:
-    there = {each.file.file_path: _deletes(each) for each in now}
-    return group.is_for(table) and all(there.get(each.file.file_path) == _deletes(each) for each in group.tasks)
-
-
-def _deletes(task: FileScanTask) -> frozenset[str]:
-    return frozenset(each.file_path for each in task.delete_files)
 
 
 def refuse_backfill(table: Table, promotion: Promotion) -> None:

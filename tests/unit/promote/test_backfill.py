@@ -23,6 +23,7 @@ from jobs.errors import FrazilError
 from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.promote import backfill as module
+from jobs.promote import backfill_group as groups
 from jobs.promote.backfill import Backfilled, backfill
 from jobs.promote.kept_values import kept_values, proposed_type
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
@@ -146,7 +147,7 @@ def test_a_backfill_is_no_foreign_writer(place: Place) -> None:
 
 
 def test_a_group_is_committed_before_the_next_is_begun(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GROUP_FILES", 2)
+    monkeypatch.setattr(groups, "GROUP_FILES", 2)
     for n in range(5):
         place.land(record(n, note=str(n)))
     promoted = place.promote("$.note", "string")
@@ -156,7 +157,7 @@ def test_a_group_is_committed_before_the_next_is_begun(place: Place, monkeypatch
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "step", killed)
+        patch.setattr(groups, "step", killed)
         with pytest.raises(KeyboardInterrupt):
             place.backfill(promoted)
     assert sum(row.get("note") is not None for row in place.rows()) == 2
@@ -173,7 +174,7 @@ def test_a_run_that_dies_before_its_commit_has_changed_nothing(place: Place, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "step", killed)
+        patch.setattr(groups, "step", killed)
         with pytest.raises(KeyboardInterrupt):
             place.backfill(promoted)
     assert place.paths() == before
@@ -188,7 +189,7 @@ def interrupted(place: Place, monkeypatch: pytest.MonkeyPatch, meanwhile: Callab
         if name == "backfill_before_commit" and left:
             left.pop()()
 
-    monkeypatch.setattr(module, "step", passed)
+    monkeypatch.setattr(groups, "step", passed)
 
 
 def test_a_stream_appends_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
