@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
+from jobs.formats.conform_extra import kept_fields, without_extra_column
 from jobs.formats.conform_place import Indices, Mask, Place, elements, entries, everywhere, own_offsets, top
 from jobs.formats.conform_plan import (
     Clash,
@@ -48,13 +49,14 @@ from jobs.formats.problems import (
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import quoted
 from jobs.schema.iceberg_schema import schema_text
+from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.name_matching import EXACT_NAMES, NameRule
 from jobs.schema.needs import Need
 
 NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
-Extra: TypeAlias = Literal["ignore", "fail", "propose"]
+Extra: TypeAlias = Literal["ignore", "fail", "propose", "keep"]
 """What becomes of a field that no column takes: it is left out and counted; its record fails; or it does until somebody
-has decided about the column that is proposed for it."""
+has decided about the column that is proposed for it; or it is kept in a column with all others."""
 
 _EXTRA = {
     "fail": (UNKNOWN_FIELD, "is not declared, and this stream refuses keys that are not declared"),
@@ -88,7 +90,9 @@ class Conform:
         self._refused: Mapping[str, str] = refused
         self._schema: pa.Schema = rows_arrow_schema(rows)
         self._relaxed: pa.Schema = pa.schema([each.with_nullable(True) for each in self._schema])
-        self._plan: StructPlan = struct_plan(writer.as_struct(), rows.as_struct(), names)
+        self._names: tuple[str, ...] = tuple(each.name for each in rows.fields)
+        columns = without_extra_column(rows) if extra == "keep" else rows
+        self._plan: StructPlan = struct_plan(writer.as_struct(), columns.as_struct(), names)
         self.needs: tuple[Need, ...] = tuple(needs(self._plan))
 
     def apply(self, decoded: Decoded) -> Decoded:
@@ -104,6 +108,8 @@ class Conform:
         if self.needs and len(work.hopeless) < count:
             first = next(row for row in range(count) if row not in work.hopeless)
             found = (*found, *(need.at(int(positions[first])) for need in self.needs))
+        if self._extra == "keep":
+            found = (*found, *self._keep(work, decoded, arrays))
         if not work.refused:
             rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             unknown = decoded.unknown_fields | work.counts(np.ones(count, np.bool_))
@@ -121,6 +127,21 @@ class Conform:
             decoded.unknown_fields | work.counts(good),
             found,
         )
+
+    def _keep(self, work: _Work, decoded: Decoded, arrays: list[pa.Array]) -> Iterator[Need]:
+        """Put what no column takes in its column; of a table without one, say that the rows need it, or refuse them."""
+        kept = kept_fields(self._plan, decoded.rows)
+        if EXTRA_COLUMN in self._names:
+            arrays.insert(self._names.index(EXTRA_COLUMN), pa.array(kept, pa.string()))
+            work.extra.clear()
+            return
+        rows = [row for row, text in enumerate(kept) if text is not None and row not in work.hopeless]
+        why = self._refused.get(f"$.{EXTRA_COLUMN}")
+        if why is None and rows:
+            yield Need("add", (EXTRA_COLUMN,), ice.StringType(), int(decoded.positions[rows[0]]))
+        elif why is not None:
+            failure = Failure(0, DECODE_VALUE, SCHEMA_CHANGE_REFUSED, change_refused(why), f"$.{EXTRA_COLUMN}")
+            work.refused |= {row: failure.at(row) for row in rows if row not in work.refused}
 
     def unknown_fields(self, decoded: Decoded) -> Iterator[tuple[str, UnknownField]]:
         """Each field that no column takes and that a record has, by its path, with the first such record."""

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
+from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, Format, UnknownField
-from jobs.formats.decoder_spec import DecoderSpec, rows_of
+from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.problems import BAD_SCHEMA, ValueProblem
 from jobs.formats.registry_wire import Group, WrittenAs, group_by_schema
 from jobs.formats.writer_groups import Options, Writer, by_rows, merged, writer_of
@@ -19,7 +20,7 @@ from jobs.formats.writer_schema import MakeWriterDecoder, SchemaLookup, WriterSc
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.name_matching import NAME_RULE
 
-_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", NAME_RULE})
+_OWN_OPTIONS = frozenset({"unknown_fields", "evolve", "refused", "extra_column", NAME_RULE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,9 @@ class RegistryDecoder:
         if spec.schemas is None:
             raise ValueError(f"a decoder of the format {spec.kind} needs a lookup of schemas")
         self._lookup: SchemaLookup = spec.schemas
-        self._rows: str = rows_of(spec).model_dump_json()
-        self._schema: pa.Schema = rows_arrow_schema(rows_of(spec))
+        rows = conformed_rows(spec)
+        self._rows: str = rows.model_dump_json()
+        self._schema: pa.Schema = rows_arrow_schema(rows)
         self._options: Options = tuple(sorted(spec.options.items()))
         self._given: Options = tuple(sorted(_of_format(kind, spec.options).items()))
 
@@ -169,4 +171,6 @@ class RegistryDecoder:
 def _of_format(kind: RegistryKind, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a decoder of one writer schema takes."""
     own = _OWN_OPTIONS - {"unknown_fields"} if kind.more_fields else _OWN_OPTIONS
-    return {name: value for name, value in options.items() if name not in own}
+    given = {name: value for name, value in options.items() if name not in own}
+    # What the writer schema does not name has no type, and is counted.
+    return given | ({"unknown_fields": "ignore"} if given.get("unknown_fields") == "keep" else {})

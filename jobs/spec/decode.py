@@ -225,8 +225,8 @@ class Decode(SpecModel):
         return self
 
     def _keep_problem(self) -> str | None:
-        if self.format != "json":
-            return f"can be keep for JSON only, not for values of the format {self.format}"
+        if self.format in COLUMN_TYPES:
+            return f"is about fields; values of the format {self.format} have none"
         if self.schema_source == "declared":
             names = {each.name.casefold() for each in parse_schema(self.schema_text).fields}
             if EXTRA_COLUMN in names:

@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.types import DecimalType
 
+from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.connect_json.envelope import NO_SCHEMA
 from jobs.formats.connect_json.schema import connect_types
 from jobs.formats.connect_types import MOST_DIGITS
 from jobs.formats.decoder import DECODE_VALUE, Decoded, Failure, MakeDecoder, ValueDecoder
-from jobs.formats.decoder_spec import DecoderSpec, rows_of
+from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.json.format import JSON
 from jobs.formats.json.writer_decoder import JsonWriterDecoder
 from jobs.formats.problems import BAD_SCHEMA, OUT_OF_RANGE
@@ -43,14 +44,16 @@ class Payloads:
     """
 
     def __init__(self, spec: DecoderSpec, *, block: bool) -> None:
+        unknown, rows = spec.options.get("unknown_fields", "ignore"), conformed_rows(spec)
         self._options: Options = tuple(sorted(spec.options.items()))
         self._given: Options = (
             ("defaults", bool(spec.options.get(REPLACE_NULL, False))),
-            ("unknown_fields", spec.options.get("unknown_fields", "ignore")),
+            # What a schema does not name has no type, and is counted.
+            ("unknown_fields", "ignore" if unknown == "keep" else unknown),
         )
         self._make: Any = _block_decoder if block else _reference_decoder
-        self._rows: str = rows_of(spec).model_dump_json()
-        self.schema: pa.Schema = rows_arrow_schema(rows_of(spec))
+        self._rows: str = rows.model_dump_json()
+        self.schema: pa.Schema = rows_arrow_schema(rows)
         others = {name: value for name, value in spec.options.items() if name not in (SCHEMA_CONTENT, REPLACE_NULL)}
         self._plain: DecoderSpec = DecoderSpec(JSON.name, spec.schema, others)
         self._make_plain: MakeDecoder = JSON.block if block else JSON.reference
@@ -95,7 +98,8 @@ class Payloads:
         failures = [failure.at(int(rows[failure.row])) for failure in decoded.failures]
         good = Decoded(decoded.rows, decoded.positions, [], decoded.tombstones, decoded.unknown_fields, decoded.needs)
         if not isinstance(decoder, Writer):
-            return by_rows(good, rows), failures
+            # Plain JSON has what is kept behind all other columns.
+            return by_rows(replace(good, rows=good.rows.select(self.schema.names)), rows), failures
         made = decoder.conform.apply(good)
         # Connect's decimals have no precision, so only a value can say that a column's is too small.
         beyond = any(failure.error_class == OUT_OF_RANGE for failure in made.failures)

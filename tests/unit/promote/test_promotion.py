@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
-from jobs.commit.name_mapping import PROPERTY
 from jobs.commit.schema_history import schema_history
 from jobs.contract.alteration import alter_table
 from jobs.errors import FrazilError
@@ -17,6 +16,7 @@ from jobs.promote.kept_sql import coalesce_sql
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kept_fields import with_extra_column
+from jobs.schema.name_matching import NAME_MAPPING
 from jobs.schema.parser import parse_schema
 from jobs.spec.models import StreamSpec
 from tests.helpers.evolving_stream import EvolvingStream
@@ -177,7 +177,7 @@ def test_a_name_mapping_learns_the_column(tmp_path: Path) -> None:
     one = EvolvingStream(tmp_path, decode={"unknown_fields": "keep"})
     one.land({"id": "a", "x": {"y": "1"}})
     with one.table.transaction() as change:
-        change.set_properties({PROPERTY: one.table.schema().name_mapping.model_dump_json()})
+        change.set_properties({NAME_MAPPING: one.table.schema().name_mapping.model_dump_json()})
     promoted(one, "$.x.y", "string")
     mapping = one.table.name_mapping()
     assert mapping is not None

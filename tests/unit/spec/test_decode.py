@@ -38,6 +38,8 @@ def test_a_primitive_format_is_one_column_of_its_type(value: str, column: str) -
         ("string", {"schema": "a string, b string"}, "schema", "are one column, such as 'value string', not 2"),
         ("long", {"schema": "n long", "unknown_fields": "fail"}, "unknown_fields", "is about keys of JSON"),
         ("long", {"schema": "n long", "case_insensitive": True}, "case_insensitive", "is about names of fields"),
+        ("long", {"schema": "n long", "unknown_fields": "keep"}, "unknown_fields", "is about fields"),
+        ("avro", {"schema": "_extra string", "unknown_fields": "keep"}, "unknown_fields", "fills the column _extra"),
     ],
 )
 def test_what_does_not_go_with_it_is_named(
@@ -78,3 +80,14 @@ def test_how_names_are_matched_is_an_option_only_where_it_is_asked_for() -> None
         assert exact.resolved_for(table, mapping).names == NameRule(((("id",), ("key",)),))
         assert any_case.resolved_for(table, plain).names == NameRule(any_case=True)
         assert any_case.resolved_for(table, mapping).names == NameRule(((("id",), ("key",)),), any_case=True)
+
+
+@pytest.mark.parametrize("value", ["json", "avro", "protobuf", "json_schema", "connect_json"])
+def test_what_is_kept_has_a_column_where_the_table_has_it(value: str) -> None:
+    decode = Decode.model_validate({"value": value, "schema": "id string", "unknown_fields": "keep"})
+    with_column = decode.resolved_for(iceberg_schema(parse_schema("id string, late int, _extra string")))
+    assert [each.name for each in with_column.schema.fields] == ["id", "_extra"]
+    assert "extra_column" not in with_column.decoder.options
+    lacking = decode.resolved_for(iceberg_schema(parse_schema("id string")))
+    assert [each.name for each in lacking.schema.fields] == ["id"]
+    assert lacking.decoder.options["extra_column"] is False

@@ -71,6 +71,28 @@ def test_records_of_several_writer_schemas_land_in_the_columns(way: str) -> None
     assert made.unknown_fields == {"$.note": 1}
 
 
+@pytest.mark.parametrize("way", ["reference", "block"])
+def test_fields_without_a_column_are_kept(way: str) -> None:
+    values = [
+        value(1, sized(b"a") + sized((150).to_bytes(4, signed=True))),
+        value(2, sized(b"b") + number(7) + b"\x02" + sized(b"x")),
+        value(2, sized(b"c") + number(8) + b"\x00"),
+    ]
+    keep = {"unknown_fields": "keep"}
+    spec = DecoderSpec("avro", DeclaredSchema("id string not null"), keep, KNOWN)
+    made = getattr(FORMATS["avro"], way)(spec).decode(pa.array(values, pa.binary()))
+    assert made.rows.to_pylist() == [
+        {"id": "a", "_extra": '{"amount":1.50}'},
+        {"id": "b", "_extra": '{"amount":7,"note":"x"}'},
+        {"id": "c", "_extra": '{"amount":8}'},
+    ]
+    assert made.unknown_fields == {}
+    lacking = DecoderSpec("avro", DeclaredSchema("id string not null"), keep | {"extra_column": False}, KNOWN)
+    made = getattr(FORMATS["avro"], way)(lacking).decode(pa.array(values, pa.binary()))
+    assert {each.path for each in made.needs if each.path == ("_extra",)} == {("_extra",)}
+    assert made.rows.schema.names == ["id"]
+
+
 def test_options_are_those_of_connect_and_reach_the_decoders() -> None:
     given = {"format": "avro", "enhanced.avro.schema.support": True, "variable.scale.decimal": "decimal(10,2)"}
     decode = Decode(value=given, schema="id string")  # type: ignore[arg-type, call-arg]

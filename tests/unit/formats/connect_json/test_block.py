@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.formats.conform_extra import conformed_rows
 from jobs.formats.connect_json.block import ConnectJsonBlockDecoder
 from jobs.formats.connect_json.reference import ConnectJsonReferenceDecoder
 from jobs.formats.decoder import Decoded
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, TableSchema, rows_of
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, TableSchema
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.declared import StructType
 from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.parser import parse_schema
 from tests.helpers.connect_records import blocks, connect_schema
 
 
@@ -29,7 +31,7 @@ def check(spec: DecoderSpec, each: Sequence[Sequence[bytes | None]]) -> Decoded:
         block = pa.array([b"cut off", *values], pa.binary())[1:]
         made, expected = decoder.decode(block), reference.decode(block)
         made.rows.validate(full=True)
-        assert made.rows.schema.equals(rows_arrow_schema(rows_of(spec)))
+        assert made.rows.schema.equals(rows_arrow_schema(conformed_rows(spec)))
         assert made.failures == expected.failures
         assert made.positions.tolist() == expected.positions.tolist()
         assert made.tombstones.tolist() == expected.tombstones.tolist()
@@ -42,7 +44,7 @@ def check(spec: DecoderSpec, each: Sequence[Sequence[bytes | None]]) -> Decoded:
 
 
 @settings(max_examples=30, deadline=None)
-@given(blocks, st.sampled_from(["ignore", "fail"]), st.booleans(), st.booleans())
+@given(blocks, st.sampled_from(["ignore", "fail", "keep"]), st.booleans(), st.booleans())
 def test_blocks_of_generated_and_hostile_records(
     block: tuple[list[StructType], list[bytes | None]], unknown: str, defaults: bool, content: bool
 ) -> None:
@@ -123,4 +125,25 @@ def test_plain_payloads_beside_envelopes_with_a_schema_of_the_file() -> None:
     assert made.rows.num_rows == 202
     assert [failure.error_class for failure in made.failures] == [
         *("bad_schema", "wrong_type", "empty_value", "malformed_json"),
+    ]
+
+
+def test_what_no_column_takes_is_kept_with_a_schema_and_without() -> None:
+    decimal = b'{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"2"},"field":"d"}'
+    schema = b'{"type":"struct","fields":[{"field":"id","type":"string"},' + decimal + b"]}"
+    values = [
+        b'{"schema":' + schema + b',"payload":{"id":"a","d":"AJY="}}',
+        b'{"schema":null,"payload":{"id":"b","d":1.50}}',
+        b'{"schema":' + SCHEMA + b',"payload":{"id":"c","n":null}}',
+    ]
+    table = "id string not null, _extra string, n int"
+    spec = DecoderSpec(
+        "connect_json",
+        TableSchema(iceberg_schema(parse_schema(table)).model_dump_json()),
+        {"unknown_fields": "keep"},
+    )
+    assert check(spec, [values]).rows.to_pylist() == [
+        {"id": "a", "_extra": '{"d":1.50}', "n": None},
+        {"id": "b", "_extra": '{"d":1.50}', "n": None},
+        {"id": "c", "_extra": None, "n": None},
     ]
