@@ -32,7 +32,7 @@ from jobs.formats.conform_plan import (
     needs,
     struct_plan,
 )
-from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, Decoded, Failure, UnknownField
+from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, LEFT_OUT, Decoded, Failure, UnknownField
 from jobs.formats.problems import (
     AMBIGUOUS_FIELD,
     CHANGE_PROPOSED,
@@ -213,7 +213,9 @@ class _Work:
         rows = place.rows if there is None else place.rows[there]
         inner = place.of(shown_key(field.name))
         self.extra[inner.paths] = _ExtraField(field, np.unique(rows), place.paths)
-        why = self._refused.get(inner.paths) or self._refused.get(EVERY_FIELD)
+        why = self._refused.get(inner.paths, self._refused.get(EVERY_FIELD))
+        if why == LEFT_OUT and self._extra == "propose":
+            return
         refusal = (SCHEMA_CHANGE_REFUSED, change_refused(why)) if why else _EXTRA.get(self._extra)
         if refusal is not None and len(rows):
             proposed = refusal[0] == SCHEMA_CHANGE_PROPOSED

@@ -30,6 +30,9 @@ LONGEST_PATH = 200
 MOST_UNKNOWN_PATHS = 100
 OTHER_UNKNOWN_PATHS = "…"
 """What is counted in place of further paths in `Decoded.unknown_fields`, so that these have an end."""
+LEFT_OUT = ""
+"""Among fields that get no column, in place of the reason: a column of the name is filled from elsewhere, so none is
+proposed for the field."""
 EVERY_FIELD = "*"
 """Among fields that get no column, in place of a path: each that has none."""
 

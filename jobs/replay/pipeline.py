@@ -62,7 +62,8 @@ def record_pipeline(
     """
     resolved = spec.resolved_for(table.schema(), table.properties)
     if resolved.decoder.options.get("extra_column") is False:
-        resolved = resolved.with_options({"refused": ((f"$.{EXTRA_COLUMN}", _ADDED_BY_DRIVER),)})
+        refused = dict(resolved.decoder.options.get("refused", ())) | {f"$.{EXTRA_COLUMN}": _ADDED_BY_DRIVER}
+        resolved = resolved.with_options({"refused": tuple(refused.items())})
     return stream_pipeline(
         resolved.with_schemas(schemas).decoder,
         spec.table.name,

@@ -11,8 +11,9 @@ from pydantic import AfterValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
-from jobs.formats.decoder import KEY_PATH
+from jobs.formats.decoder import KEY_PATH, LEFT_OUT
 from jobs.formats.decoder_spec import ResolvedSchema
+from jobs.formats.problems import shown_key
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
 from jobs.schema.evolution_policy import EvolutionPolicy
@@ -214,7 +215,11 @@ class StreamSpec(SpecModel):
             aliases_of(table, properties, self.table.name),
         )
         policy = self.evolution if evolving else self.evolution.elsewhere
-        return found.with_options(policy.as_options())
+        options = policy.as_options()
+        if options:
+            own = self.record_columns.kafka.names | {each.name for each in self.record_columns.decoded}
+            options["refused"] = tuple((f"$.{shown_key(name)}", LEFT_OUT) for name in sorted(own))
+        return found.with_options(options)
 
     def disagreements_with(self, table: Schema) -> list[str]:
         """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason."""

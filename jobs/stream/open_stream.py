@@ -52,7 +52,9 @@ class OpenStream(CommitSession):
         """The rows that values become now, and their decoder."""
         table = self.targets[self.spec.table.name].table
         found = self.spec.resolved_for(table.schema(), table.properties, evolving=True)
-        found = found.with_options({"refused": tuple(self.refused.items())} if self.refused else {})
+        if self.refused:
+            refused = dict(found.decoder.options.get("refused", ())) | self.refused
+            found = found.with_options({"refused": tuple(refused.items())})
         return found.with_schemas(self.schemas.lookup) if self.schemas else found
 
     @property

@@ -15,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.types import StringType
 
-from jobs.formats.decoder import DECODE_VALUE, EVERY_FIELD, OTHER_UNKNOWN_PATHS, Decoded, Failure, ValueDecoder
+from jobs.formats.decoder import (
+    DECODE_VALUE,
+    EVERY_FIELD,
+    LEFT_OUT,
+    OTHER_UNKNOWN_PATHS,
+    Decoded,
+    Failure,
+    ValueDecoder,
+)
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.block_text import Indices
 from jobs.formats.json.decoded_rows import with_rows, without_rows
@@ -115,7 +123,7 @@ class EvolvingJsonDecoder:
     def _seen_in_block(self, decoded: Decoded) -> tuple[list[Need], Indices]:
         """What a block's records need as far as its decoder has seen it, and the rows that have to be looked at."""
         undeclared = self._inner.undeclared if isinstance(self._inner, JsonBlockDecoder) else None
-        refused = not self._refused.keys().isdisjoint({EVERY_FIELD, *decoded.unknown_fields})
+        refused = any(self._refused.get(place) for place in (EVERY_FIELD, *decoded.unknown_fields))
         if undeclared is None or refused or self._policy.add == "propose":
             return [], decoded.positions
         needs, told = undeclared.needs(self._declared, self._types)
@@ -131,7 +139,10 @@ class EvolvingJsonDecoder:
         for field in fields:
             if field.value is None:
                 continue
-            if (why := self._refused.get(field.place) or self._refused.get(EVERY_FIELD)) is not None:
+            why = self._refused.get(field.place, self._refused.get(EVERY_FIELD))
+            if why == LEFT_OUT:
+                continue
+            if why is not None:
                 return _refusal(row, why, field.place)
             simple = simple_kind(field.value, self._types)
             if simple is not None and (field.path, simple) in found.simple and self._policy.add != "propose":

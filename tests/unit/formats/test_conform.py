@@ -14,7 +14,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from jobs.formats.conform import Conform
-from jobs.formats.decoder import EVERY_FIELD, Decoded
+from jobs.formats.decoder import EVERY_FIELD, LEFT_OUT, Decoded
 from jobs.formats.problems import shown_key
 from jobs.schema.arrow_schema import rows_arrow_schema
 from jobs.schema.iceberg_schema import iceberg_schema
@@ -66,6 +66,8 @@ def test_a_record_that_no_change_lets_land_needs_none() -> None:
         ("relax", ("m",), 3),
     ]
     assert [each[1] for each in reasons(made)] == ["wrong_type", "out_of_range"]
+    left_out = conformed("new int", "n int", [{"new": 1}], extra="propose", refused={"$.new": LEFT_OUT})
+    assert left_out.failures == [] and left_out.unknown_fields == {"$.new": 1}
     proposed = conformed("new int", "n int", [{"new": 1}], extra="propose")
     assert [each.change for each in proposed.needs] == ["add"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
-from jobs.replay.pipeline import dead_letter_pipeline
+from jobs.replay.pipeline import dead_letter_pipeline, record_pipeline
 from tests.helpers.dead_letters import BROKEN, GOOD, SEEN, DeadLetterWorld, value_of
-from tests.helpers.evolving_stream import EvolvingStream
+from tests.helpers.evolving_stream import EvolvingStream, block
 
 
 def letters(masked: list[str | None]) -> pa.RecordBatch:
@@ -50,3 +51,16 @@ def test_no_letter_lands_without_what_its_stream_keeps(tmp_path: Path) -> None:
     ]
     one.land({"id": "c", "x": 1})
     assert dead_letter_pipeline(one.spec, one.table).run(given).failures == []
+
+
+@pytest.mark.parametrize("add", ["auto", "propose"])
+def test_a_letter_with_a_field_of_the_name_of_a_header_lands_as_its_driver_would_land_it(
+    tmp_path: Path, add: str
+) -> None:
+    """No column is ever made for the field, so its letter would wait without an end."""
+    one = EvolvingStream(tmp_path / "deployment", decode={"headers": {"trace": "string"}}, add=add)
+    values = [b'{"id":"a","trace":"x","_kafka_offset":7}', b'{"id":"b","new":1}']
+    given = block(one.at, values, 0).whole([0, 1])
+    tried = record_pipeline(one.spec, one.table).run(given)
+    assert tried.positions.tolist() == [0]
+    assert [(each.error_class, each.field) for each in tried.failures] == [("schema_change_proposed", "$.new")]
