@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import threading
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaUnavailableError
+from jobs.registry.errors import RegistryUnavailableError
 from jobs.registry.known_schemas import RegistryRemadeError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import LocalBrokerDown, Settings
@@ -182,6 +184,23 @@ def test_a_driver_whose_batch_gets_no_answer_is_retrying_and_says_what_it_waits_
     away = ("retrying", "the catalog has not answered")
     assert said[:5] == [("running", None), ("running", None), away, away, ("running", None)]
     assert heartbeat.state == "stopping"
+
+
+def test_what_is_waited_for_is_said_with_the_time_since_when(tmp_path: Path) -> None:
+    heartbeat = HeartbeatThread(LocalStore(tmp_path), "payments", "g", 1, tmp_path)
+    control: Any = SimpleNamespace(now=lambda: "run", wait_while=lambda *a: None)
+    settings = Settings.embedded(tmp_path)
+    runner = runner_module.StreamRunner(spec(), settings, heartbeat, control, lambda: None)  # type: ignore[arg-type]
+    said: list[str] = []
+    for _ in range(3):
+        runner._wait_for(RegistryUnavailableError("The registry does not answer.", fix="wait"))
+        error = heartbeat.current().error
+        assert error is not None
+        assert error.fix == "wait"
+        said.append(error.message)
+    assert said[0] == "The registry does not answer."
+    assert re.fullmatch(r"The registry does not answer \(since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)", said[1])
+    assert said[2] == said[1]
 
 
 def test_a_registry_that_was_made_anew_meanwhile_ends_the_query_between_two_batches(
