@@ -12,7 +12,7 @@ from assets import dagster_names
 from assets.failures import failure
 from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
-from jobs.contract.declared import declared_contract
+from jobs.contract.declared import declared_contract, identifier_sentence
 from jobs.contract.finding import ContractFinding, Level, worst
 from jobs.contract.sentences import listed, subject_sentences
 from jobs.contract.subjects import key_subjects_of, subjects_of
@@ -76,6 +76,8 @@ def contract_outcome(
             wrong = listed([each for each in held.findings if each.level != "ok"])
             said = f"A driver with streams/{spec.stream}.yaml would not start, so the former one goes on: {wrong}."
             bad.append((worst(list(held.findings)), said, fix))
+    if other := identifier_sentence(spec, table.schema()):
+        bad.append(("warn", f"{other[0].upper()}{other[1:]}.", f"frazil schema apply {spec.stream}"))
     for subject in subjects:
         found += subject.findings
         said = subject_sentences(subject, spec.table.name)

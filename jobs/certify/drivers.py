@@ -17,7 +17,7 @@ from pathlib import Path
 from jobs.certify.driver_watch import DriverWatch
 from jobs.certify.workspace import STREAM, Workspace
 from jobs.errors import FrazilError
-from jobs.spec.models import Restart
+from jobs.spec.restart import Restart
 from jobs.state.stream_folder import StreamFolder, stream_folder
 from jobs.supervise.keeper_start import SWITCH, keeper_command, keeper_policy
 from jobs.supervise.launcher import COMMAND_VARIABLE, driver_command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema, index_by_id
@@ -21,6 +21,7 @@ from jobs.errors import FrazilError
 from jobs.schema.difference import Difference, differences
 from jobs.schema.evolution import judged, protected_columns
 from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
 from jobs.schema.needs import Coordinates, RecordNeed
 from jobs.schema.renamed import RenamedColumn, renamed_schema
 from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
@@ -37,17 +38,20 @@ class Alteration:
     Attributes:
         changes: Additions, promotions and relaxed columns.
         renames: Made before them.
-        refused: Why the table would still not take what the file declares, as sentences.
+        refused: Why the table would still not be as the file declares, as sentences.
+        identifiers: The table's identifier fields from now on, by their full names; None: as they are.
     """
 
     changes: tuple[SchemaChange, ...] = ()
     renames: tuple[RenamedColumn, ...] = ()
     refused: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] | None = None
 
     @property
     def sentences(self) -> list[str]:
         """Each change, in the order in which they are made."""
-        return [*map(str, self.renames), *map(str, self.changes)]
+        named = [] if self.identifiers is None else [f"set identifier fields {', '.join(self.identifiers)}"]
+        return [*map(str, self.renames), *map(str, self.changes), *named]
 
 
 def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn] = ()) -> Alteration:
@@ -78,7 +82,7 @@ def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequ
             refused.append(f"{difference}; {why}")
         else:
             changes.append(SchemaChange(needs.change, needs.path, needs.type))
-    return Alteration(tuple(changes), tuple(renames), tuple(refused))
+    return with_identifiers(spec, metadata, Alteration(tuple(changes), tuple(renames), tuple(refused)))
 
 
 def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange]) -> Alteration:
@@ -99,7 +103,7 @@ def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Seq
         json=spec.decode.format == "json",
         maintained=spec.maintenance.enabled,
     )
-    return Alteration(found.changes, (), tuple(map(str, found.refused)))
+    return with_identifiers(spec, metadata, Alteration(found.changes, (), tuple(map(str, found.refused))))
 
 
 def _kept(
@@ -121,6 +125,25 @@ def _sorted_by(metadata: TableMetadata, schema: Schema) -> dict[int, str]:
         for field in (order.fields if order else ())
         if str(field.transform) != "identity"
     }
+
+
+def with_identifiers(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> Alteration:
+    """The alteration with the identifier fields that a stream's file names, where the table has others.
+
+    Args:
+        spec: The stream.
+        metadata: The table's.
+        decided: What else is altered.
+    """
+    names = spec.table.identifier_names
+    renamed = renamed_schema(metadata.schema(), decided.renames)
+    if not names or names == identifier_names(renamed):
+        return decided
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
+    problems = [identifier_problem(path, after) for path in spec.table.identifiers]
+    if refused := tuple(f"table.identifier_fields: {problem} in the table" for problem in problems if problem):
+        return replace(decided, refused=(*decided.refused, *refused))
+    return replace(decided, identifiers=tuple(names))
 
 
 def alter_table(
@@ -167,6 +190,8 @@ def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, b
     own = own_columns(spec)
     renamed = renamed_schema(before, decided.renames)
     after = changed_schema(renamed, decided.changes, metadata.last_column_id, own)
+    if decided.identifiers is not None:
+        after = with_identifier_fields(after, decided.identifiers)
     head = metadata.current_snapshot()
     record = new_record(
         spec.stream,

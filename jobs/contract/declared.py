@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from jobs.contract.finding import ContractFinding, Outcome
 from jobs.schema.difference import Difference, DifferenceKind, differences
+from jobs.schema.identifier_fields import identifier_names
 from jobs.schema.rename import RenameSuggestion, rename_suggestions
 from jobs.spec.models import StreamSpec
 
@@ -77,6 +78,15 @@ def _finding(difference: Difference) -> ContractFinding:
     if difference.needs is not None:
         return ContractFinding(difference, "stops", _ALTERED[difference.kind])
     return ContractFinding(difference, "stops", _REFUSED[difference.kind])
+
+
+def identifier_sentence(spec: StreamSpec, table: Schema) -> str | None:
+    """How a table's identifier fields differ from those that its stream's file names; None if they do not."""
+    names, actual = spec.table.identifier_names, identifier_names(table)
+    if not names or names == actual:
+        return None
+    has = f"are {', '.join(actual)}" if actual else "are not set"
+    return f"the identifier fields of table {spec.table.name} {has}; the stream's file says {', '.join(names)}"
 
 
 def schema_name(metadata: TableMetadata) -> str:

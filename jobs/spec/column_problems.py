@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.schema import Schema
 
+from jobs.schema.identifier_fields import identifier_problem
 from jobs.schema.name_matching import alike_columns
 from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Location
@@ -69,6 +70,31 @@ def sort_problems_of(maintenance: StreamMaintenance, rows: Schema, table: Table)
     columns = [each.column for each in maintenance.compact.sort_by]
     problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
     return [(("maintenance", "compact", "sort_by", index), problem) for index, problem in problems]
+
+
+def identifier_problems_of(rows: Schema, table: Table) -> list[tuple[Location, str]]:
+    """Returns the identifier fields that cannot be any."""
+    problems = [identifier_problem(path, rows) for path in table.identifiers]
+    return [(("table", "identifier_fields", index), problem) for index, problem in enumerate(problems) if problem]
+
+
+def new_table_problems_of(decode: Decode, table: Table) -> list[tuple[Location, str]]:
+    """Returns what does not go with where the columns of a new table are from."""
+    source = decode.schema_source
+    found: list[tuple[Location, str]] = []
+    if table.force_optional and source not in ("registry", "infer"):
+        found.append(
+            (
+                ("table", "force_optional"),
+                "is for columns that a registry or the first records say; a declared one is optional without 'not null'"
+                if source == "declared"
+                else "is for a table that frazil makes, and decode.schema is 'table'",
+            )
+        )
+    if table.identifiers and source == "infer":
+        problem = "is for columns that are always there, and those of decode.schema 'infer' never are: declare them"
+        found.append((("table", "identifier_fields"), problem))
+    return found
 
 
 def type_problems_of(maintenance: StreamMaintenance, rows: Schema) -> list[tuple[Location, str]]:

@@ -59,13 +59,19 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
         "is evolve.add, widen and relax where the columns are from a registry, the table or the records; else declare "
         "the column in decode.schema, and `frazil schema apply STREAM` adds it",
     ),
-    (r"iceberg\.tables\.schema-force-optional", "is not needed: a column is optional unless it says 'not null'"),
+    (
+        r"iceberg\.tables\.schema-force-optional",
+        "is table.force_optional where the columns are from a registry; a declared one is optional without 'not null'",
+    ),
     (
         r"iceberg\.tables\.schema-case-insensitive",
         "is decode.case_insensitive: false unless it says else, and a name that differs by case only is told",
     ),
     (r"iceberg\.tables\.default-partition-by|iceberg\.table\..+\.partition-by", "is table.partition_by, a list"),
-    (r"iceberg\.tables\.default-id-columns|iceberg\.table\..+\.id-columns", _NO_REWRITES),
+    (
+        r"iceberg\.tables\.default-id-columns|iceberg\.table\..+\.id-columns",
+        "is table.identifier_fields, a list; frazil appends, and rewrites no rows by them",
+    ),
     (r"iceberg\.tables\.(cdc-field|upsert-mode-enabled)", _NO_REWRITES),
     (
         r"iceberg\.tables\.default-commit-branch|iceberg\.table\..+\.commit-branch",

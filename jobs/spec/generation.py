@@ -9,7 +9,8 @@ from typing import Any
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
 from jobs.spec.evolve import Evolve
 from jobs.spec.mask import NO_MASK
-from jobs.spec.models import Restart, StreamSpec
+from jobs.spec.models import StreamSpec
+from jobs.spec.restart import Restart
 from jobs.spec.settings import UI_ADDRESS, Settings
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
@@ -36,7 +37,7 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         stream.pop("restart")
     if spec.evolve == Evolve():
         stream.pop("evolve")
-    for name in ("location", "sort_by"):
+    for name in ("location", "sort_by", "identifier_fields", "force_optional"):
         if not stream["table"][name]:
             stream["table"].pop(name)
     meaning = {

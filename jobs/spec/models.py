@@ -17,6 +17,7 @@ from jobs.formats.problems import shown_key
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
 from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.identifier_fields import optional_columns, with_identifier_fields
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
@@ -25,7 +26,9 @@ from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.column_problems import (
     case_problems_of,
     column_problems_of,
+    identifier_problems_of,
     mask_problems_of,
+    new_table_problems_of,
     partition_problems_of,
     sort_problems_of,
     table_sort_problems_of,
@@ -36,9 +39,10 @@ from jobs.spec.config_hash import config_hash
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.evolve import Evolve, evolve_problems
-from jobs.spec.fields import NonNegativeInt, PositiveInt, StreamId
+from jobs.spec.fields import PositiveInt, StreamId
 from jobs.spec.kafka_columns import kafka_columns
-from jobs.spec.maintenance_policy import OrNone, StreamMaintenance
+from jobs.spec.maintenance_policy import StreamMaintenance
+from jobs.spec.restart import Restart
 from jobs.spec.source import Source
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
@@ -96,36 +100,6 @@ class Slo(SpecModel):
         return path in self.unknown_fields or path.startswith(below)
 
 
-def _a_minute(value: timedelta | None) -> timedelta | None:
-    if value is not None and value < timedelta(minutes=1):
-        raise ValueError("must be at least 1m, beyond what the trigger waits; or none")
-    return value
-
-
-class Restart(SpecModel):
-    """How a driver that ended with an error is started again: at once, then later and later, then not any more.
-
-    Args:
-        max_restarts: How often in a row, without a committed batch or a stable time in between.
-        first_delay: Before the second restart in a row; doubles with each further one.
-        longest_delay: The most that a delay grows to.
-        stable_after: A driver that ran this long starts the count anew, as one does that has committed a batch.
-        stalled_after: A driver with work that did not get on for so long, beyond its trigger, is replaced; none: never.
-    """
-
-    max_restarts: NonNegativeInt = 7
-    first_delay: Duration = timedelta(seconds=10)
-    longest_delay: Duration = timedelta(minutes=10)
-    stable_after: Duration = timedelta(minutes=10)
-    stalled_after: Annotated[OrNone, AfterValidator(_a_minute)] = timedelta(minutes=10)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Restart:
-        if self.first_delay > self.longest_delay:
-            raise problems_at([(("first_delay",), "must not be longer than longest_delay")])
-        return self
-
-
 class StreamSpec(SpecModel):
     """One stream: one YAML file, one Spark streaming query, one checkpoint."""
 
@@ -149,6 +123,9 @@ class StreamSpec(SpecModel):
         problems = self.problems_of(declared.schema) if declared else []
         if self.dead_letter_table == self.table.name:
             problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
+        if declared:
+            problems.extend(identifier_problems_of(self.table_columns(declared.schema), self.table))
+        problems.extend(new_table_problems_of(self.decode, self.table))
         problems.extend(topic_problems_of(self.errors, self.source))
         problems.extend(evolve_problems(self.evolve, self.decode, self.stream))
         if problems:
@@ -243,6 +220,19 @@ class StreamSpec(SpecModel):
         every = self.record_columns.beside(rows)
         if self.maintenance.enabled and (problem := unread_problem(every)):
             raise FrazilError(f"stream {self.stream}: table {self.table.name} is not made: {problem}.")
+        if self.table.force_optional:
+            rows = optional_columns(rows, self.table.identifiers)
+        schema = self.table_columns(rows)
+        if problems := identifier_problems_of(schema, self.table):
+            said = "; ".join(problem for _, problem in problems)
+            raise FrazilError(
+                f"stream {self.stream}: table {self.table.name} is not made: table.identifier_fields: {said}.",
+                fix=f"correct table.identifier_fields in streams/{self.stream}.yaml",
+            )
+        return with_identifier_fields(schema, self.table.identifier_names) if self.table.identifiers else schema
+
+    def table_columns(self, rows: Schema) -> Schema:
+        """All columns of a new table for rows of a schema."""
         return self.kafka_columns.added_to(self.record_columns.beside(self.decode.with_extra_column(rows)))
 
     @property

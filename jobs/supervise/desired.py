@@ -13,7 +13,8 @@ from typing import Literal
 from jobs.errors import FrazilError
 from jobs.spec.generation import generation
 from jobs.spec.loading import load_stream, load_streams
-from jobs.spec.models import Restart, StreamSpec
+from jobs.spec.models import StreamSpec
+from jobs.spec.restart import Restart
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from jobs.supervise.control_request import ControlRequest

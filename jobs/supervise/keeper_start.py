@@ -27,7 +27,7 @@ from jobs.supervise.termination import DRIVER_VARIABLE
 from jobs.system.processes import start_time
 
 if TYPE_CHECKING:
-    from jobs.spec.models import Restart
+    from jobs.spec.restart import Restart
 
 log = logging.getLogger(__name__)
 

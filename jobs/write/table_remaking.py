@@ -30,6 +30,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from jobs.schema.identifier_fields import identifier_names
 from jobs.write.uuid_columns import uuid_properties
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ def differs(metadata: TableMetadata, schema: Schema, spec: PartitionSpec) -> boo
 def _told(schema: Schema, spec: PartitionSpec) -> tuple[object, ...]:
     columns = [(field.name, field.required, field.field_type) for field in assign_fresh_schema_ids(schema).fields]
     fields = [(field.name, str(field.transform), schema.find_column_name(field.source_id)) for field in spec.fields]
-    return columns, fields
+    return columns, fields, identifier_names(schema)
 
 
 def remade_table(table: Table, stream: str, schema: Schema, spec: PartitionSpec) -> Table:

@@ -130,7 +130,7 @@ def _refuse(spec: StreamSpec, shown: Alteration, *, proposed: bool) -> None:
         f"stream {spec.stream}: no change lets table {spec.table.name} take what the file declares: "
         + "; ".join(shown.refused)
         + ". Nothing was changed.",
-        fix=f"correct decode.schema of stream {spec.stream}, or name another table",
+        fix=f"correct streams/{spec.stream}.yaml, or name another table",
     )
 
 

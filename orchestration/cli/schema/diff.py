@@ -8,7 +8,7 @@ import click
 from pyiceberg.table import Table
 
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
-from jobs.contract.declared import DeclaredContract, declared_contract, schema_name
+from jobs.contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
 from jobs.contract.finding import ContractFinding
 from jobs.contract.subjects import SubjectContract, asked_contracts
 from jobs.registry.client import quick_registry
@@ -48,15 +48,19 @@ def diff(ctx: click.Context, stream: str, as_json: bool) -> None:
     proposed = proposals(stream_folder(settings, stream).store, table.schema())
     found = None if spec.decode.declared is None else declared_contract(spec, table.schema())
     sentence = _nothing_to_compare(spec, table) if found is None else None
+    other = identifier_sentence(spec, table.schema())
     fits = (found is None or found.fits) and all(each.level != "error" for each in subjects)
     if as_json:
-        facts = _facts(spec, table, found, sentence) | {"fits": fits, "unasked": unasked}
+        facts = _facts(spec, table, found, sentence) | {"fits": fits, "unasked": unasked, "identifier_fields": other}
         print_json(facts | {"subjects": list(map(_subject_facts, subjects)), "proposals": list(map(_offer, proposed))})
         ctx.exit(0 if fits else 1)
     if found is None:
         click.echo(f"{stream}: {sentence}")
     else:
         print_contract(spec, found, f"{file} against table {spec.table.name} ({schema_name(table.metadata)})")
+    if other is not None:
+        click.echo(f"{other}.")
+        click.echo(f"  Next: frazil schema apply {stream}")
     for subject in subjects:
         print_subject(spec, subject)
     if unasked is not None:

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 
 from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
 from jobs.commit.stamps import PROPERTY_PREFIX
+from jobs.contract.declared import identifier_sentence
 from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
@@ -177,6 +178,9 @@ def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Fin
             f"table {name} is sorted by {actual}, the stream says {declared}; sort_by is for a new table",
             f"correct table.sort_by of stream {spec.stream}, or in Spark: ALTER TABLE {name} WRITE ORDERED BY …",
         )
+    if other := identifier_sentence(spec, table.schema()):
+        fix = f"frazil schema apply {spec.stream}, or correct table.identifier_fields of stream {spec.stream}"
+        yield Finding(spec.stream, "table", "wrong", other, fix)
     if spec.table.location and _place(spec.table.location) != _place(table.location()):
         yield Finding(
             spec.stream,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -17,10 +19,11 @@ from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, StringT
 from jobs.catalog import connect_catalog
 from jobs.commit.schema_history import schema_history
 from jobs.contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
-from jobs.contract.declared import declared_contract
+from jobs.contract.declared import declared_contract, identifier_sentence
 from jobs.errors import FrazilError
 from jobs.replay.pipeline import record_pipeline
 from jobs.schema.iceberg_schema import iceberg_schema, with_null
+from jobs.schema.identifier_fields import identifier_names
 from jobs.schema.name_matching import NAME_MAPPING, aliases_of
 from jobs.schema.needs import Coordinates
 from jobs.schema.parser import parse_schema
@@ -28,6 +31,7 @@ from jobs.schema.renamed import RenamedColumn, parse_rename, renamed_schema
 from jobs.schema.schema_change import SchemaChange
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.stream.opening import ensure_tables
 from jobs.write.partitioning import partition_spec
 
 BEFORE = "id string not null, n int, f float, at timestamptz not null, o struct<a int>, items list<struct<sku string>>"
@@ -347,3 +351,78 @@ def test_a_name_mapping_has_the_columns_that_come(place: Place) -> None:
     place.apply(spec_of(BEFORE.replace("n int", "m int, note string")), parse_rename("n=m"))
     names = parse_mapping_from_json(place.table.properties["schema.name-mapping.default"]).root
     assert {"n", "m"} in [set(each.names) for each in names] and {"note"} in [set(each.names) for each in names]
+
+
+def with_identifier_columns(spec: StreamSpec, *columns: str) -> StreamSpec:
+    return spec.model_copy(update={"table": spec.table.model_copy(update={"identifier_fields": columns})})
+
+
+def test_identifier_fields_of_the_file_are_set_beside_other_changes(place: Place) -> None:
+    spec = with_identifier_columns(spec_of(BEFORE.replace("id string", "ident string") + ", more int"), "at", "ident")
+    assert identifier_sentence(spec, place.table.schema()) == (
+        "the identifier fields of table n.s are not set; the stream's file says at, ident"
+    )
+    done = place.apply(spec, parse_rename("id=ident"))
+    assert done.sentences[-1] == "set identifier fields at, ident"
+    assert identifier_names(place.table.schema()) == ["at", "ident"]
+    assert identifier_sentence(spec, place.table.schema()) is None
+    fewer = with_identifier_columns(spec, "ident")
+    assert place.apply(fewer, schema_id=1).identifiers == ("ident",)
+    assert identifier_names(place.table.schema()) == ["ident"]
+    # A file that names none says nothing of those that the table has.
+    silent = with_identifier_columns(spec)
+    assert declared_alteration(silent, place.table.metadata) == Alteration()
+
+
+def test_a_column_that_accepts_null_in_the_table_identifies_no_row(place: Place) -> None:
+    spec = with_identifier_columns(spec_of(BEFORE.replace("n int", "n int not null")), "n")
+    found = declared_alteration(spec, place.table.metadata)
+    assert found.identifiers is None
+    assert "'n' may be null" in found.refused[0]
+
+
+def test_a_new_table_has_the_identifier_fields(tmp_path: Path) -> None:
+    spec = with_identifier_columns(spec_of("id string not null, o struct<a int not null> not null"), "o.a", "id")
+    catalog = connect_catalog(Settings.embedded(tmp_path))
+    ensure_tables(spec, catalog)
+    assert identifier_names(catalog.load_table("n.s").schema()) == ["id", "o.a"]
+    # Without rows it is made as the file declares now.
+    ensure_tables(with_identifier_columns(spec, "id"), catalog)
+    assert identifier_names(catalog.load_table("n.s").schema()) == ["id"]
+
+
+def test_columns_of_a_registry_are_optional_if_the_file_says_so_but_for_identifier_fields(tmp_path: Path) -> None:
+    rows = iceberg_schema(parse_schema("id string not null, n int not null, o struct<a int not null> not null"))
+    file = spec_of("id string").model_dump(mode="json")
+    decode = {"value": "avro", "schema": "registry"}
+    table = {"name": "n.s", "force_optional": True, "identifier_fields": ["id"], "partition_by": ["n"]}
+    spec = StreamSpec.model_validate(file | {"decode": decode, "table": table})
+    catalog = connect_catalog(Settings.embedded(tmp_path))
+    ensure_tables(spec, catalog, lambda: rows)
+    made = catalog.load_table("n.s").schema()
+    assert {each.name: with_null(each) for each in made.fields[:3]} == {
+        "id": "string not null",
+        "n": "int",
+        "o": "struct<a int>",
+    }
+    assert identifier_names(made) == ["id"]
+    other = StreamSpec.model_validate(file | {"decode": decode, "table": {"name": "n.t", "identifier_fields": ["nn"]}})
+    with pytest.raises(FrazilError, match="no column 'nn'; did you mean 'n'"):
+        ensure_tables(other, catalog, lambda: rows)
+
+
+@pytest.mark.parametrize(
+    ("decode", "table", "problem"),
+    [
+        ("id string", {"identifier_fields": ["id"]}, "'id' may be null"),
+        ("id string not null", {"identifier_fields": ["idd"]}, "did you mean 'id'"),
+        ("id string not null", {"identifier_fields": ["id."]}, "'id.' is not a column"),
+        ("id string not null", {"force_optional": True}, "is for columns that a registry or the first records say"),
+        ("table", {"force_optional": True}, "is for a table that frazil makes"),
+        ("infer", {"identifier_fields": ["id"]}, "is for columns that are always there"),
+    ],
+)
+def test_what_does_not_go_together_is_named(decode: str, table: dict[str, Any], problem: str) -> None:
+    file = {"stream": "s", "source": {"topics": ["t"]}, "decode": {"value": "json", "schema": decode}}
+    with pytest.raises(ValidationError, match=re.escape(problem)):
+        StreamSpec.model_validate(file | {"table": {"name": "n.s", **table}})

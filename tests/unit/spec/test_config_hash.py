@@ -138,6 +138,7 @@ CHANGES_ROWS = {
 }  # fmt: skip
 CHANGES_NONE = {
     "stream", "description", "owner", "trigger.every", "table.properties", "table.location", "table.sort_by",
+    "table.identifier_fields", "table.force_optional",
     "decode.subject",
     # Which records are read, and when: never what becomes of one.
     "source.topics", "source.topics_pattern", "source.group", "source.start.timestamp", "source.start.offsets",
