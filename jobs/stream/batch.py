@@ -150,8 +150,7 @@ class BatchRunner:
         stamp = batch_stamp(stream, batch, ranges, end, results, made.ends, now, self._observed_ends)
         if self._observed_ends is None or self._observed_ends.reached(end):
             self._observed_ends = now
-        landed = self._commit(self._pending(stamp, ranges, results, needs, made.seen), results, end)
-        if not landed:
+        if not self._commit(self._pending(stamp, ranges, results, needs, made.seen), results, end):
             return None
         return BatchDone(
             batch,
@@ -180,8 +179,7 @@ class BatchRunner:
         needs: dict[str, TargetNeed],
     ) -> PreparedBatch:
         """All of a batch before anything is recorded or committed; what fails here leaves nothing behind."""
-        stream = self._stream
-        for target in stream.targets.values():
+        for target in (stream := self._stream).targets.values():
             target.renew_access()
         seen, results = self._evolution.run(lambda: self._run_tasks(frame, batch, ranges, needs), batch)
         tasks_ended = time.monotonic()
