@@ -4,7 +4,7 @@
 #   FIGURES_ARGS='…'   arguments for `make figures`, see bench/drain.py
 #   BENCH_ARGS='…'     arguments for `make bench`, see docs/benchmarks.md
 #   ONCE=1              `make demo` ends by itself
-#   FORMAT=avro         `make demo` produces Avro, or protobuf, with a schema registry
+#   FORMAT=avro         `make demo` produces Avro; or protobuf, json_schema, connect_json
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -58,7 +58,7 @@ jars: $(INSTALLED)
 	@$(BIN)/python -m jobs.install.artifacts --quiet
 	@$(BIN)/python -m jobs.spark.class_archive
 
-demo: setup ## run the whole way on this machine: broker, payments, Dagster, table (ONCE=1 ends by itself; FORMAT=avro, protobuf)
+demo: setup ## run the whole way on this machine: broker, payments, Dagster, table (ONCE=1 ends by itself; FORMAT=avro, …)
 	@$(BIN)/frazil demo $(if $(ONCE),--once) $(if $(FORMAT),--format $(FORMAT))
 
 dev: setup ## start the local broker and Dagster's UI and daemon

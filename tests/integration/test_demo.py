@@ -14,8 +14,8 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.local_broker.broker import LocalBroker
 from jobs.registry.known_schemas import read_known_schemas
 from jobs.state.stream_folder import stream_folder
+from orchestration.cli.demo.format_payments import DEMO_FORMATS
 from orchestration.cli.demo.record_counts import table_sums
-from orchestration.cli.demo.registry_payments import DEMO_FORMATS
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.marked import ROOT, Marked

@@ -17,11 +17,11 @@ from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.heartbeat import Heartbeat, read_heartbeat
+from orchestration.cli.demo.format_payments import DEMO_FORMATS, format_deployment, payment_writer
 from orchestration.cli.demo.live_view import PER_SECOND, show_arriving
 from orchestration.cli.demo.payments import WriteValue
 from orchestration.cli.demo.producer import PaymentProducer, ensure_topic
 from orchestration.cli.demo.record_counts import StampedCounts, some_rows, stamped_counts, table_sums
-from orchestration.cli.demo.registry_payments import DEMO_FORMATS, format_deployment, payment_writer
 from orchestration.cli.demo.report import Demo, print_report
 from orchestration.cli.dev.command import local_services, stay
 from orchestration.cli.dev.graphql import FINISHED, AssetJob
@@ -46,7 +46,7 @@ _NOTHING_LANDS_SECONDS = 120.0
     type=click.Choice(["json", *DEMO_FORMATS]),
     default="json",
     show_default=True,
-    help="Of the payments; all but json with a schema registry, in .frazil/demo.",
+    help="Of the payments; all but json in a home of their own, .frazil/demo/FORMAT.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the web UI.  [default: 3000, or the next free one]")
 @click.pass_obj

@@ -21,6 +21,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import KafkaSettings
 from jobs.spec.source import Source
+from jobs.spec.subjects import key_subjects, value_subjects
 from orchestration.cli.demo.producer import ensure_topic
 from orchestration.cli.generate.writer_schemas import Subjects, stream_generator
 from orchestration.cli.terminal import stderr_console
@@ -91,7 +92,9 @@ def generate(
             fix="add --yes if that is meant",
         )
     subjects = Subjects(
-        subject or spec.decode.subject or f"{target}-value", key_subject or f"{target}-key", register=register
+        subject or "".join(value_subjects(spec.decode, [target])),
+        key_subject or "".join(key_subjects(spec.decode, [target])),
+        register=register,
     )
     generator = stream_generator(spec, settings, subjects)
     if bad and not generator.bad_kinds:

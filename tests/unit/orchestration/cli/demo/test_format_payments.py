@@ -1,4 +1,4 @@
-"""Payments in formats of a registry: what the stream's own decoder makes of them."""
+"""Payments in formats with a schema: what the stream's own decoder makes of them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.connection import RegistryConnection
 from jobs.registry.lookup import RegistryLookup
+from orchestration.cli.demo.format_payments import _FORMATS, DEMO_FORMATS, format_deployment, format_writer
 from orchestration.cli.demo.payments import payments
-from orchestration.cli.demo.registry_payments import _FORMATS, DEMO_FORMATS, format_deployment, registry_writer
 from resources.deployment import Deployment
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
-KNOWN = [each for each in DEMO_FORMATS if each in FORMATS]
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", DEMO_FORMATS)
 def test_good_ones_are_rows_and_bad_ones_fail(name: str) -> None:
     demo, format_ = _FORMATS[name], FORMATS[name]
     writer = WriterSchema(demo.schema)
     assert format_.writer_rows is not None
     rows = format_.writer_rows(writer, {})
-    known = {SchemaId(7): RegistrySchema(demo.kind, writer)}
+    known = {SchemaId(7): RegistrySchema(format_.registry_kind or "", writer)}
     lookup = RegistryLookup(RegistryConnection("a", "a", 1.0, 1.0, {}), known)
     spec = DecoderSpec(name, TableSchema(rows.model_dump_json()), {"unknown_fields": "ignore"}, lookup)
-    made = list(payments(0, 2000, NOW, registry_writer(name, 7)))
+    made = list(payments(0, 2000, NOW, format_writer(name, 7)))
     decoded = format_.block(spec).decode(pa.array([each.value for each in made], pa.binary()))
     good = [number for number, each in enumerate(made) if each.kind == "good"]
     assert set(good) <= set(decoded.positions.tolist())
@@ -43,13 +42,11 @@ def test_good_ones_are_rows_and_bad_ones_fail(name: str) -> None:
     assert first["created_at"].tzinfo is not None
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_its_home_has_its_stream_and_the_local_registry(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", DEMO_FORMATS)
+def test_its_home_has_its_stream_and_the_local_registry_if_it_needs_one(tmp_path: Path, name: str) -> None:
     deployment = format_deployment(Deployment.at(tmp_path), name)
     assert deployment.home == tmp_path / ".frazil" / "demo" / name
     spec = deployment.stream("payments")
     assert spec.decode.format == name
-    assert spec.decode.needs_registry
-    settings = deployment.settings()
-    assert settings.registry is not None
-    assert settings.registry.is_local
+    assert spec.decode.needs_registry == (name != "connect_json")
+    assert (deployment.settings().registry is not None) == spec.decode.needs_registry
