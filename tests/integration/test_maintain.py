@@ -24,8 +24,10 @@ from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
+from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
+from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
 from tests.helpers.waiting import wait_for
 
@@ -273,3 +275,53 @@ def test_a_procedure_that_does_not_exist_is_told_in_a_sentence(lake: Lake, spark
     with pytest.raises(Exception, match=r"^table lake.payments: rewrite_everything failed: ") as told:
         Procedures(spark, lake.settings, NAME).call("rewrite_everything")
     assert "\n\tat " not in str(told.value)
+
+
+def test_a_table_whose_files_have_several_schemas(tmp_path: Path, spark: SparkSession) -> None:
+    """Columns come, widen and take null, at the top and below, before, while and after the table is maintained."""
+    columns = "id string not null, n int, d decimal(4,2), s struct<m int not null>, l list<struct<x float>>"
+    one = EvolvingStream(tmp_path / "home", columns=columns)
+    table = MaintainedTable(SINK, Policy.model_validate(COMPACT | EXPIRE), "payments", "sink")
+
+    def maintain(*only: str, **options: Any) -> TableResult:
+        options = {"specs": [one.spec], "only": set(only), "now": later, **options}
+        return maintain_table(one.catalog, one.settings, table, spark=lambda: spark, **options)
+
+    plain = {"id": "a", "n": 1, "d": 1.25, "s": {"m": 1}, "l": [{"x": 0.5}]}
+    batches: list[list[dict[str, Any]]] = [
+        [plain, plain],
+        [plain | {"n": 2**40, "d": 12345.5}, plain | {"s": {"m": None, "new": {"deep": "t"}}}],
+        [plain | {"l": [{"x": 1e300, "y": 1}, {"y": 2}]}, {"n": 2, "colour": "red"}],
+    ]
+    for number, documents in enumerate(batches):
+        one.land(*documents, batch=number)
+    schemas = {each.schema_id for each in one.table.snapshots()}
+    assert len(schemas) >= 3
+    whole, files = one.rows, len(list(one.table.scan().plan_files()))
+
+    def change(progress: StepProgress) -> None:
+        """The table changes again between what was planned and what is rewritten."""
+        if progress.result is None and len(one.log) == len(whole):
+            one.land(plain | {"late": {"r": 7}, "s": {"m": 2**33}}, batch=len(batches))
+
+    result = maintain("compact", on_progress=change)
+    assert result.errors == ()
+    assert len(one.log) == len(whole) + 1
+    assert len(list(one.table.scan().plan_files())) < files + 1
+    whole = [*whole, one.rows[-1]]
+    assert one.rows[-1]["late"] == {"r": 7} and one.rows[-1]["s"] == {"m": 2**33, "new": None}
+    assert one.rows == whole
+    # Once more, so that files of every schema become one.
+    assert maintain("compact").errors == ()
+    assert one.rows == whole
+    assert maintain("expire").errors == ()
+    assert len(one.table.snapshots()) == 1
+    past = history(one.table.metadata, "payments").newest
+    assert past is not None and past.position[one.at] == len(one.log)
+    fill_ledger(one.catalog, one.settings, [one.spec])
+    assert audit(one.spec, one.settings, one.catalog, full=True).problems == []
+    after = EvolvingStream(tmp_path / "home", columns=columns, epoch=2)
+    after.log = one.log
+    after.land(plain | {"last": 1}, batch=9)
+    assert after.rows[:-1] == whole and after.rows[-1]["last"] == 1
+    assert after.history[-1].changes == ("add column last long",)
