@@ -6,12 +6,20 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from jobs.commit.errors import RolledBackError
+from jobs.commit.operations import Append
+from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history
+from jobs.contract.alteration import alter_table
+from jobs.formats.json.kept_fields import KeepingJsonDecoder
+from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.maintain.compaction import rewrite_position_deletes
 from jobs.maintain.health_measurement import measure_health
 from jobs.maintain.iceberg_procedures import Procedures
@@ -20,12 +28,17 @@ from jobs.maintain.results import StepProgress, TableResult
 from jobs.maintain.table_context import TableContext
 from jobs.maintain.table_maintenance import maintain_table
 from jobs.maintain.table_metadata import rewrite_manifests
+from jobs.promote.backfill import backfill
+from jobs.promote.promotion import parse_type, promotion
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
+from jobs.schema.parser import parse_schema
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
+from jobs.spec.models import StreamSpec
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
+from jobs.write.target_writer import TargetWriter
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
 from tests.helpers.evolving_stream import SINK, EvolvingStream
 from tests.helpers.lake import NAME, P0, STREAM, Lake, Writer, later, spec_of
@@ -95,6 +108,68 @@ def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark:
     result = lake.maintain(lambda: spark, EXPIRE, name="frazil.ledger", only={"expire"}, now=later)
     assert result.errors == ()
     assert [(each.files_after, each.done) for each in result.done] == [(1, True)]
+
+
+def test_a_backfill_between_two_compactions(tmp_path: Path, spark: SparkSession) -> None:
+    """What Spark has written is written anew for a kept field that became a column, and Spark writes that anew."""
+    schema = (
+        "id long not null, created_at timestamptz not null, u uuid, amount decimal(12,2), at timestamp, day date, "
+        "items list<struct<sku string, n int>>, m map<string, decimal(5,2)>, o struct<a string, raw binary>, f float"
+    )
+    given = spec_of().model_dump(mode="json", by_alias=True)
+    given["decode"] = {"value": "json", "schema": schema, "unknown_fields": "keep"}
+    given["table"]["partition_by"] = ["day(created_at)"]
+    spec = StreamSpec.model_validate(given)
+    lake = Lake(tmp_path / "home", spec)
+    declared = parse_schema(schema)
+    decoder = KeepingJsonDecoder(JsonReferenceDecoder(declared), declared, column=True)
+
+    def land(batch: int) -> None:
+        records: list[bytes] = []
+        for n in range(batch * 5, batch * 5 + 5):
+            items = [None, [], [{"sku": "a", "n": n}, None]][n % 3]
+            more: dict[str, Any] = {
+                "u": str(UUID(int=n)),
+                "amount": n / 4,
+                "at": "2026-03-01T01:02:03.4",
+                "items": items,
+            }
+            more |= {"day": "2026-03-01", "m": {"k": 1.5}, "o": {"a": None, "raw": "AA==", "note": f"n{n}"}, "f": 0.1}
+            record = {"id": n, "created_at": f"2026-03-0{n % 2 + 1}T12:00:00Z", **(more if n % 4 else {})}
+            records.append(msgspec.json.encode(record))
+        table = lake.table()
+        writer = TargetWriter(table.metadata, table.io, file_prefix="b")
+        writer.write(decoder.decode(pa.array(records, pa.binary())).rows)
+        commit_once(table, Append(writer.close()), summary={}, properties={})
+
+    def rows(most: int = 20) -> list[dict[str, Any]]:
+        """As the data files have them: PyIceberg's reader makes empty lists of nulls."""
+        found: list[dict[str, Any]] = []
+        for task in lake.table().scan().plan_files():
+            found += pq.ParquetFile(task.file.file_path.removeprefix("file://")).read().to_pylist()
+        return sorted(found, key=lambda row: row["id"])[:most]
+
+    for batch in range(4):
+        land(batch)
+    before = rows()
+    assert lake.maintain(lambda: spark, COMPACT, only={"compact"}).errors == ()
+    assert repr(rows()) == repr(before)
+    path, metadata = ("o", "note"), lake.table().metadata
+    promoted = promotion(spec, metadata.schema(), path, parse_type("string", path))
+    assert promoted is not None
+    alter_table(lake.catalog, spec, lambda now: promoted.alteration(now, spec), metadata.current_schema_id, "me")
+    done = backfill(lake.table(), promoted, spec.kafka_columns.coordinates, verify=lambda: None)
+    assert (done.rows, done.left, done.skipped) == (15, 0, {})
+    filled = rows()
+    for was, now in zip(before, filled, strict=True):
+        note = f"n{was['id']}" if was["o"] else None
+        expected = was | {"_extra": None, "o": was["o"] and was["o"] | {"note": note}}
+        assert repr(sorted(now.items())) == repr(sorted(expected.items()))
+    land(4)
+    files = len(data(lake))
+    assert lake.maintain(lambda: spark, COMPACT, only={"compact"}).errors == ()
+    assert len(data(lake)) > files
+    assert repr(rows()) == repr(filled)
 
 
 @pytest.mark.parametrize("how", ["replaced", "rolled back", "compacted"])
