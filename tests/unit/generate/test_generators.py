@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from jobs.generate.formats import generator_for
 from jobs.generate.record import FIRST_TIME, RecordGenerator, ValueGenerator, generated
 from jobs.generate.registry_records import OneSchema
 from jobs.schema.iceberg_schema import schema_text
+from jobs.spec.loading import load_stream
 from tests.unit.formats.avro.generated import Kind, schemas, text
 
 COLUMNS = (
@@ -98,6 +100,14 @@ def test_values_without_a_writer_schema_are_as_said(kind: str, columns: str) -> 
     made = generator_for(resolved(which))
     assert_as_said(made, which)
     assert bool(made.bad_kinds) == (kind != "bytes")
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[3] / "streams").glob("*.yaml")), ids=lambda each: each.stem
+)
+def test_values_of_the_streams_that_are_here_are_as_said(file: Path) -> None:
+    rows = load_stream(file).resolved
+    assert_as_said(generator_for(rows), rows.decoder)
 
 
 @pytest.mark.parametrize(
