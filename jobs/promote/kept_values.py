@@ -10,8 +10,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
-from jobs.formats.json.evolving import new_field_types
 from jobs.formats.json.inference import Doubt, InferenceRules, inferred
+from jobs.formats.json.new_fields import new_field_types
 from jobs.formats.json.seen_values import Place, SeenValues, parsed
 from jobs.promote.stored_rows import UnreadableFileError, data_files, stored_rows
 from jobs.schema.declared import DeclaredType, Primitive

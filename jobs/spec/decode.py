@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pyiceberg.schema import Schema
 
-from jobs.formats.avro import options as avro_options
 from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, ResolvedSchema, resolved, resolved_rows
-from jobs.formats.json_schema import options as json_schema_options
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import RecordColumns, SchemaIdPlace
 from jobs.schema.kafka_columns import KafkaColumns
@@ -20,143 +17,9 @@ from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 from jobs.schema.parser import parse_schema
 from jobs.spec.base import Flag, Location, SpecModel, problems_at
 from jobs.spec.config_hash import ChangesRows
-from jobs.spec.connect_json import ConnectJsonOptions
 from jobs.spec.decode_record import Headers, KeyDecode, hashed_headers, hashed_key
 from jobs.spec.fields import schema_text
-from jobs.spec.infer import Infer
-
-FormatName = Literal[
-    "json",
-    "connect_json",
-    "json_schema",
-    "avro",
-    "protobuf",
-    "string",
-    "bytes",
-    "boolean",
-    "short",
-    "int",
-    "long",
-    "float",
-    "double",
-]
-SchemaSource: TypeAlias = Literal["declared", "registry", "table", "infer"]
-
-_SOURCES: Mapping[str, tuple[SchemaSource, ...]] = {
-    "json": ("declared", "table", "infer"),
-    "connect_json": ("declared", "table"),
-    "json_schema": ("declared", "registry", "table"),
-    "avro": ("declared", "registry", "table"),
-    "protobuf": ("declared", "registry", "table"),
-}
-"""Where the schema of a format's rows may be from; of the others, from the stream's file."""
-_REGISTRY_FORMATS = frozenset({"avro", "protobuf", "json_schema"})
-"""Formats whose records name their writer schema by an id of a registry."""
-
-
-def _with_meaning(options: Any, without: Mapping[str, str]) -> Any:
-    """Options of a format, among which none is of Connect and has no meaning here."""
-    named = [name for name in without if isinstance(options, dict) and name in options]
-    if named:
-        raise problems_at([((name,), without[name]) for name in named])
-    return options
-
-
-class JsonOptions(SpecModel):
-    """Values are JSON objects.
-
-    Args:
-        infer: What new columns become, of a schema that is not declared.
-    """
-
-    format: Literal["json"]
-    infer: Infer = Infer()
-
-
-class JsonSchemaOptions(SpecModel):
-    """Values are JSON behind the id of their JSON Schema in a registry; see `jobs.formats.json_schema.options`."""
-
-    format: Literal["json_schema"]
-    use_optional_for_nonrequired: Annotated[Flag, Field(alias="use.optional.for.nonrequired")] = True
-    generalized_sum_type_support: Annotated[Flag, Field(alias="generalized.sum.type.support")] = True
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_mean_something(cls, options: Any) -> Any:
-        return _with_meaning(options, json_schema_options.WITHOUT_MEANING)
-
-
-class AvroOptions(SpecModel):
-    """Values are Avro's binary encoding behind the id of their schema; see `jobs.formats.avro.options`."""
-
-    format: Literal["avro"]
-    enhanced_avro_schema_support: Annotated[Flag, Field(alias="enhanced.avro.schema.support")] = False
-    flatten_singleton_unions: Annotated[Flag, Field(alias="flatten.singleton.unions")] = True
-    scrub_invalid_names: Annotated[Flag, Field(alias="scrub.invalid.names")] = False
-    variable_scale_decimal: Annotated[str, Field(alias="variable.scale.decimal")] = "struct"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_mean_something(cls, options: Any) -> Any:
-        return _with_meaning(options, avro_options.WITHOUT_MEANING)
-
-    @field_validator("variable_scale_decimal")
-    @classmethod
-    def _is_a_type(cls, text: str) -> str:
-        if problem := avro_options.variable_scale_problem(text):
-            raise ValueError(problem)
-        return text
-
-
-class ProtobufOptions(SpecModel):
-    """Values are Protobuf messages behind the id of their schema; see `jobs.formats.protobuf.options`."""
-
-    format: Literal["protobuf"]
-    int_for_enums: Annotated[Flag, Field(alias="int.for.enums")] = False
-    optional_for_nullables: Annotated[Flag, Field(alias="optional.for.nullables")] = False
-    optional_for_proto2: Annotated[Flag, Field(alias="optional.for.proto2")] = True
-    wrapper_for_nullables: Annotated[Flag, Field(alias="wrapper.for.nullables")] = True
-    generate_struct_for_nulls: Annotated[Flag, Field(alias="generate.struct.for.nulls")] = False
-    flatten_unions: Annotated[Flag, Field(alias="flatten.unions")] = True
-    generate_index_for_unions: Annotated[Flag, Field(alias="generate.index.for.unions")] = True
-
-
-FormatOptions: TypeAlias = JsonOptions | ConnectJsonOptions | JsonSchemaOptions | AvroOptions | ProtobufOptions
-"""Of the formats that have options: a model each, whose `format` is its name."""
-
-
-def _form(value: object) -> str | None:
-    if isinstance(value, str):
-        return "@name"
-    if isinstance(value, SpecModel):
-        return f"@{getattr(value, 'format', None)}"
-    if isinstance(value, dict) and value.get("format") in _SOURCES:
-        return f"@{value['format']}"
-    return None
-
-
-ValueFormat = Annotated[
-    Annotated[FormatName, Tag("@name")]
-    | Annotated[JsonOptions, Tag("@json")]
-    | Annotated[ConnectJsonOptions, Tag("@connect_json")]
-    | Annotated[JsonSchemaOptions, Tag("@json_schema")]
-    | Annotated[AvroOptions, Tag("@avro")]
-    | Annotated[ProtobufOptions, Tag("@protobuf")],
-    Discriminator(
-        _form,
-        custom_error_type="frazil_format",
-        custom_error_message="must be the name of a format, or {format: NAME} with options, which these have: "
-        + ", ".join(_SOURCES),
-    ),
-]
-
-
-def _hashed_format(_: Any, value: str | FormatOptions) -> Any:
-    """The name alone where no option is set: so `avro` and `{format: avro}` are the same."""
-    if isinstance(value, str):
-        return value
-    options = value.model_dump(mode="json", exclude_defaults=True)
-    return value.format if options.keys() <= {"format"} else options
+from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource, ValueFormat, hashed_format
 
 
 def _schema(value: object) -> object:
@@ -189,7 +52,7 @@ class Decode(SpecModel):
             ``-value`` behind it. Records say themselves which schema they have.
     """
 
-    value: Annotated[ValueFormat, ChangesRows(written=_hashed_format)]
+    value: Annotated[ValueFormat, ChangesRows(written=hashed_format)]
     schema_text: Annotated[
         str,
         BeforeValidator(_schema),
@@ -206,7 +69,7 @@ class Decode(SpecModel):
     @model_validator(mode="after")
     def _parts_agree(self) -> Decode:
         problems: list[tuple[Location, str]] = []
-        known = _SOURCES.get(self.format, ("declared",))
+        known = SOURCES.get(self.format, ("declared",))
         if self.schema_source not in known:
             problems.append((("schema",), _source_problem(self.format, self.schema_source, known)))
         elif self.unknown_fields == "keep" and (problem := self._keep_problem()):
@@ -265,7 +128,7 @@ class Decode(SpecModel):
     def of_registry(self) -> str:
         """What can only be decoded with schemas of a registry, as messages call it; empty if nothing."""
         formats = {"values": self.format, "keys": self.key.format if self.key else ""}
-        return " and ".join(f"{what} as {name}" for what, name in formats.items() if name in _REGISTRY_FORMATS)
+        return " and ".join(f"{what} as {name}" for what, name in formats.items() if name in REGISTRY_FORMATS)
 
     @property
     def declared(self) -> ResolvedSchema | None:

@@ -9,8 +9,9 @@ from pydantic import Field
 from jobs.schema.evolution_policy import NO_EVOLUTION, Answer, Clash, EvolutionPolicy
 from jobs.spec.base import Location, SpecModel
 from jobs.spec.config_hash import ChangesRows
-from jobs.spec.decode import Decode, SchemaSource
+from jobs.spec.decode import Decode
 from jobs.spec.fields import PositiveInt
+from jobs.spec.value_format import SchemaSource
 
 _DEFAULT: dict[SchemaSource, Answer] = {"registry": "auto", "infer": "auto", "table": "ignore"}
 

@@ -33,11 +33,10 @@ from jobs.formats.json.renaming import Rename, as_sent
 from jobs.formats.json.seen_values import parsed
 from jobs.formats.json.shadow import CLASHES, shadow_of, with_shadow, with_text
 from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, change_refused
-from jobs.schema.declared import Primitive, StructType
+from jobs.schema.declared import StructType
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import schema_text
 from jobs.schema.needs import Change, Need, Path
-from jobs.schema.parser import parse_schema
 
 MOST_NEEDS = 2_000
 """Different ones that a block of records tells."""
@@ -297,13 +296,3 @@ def _says_nothing(values: pa.BinaryArray, decoded: Decoded) -> bool:
         if not nulls or nulls != text.count(name) or b"." + last + b'"' in text:
             return False
     return True
-
-
-def new_field_types(infer: Mapping[str, Any] | None) -> NewFieldTypes:
-    """What new fields become, as the format's option `infer` says."""
-    given = infer or {}
-    fractions = parse_schema(f"n {given.get('fractions', 'double')}").fields[0].type
-    decimal = None
-    if isinstance(fractions, Primitive) and fractions.precision is not None and fractions.scale is not None:
-        decimal = (fractions.precision, fractions.scale)
-    return NewFieldTypes(decimal, given.get("times", False), given.get("objects", "struct"))

@@ -9,8 +9,9 @@ import pyarrow as pa
 from jobs.formats.decoder import Format, UnknownField, ValueDecoder
 from jobs.formats.decoder_spec import DecoderSpec, declared_of
 from jobs.formats.json.block import JsonBlockDecoder
-from jobs.formats.json.evolving import EvolvingJsonDecoder, new_field_types
+from jobs.formats.json.evolving import EvolvingJsonDecoder
 from jobs.formats.json.kept_fields import KeepingJsonDecoder
+from jobs.formats.json.new_fields import new_field_types
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.renaming import Rename, Renaming, as_sent
 from jobs.formats.json.unknown_fields import unknown_fields

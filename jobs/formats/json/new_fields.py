@@ -6,7 +6,7 @@ Nothing is guessed from what says nothing: null, an empty array and an empty obj
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -16,8 +16,9 @@ from pyiceberg import types as ice
 from jobs.formats.json.block_plan import UndeclaredKind
 from jobs.formats.json.seen_values import text_form
 from jobs.formats.problems import shown_key
-from jobs.schema.declared import DeclaredType, ListType, MapType, StructType
+from jobs.schema.declared import DeclaredType, ListType, MapType, Primitive, StructType
 from jobs.schema.needs import Path
+from jobs.schema.parser import parse_schema
 
 _INT64 = 2**63
 _MOST_DIGITS = 38
@@ -42,6 +43,16 @@ class NewFieldTypes:
     decimal: tuple[int, int] | None = None
     times: bool = False
     objects: Literal["struct", "map"] = "struct"
+
+
+def new_field_types(infer: Mapping[str, Any] | None) -> NewFieldTypes:
+    """What new fields become, as the format's option `infer` says."""
+    given = infer or {}
+    fractions = parse_schema(f"n {given.get('fractions', 'double')}").fields[0].type
+    decimal = None
+    if isinstance(fractions, Primitive) and fractions.precision is not None and fractions.scale is not None:
+        decimal = (fractions.precision, fractions.scale)
+    return NewFieldTypes(decimal, given.get("times", False), given.get("objects", "struct"))
 
 
 PLAIN = NewFieldTypes()
