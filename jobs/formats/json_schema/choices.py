@@ -79,7 +79,9 @@ class Choice:
                 names = ", ".join(one.name for one in self.alternatives)
                 message = f"needs a value of one of {len(self.alternatives)} alternatives ({names}), found another"
                 raise ValueProblem(WRONG_TYPE, message, path)
-        return max(fitting, key=lambda one: one.common(value))
+        # A whole number belongs to integers, which hold it exactly, also where numbers stand before them.
+        whole = kind_of(value) == "integer"
+        return max(fitting, key=lambda one: (one.common(value), whole and "number" not in one.kinds))
 
 
 @dataclass(frozen=True, slots=True)

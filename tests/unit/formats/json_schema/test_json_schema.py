@@ -209,6 +209,11 @@ def test_a_value_of_a_choice_that_is_nested_too_deep_fails() -> None:
     )
 
 
+def test_a_whole_number_belongs_to_integers_wherever_these_stand() -> None:
+    rows, _ = decoded({"properties": {"f": {"type": ["number", "integer"]}}}, {"f": 2**63 - 2}, {"f": 0.5})
+    assert [list(row["f"].values()) for row in rows] == [[None, 2**63 - 2], [0.5, None]]
+
+
 def test_choices_within_lists_and_maps_and_keys_that_come_twice() -> None:
     either = {"oneOf": [NULL, STRING, INTEGER]}
     entries = {"type": "array", "connect.type": "map", "items": {"properties": {"key": INTEGER, "value": either}}}
