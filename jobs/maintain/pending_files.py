@@ -11,7 +11,8 @@ import msgspec
 
 from jobs.errors import FrazilError
 from jobs.spec.settings import Settings
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 from jobs.state.stream_folder import state_store
 
 

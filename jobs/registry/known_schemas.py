@@ -15,7 +15,8 @@ import msgspec
 from jobs.errors import StreamStopped
 from jobs.formats.writer_schema import RegistrySchema, SchemaId, WriterSchema
 from jobs.registry.errors import NotInRegistryError, RegistryError
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from jobs.errors import FrazilError
 from jobs.replay.outcome import changes_as_parquet, changes_from_parquet
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 RETURNED_TO = "returned to topic "
 _BATCHES = 2**32

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from jobs.state.documents import DAMAGED
 from jobs.state.durable_files import put_in_place, staged
-from jobs.state.store import DAMAGED
 
 # Of this process, for whoever may not write there.
 _SEEN: dict[Path, _Seen] = {}

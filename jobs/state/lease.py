@@ -17,8 +17,9 @@ import msgspec
 
 from jobs.commit.errors import FencedError, LeaseExpiredError, LeaseLostError
 from jobs.errors import FrazilError
+from jobs.state.documents import DAMAGED
 from jobs.state.lease_record import LeaseDocuments, LeaseRecord, read_lease
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder
 from jobs.system.boot import boot_clock
 

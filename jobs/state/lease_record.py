@@ -11,7 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import lives_here, start_time
 

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
-DAMAGED: tuple[type[Exception], ...] = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises of a document that is damaged; the second of texts in it that are not UTF-8."""
-
 
 class NotWrittenError(OSError):
     """A document was not written, and nobody can have seen it: what was there under its key is unchanged.

@@ -12,7 +12,8 @@ import msgspec
 
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import stamped_snapshots
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.tolerance import WindowToleranceError, check_tolerance

@@ -19,7 +19,8 @@ from jobs.schema.compatibility import holds
 from jobs.schema.iceberg_schema import column_text, column_type
 from jobs.schema.needs import Change, Coordinates, Path
 from jobs.schema.schema_change import SchemaChange, columns_of
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 log = logging.getLogger(__name__)
 

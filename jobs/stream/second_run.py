@@ -26,8 +26,9 @@ def tell_other_decisions(stream: OpenStream, needs: Mapping[str, TargetNeed], re
     Returns:
         How many letters fewer there are; less than zero if there are more, of records that have landed as well.
     """
-    letters, newest = stream.spec.dead_letter_table, stream.anchor.newest
-    if newest is None or needs[stream.anchor.name].whole or not needs[letters].whole:
+    letters = next((each.name for each in stream.spec.targets if each.role == "dead_letters"), None)
+    newest = stream.anchor.newest
+    if letters is None or newest is None or needs[stream.anchor.name].whole or not needs[letters].whole:
         return 0
     said = newest.rows.get(letters, 0)
     fewer = said - (results.rows().get(letters, 0) - results.counts().dead)

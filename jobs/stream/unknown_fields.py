@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobs.formats.decoder import OTHER_UNKNOWN_PATHS
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 if TYPE_CHECKING:
     from jobs.spec.models import Slo

@@ -13,7 +13,8 @@ from typing import Literal
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 from jobs.system.boot import boot_clock, boot_id, is_ahead
 from jobs.system.processes import lives_here
 

@@ -10,7 +10,8 @@ import contextlib
 
 import msgspec
 
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.system.processes import lives_here
 

@@ -6,7 +6,8 @@ import contextlib
 
 import msgspec
 
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 KEY = "supervisor.json"
 SILENT_SECONDS = 60.0

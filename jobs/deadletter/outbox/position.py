@@ -17,7 +17,8 @@ import msgspec
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, LessThan, LessThanOrEqual, Or
 
 from jobs.errors import FrazilError
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 KEY = "published.json"
 ORDER = ("epoch", "batch_id", "topic", "partition", "offset")

@@ -8,7 +8,8 @@ import msgspec
 
 from jobs.commit.stamp_fields import Counts
 from jobs.replay.connect.task import QueueCounts
-from jobs.state.store import DAMAGED, StateStore
+from jobs.state.documents import DAMAGED
+from jobs.state.store import StateStore
 
 _FILE = "taking.json"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from jobs.errors import FrazilError
-from jobs.state.store import DAMAGED
+from jobs.state.documents import DAMAGED
 from jobs.system.processes import is_alive, start_time, wait_until_dead
 
 FILE = "services.json"
