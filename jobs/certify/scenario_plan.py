@@ -40,8 +40,11 @@ LEAVES_A_RECORD = (
     "after_anchor_commit",
     "inside_dead_letters_commit",
 )
+# A kill there leaves all of a batch to its record; of a batch without dead letters the others may leave nothing.
+LEAVES_A_COMMIT = ("before_commit", "after_lease_check")
+AFTER_A_COMMIT = "after_recovery_commit"
 # What only a driver that finds a pending record comes to.
-NEEDS_A_RECORD = ("before_recovery", "after_recovery_commit", "before_record_goes", "after_recovery")
+NEEDS_A_RECORD = ("before_recovery", AFTER_A_COMMIT, "before_record_goes", "after_recovery")
 COMMIT_KINDS = ("commit", "dead letters")
 # Replays, the dead-letter topic, maintenance and backfills are no part of a certificate: the project's own tests kill
 # those.
@@ -142,7 +145,8 @@ def plan_scenarios(steps: Sequence[str], runs: int, seed: int) -> list[Scenario]
     early = [scenario for scenario in scenarios if scenario.early]
     rng.shuffle(late)
     rng.shuffle(early)
-    early.sort(key=lambda scenario: scenario.step not in NEEDS_A_RECORD)
+    # Those that can stand behind the fewest first.
+    early.sort(key=lambda scenario: (scenario.step != AFTER_A_COMMIT, scenario.step not in NEEDS_A_RECORD))
     order = _woven(late, early, rng)
     return [replace(scenario, number=number) for number, scenario in enumerate(order, start=1)]
 
@@ -179,17 +183,18 @@ def _woven(late: list[Scenario], early: list[Scenario], rng: random.Random) -> l
     spare = Counter(scenario.step for scenario in late)
     for scenario in early:
         needs_record = scenario.step in NEEDS_A_RECORD
+        leaving = LEAVES_A_COMMIT if scenario.step == AFTER_A_COMMIT else LEAVES_A_RECORD
         free = [
             index
             for index, each in enumerate(late)
             if index not in behind
             # A roll, or a keeper, may start the next driver itself, which has to be one that works.
             and each.manner not in LAUNCHING
-            and (each.step in LEAVES_A_RECORD or not needs_record)
+            and (each.step in leaving or not needs_record)
         ]
         best = [index for index in free if spare[late[index].step] > 1]
         if needs_record and not free:
-            late.append(Scenario(0, rng.choice(LEAVES_A_RECORD), "batch", None, passes=2, asked_for=False))
+            late.append(Scenario(0, rng.choice(leaving), "batch", None, passes=2, asked_for=False))
             late[-1] = replace(late[-1], at=late[-1].step)
             behind[len(late) - 1] = scenario
             continue

@@ -117,7 +117,7 @@ def test_a_short_certificate(certifying: Certifying) -> None:
         "after_tasks",
         "before_schema_commit",
         "after_schema_commit",
-        "after_anchor_commit",
+        "before_commit",
         "after_recovery_commit",
     )
     status, facts = certifying.run("--steps", ",".join(steps), "--runs", "1", "--seed", "11", "--records", "300")
@@ -133,7 +133,7 @@ def test_a_short_certificate(certifying: Certifying) -> None:
     by_step = {scenario["step"]: scenario for scenario in facts["trials"]}
     assert by_step["after_tasks"]["replayed"] > 0, "what the tasks had read was read again"
     assert not by_step["after_tasks"]["from_record"]
-    noted = by_step["after_anchor_commit"]
+    noted = by_step["before_commit"]
     assert noted["from_record"]
     assert noted["replayed"] == 0, "what was noted was committed, and not read again"
     assert 0 < facts["recovery_seconds"]["median"] <= facts["recovery_seconds"]["worst"] < 120

@@ -12,6 +12,7 @@ from jobs.certify.scenario_plan import (
     ASLEEP,
     COMMIT_KINDS,
     EXTRA,
+    LEAVES_A_COMMIT,
     LEAVES_A_RECORD,
     NEEDS_A_RECORD,
     RANDOM,
@@ -80,7 +81,7 @@ def test_any_plan(names: list[str], runs: int, seed: int) -> None:
     for before, scenario in zip([None, *scenarios], scenarios, strict=False):
         if scenario.step in NEEDS_A_RECORD:
             assert before is not None
-            assert before.step in LEAVES_A_RECORD
+            assert before.step in (LEAVES_A_COMMIT if scenario.step == "after_recovery_commit" else LEAVES_A_RECORD)
             assert before.manner == "batch"
         if scenario.early and before is not None:
             assert before.manner != "roll", "a roll may start the next driver, which has to be one that works"
