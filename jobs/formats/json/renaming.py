@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -93,7 +94,7 @@ class Renaming:
                 return None
 
 
-class _Level:
+class _Level(ABC):
     """Renames within one value, as JSON; gives None where nothing is renamed."""
 
     initial: bytes
@@ -102,8 +103,9 @@ class _Level:
         """The value with other names, if it has the shape in which there are any."""
         return self.within(token, place) if bytes(memoryview(token)[:1]) == self.initial else None
 
+    @abstractmethod
     def within(self, token: Any, place: str) -> bytes | None:
-        raise NotImplementedError
+        """The same, of a value that has this shape."""
 
 
 class _Struct(_Level):
