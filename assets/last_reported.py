@@ -23,8 +23,11 @@ def is_driver_only(context: dg.AssetCheckExecutionContext, spec: StreamSpec, tab
     return spec.continuous and table_key in context.job_def.asset_layer.selected_asset_keys
 
 
+DRIVER_ONLY = "by a run that only sees to the driver"
+
+
 def last_check_result(
-    context: dg.AssetCheckExecutionContext, key: dg.AssetKey, name: str, fix: str
+    context: dg.AssetCheckExecutionContext, key: dg.AssetKey, name: str, fix: str, why: str = DRIVER_ONLY
 ) -> dg.AssetCheckResult | None:
     """What a check said last, with the time at which it did; None if it never said anything.
 
@@ -34,6 +37,7 @@ def last_check_result(
         key: Of the asset.
         name: Of the check.
         fix: The command that counts anew.
+        why: It is not evaluated now.
     """
     history = context.instance.event_log_storage.get_asset_check_execution_history(
         dg.AssetCheckKey(key, name), limit=_SEARCHED
@@ -43,7 +47,7 @@ def last_check_result(
         if event is None or not isinstance(said := event.event_specific_data, dg.AssetCheckEvaluation):
             continue
         at = datetime.fromtimestamp(record.create_timestamp, UTC)
-        context.log.info(f"{name} is not evaluated by a run that only sees to the driver. Next: {fix}")
+        context.log.info(f"{name} is not evaluated {why}. Next: {fix}")
         # Told again by several runs in a row, it keeps its first time.
         metadata = {"as_of": dg.MetadataValue.timestamp(at), **said.metadata}
         told = said.description or ""
@@ -57,7 +61,7 @@ def last_check_result(
             description=told,
             metadata=metadata,
         )
-    context.log.info(f"{name} was never evaluated, and is not by a run that only sees to the driver. Next: {fix}")
+    context.log.info(f"{name} was never evaluated, and is not {why}. Next: {fix}")
     return None
 
 

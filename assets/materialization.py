@@ -18,15 +18,19 @@ from assets.metadata import (
     driver_metadata,
     instant,
     landed_metadata,
+    look_up_metadata,
     table_metadata,
+    watermark_metadata,
 )
 from assets.schema_history import history_metadata
 from assets.stream_checks import adds_up, check_result, totals_of
+from jobs.commit.branch import on_branch
 from jobs.deadletter.tally import tally_dead_letters
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import TargetSpec
+from jobs.state.epochs import Opener
 from jobs.state.stream_folder import stream_folder
 from jobs.supervise.control_request import read_control
 from jobs.supervise.heartbeat import Heartbeat
@@ -68,7 +72,7 @@ def materialize(
             return
         _refuse_unless_running(current.stream, deployment.settings())
         drained = _drained(context, current, deployment.settings(), kafka, spark)
-        tables = [catalog.table(name) for name in current.target_names]
+        tables = [on_branch(catalog.table(each.name), each.branch) for each in current.targets]
     except FrazilError as problem:
         raise failure(problem) from None
     for key, target, table in zip(keys, current.targets, tables, strict=True):
@@ -108,7 +112,7 @@ def _running(
     done = control.ensure_running(f"materialized by run {context.run.run_id[:8]}", "Dagster")
     context.log.info(done.sentence)
     for key, target in zip(keys, spec.targets, strict=True):
-        table = _table_or_none(catalog, target.name)
+        table = _table_or_none(catalog, target)
         if target.role == "rows":
             metadata = _running_metadata(spec, done.sentence, done.heartbeat, table)
         else:
@@ -152,7 +156,8 @@ def _drained(
         context.log.info(f"Spark UI: {session.sparkContext.uiWebUrl}")
         return session
 
-    return drain(spec, settings, kafka.log(), get_session, on_open=opened, on_progress=progressed)
+    opener = Opener("Dagster run", run_id=context.run.run_id)
+    return drain(spec, settings, kafka.log(), get_session, on_open=opened, on_progress=progressed, opener=opener)
 
 
 def _data_version(snapshot_id: int | None) -> dg.DataVersion | None:
@@ -170,10 +175,10 @@ def _refuse_unless_running(stream: str, settings: Settings) -> None:
         raise FrazilError(control.sentence(stream), fix=f"frazil resume {stream}")
 
 
-def _table_or_none(catalog: CatalogResource, name: str) -> Table | None:
-    """A table as it is now; None if the driver has not made it yet."""
+def _table_or_none(catalog: CatalogResource, target: TargetSpec) -> Table | None:
+    """A table as the stream's branch has it now; None if the driver has not made it yet."""
     try:
-        return catalog.table(name)
+        return on_branch(catalog.table(target.name), target.branch)
     except NoSuchTableError:
         return None
 
@@ -188,6 +193,7 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
     metadata: dict[str, Any] = {"done": sentence, **_as_of(beat)}
     if table is not None:
         metadata |= table_metadata(table, spec.table.name, spec.kafka_columns)
+        metadata |= look_up_metadata(spec.stream, _head(table))
         metadata |= history_metadata(table, spec.stream)
     if beat is None:
         return metadata
@@ -199,7 +205,7 @@ def _running_metadata(spec: StreamSpec, sentence: str, beat: Heartbeat | None, t
         metadata |= {"consumer_lag_records": work.total_lag, "undecided_records": work.total_undecided}
     if work.valid_through_ms is not None:
         metadata["complete_through"] = instant(work.valid_through_ms / 1000)
-    return metadata
+    return metadata | watermark_metadata(work.watermark_ms)
 
 
 def _dead_letters_of_running(spec: StreamSpec, beat: Heartbeat | None, table: Table | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -102,11 +103,12 @@ def table_metadata(table: Table, name: str, kafka: KafkaColumns = NO_KAFKA_COLUM
 
 def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[str, Any]:
     """What a drain did to the stream's table."""
-    counts = drained.counts
+    counts, snapshot = drained.counts, table.current_snapshot()
     batches = drained.batches
     commit_ms = [batch.commit_seconds * 1000 for batch in batches]
     metadata: dict[str, Any] = {
         **table_metadata(table, spec.table.name, spec.kafka_columns),
+        **look_up_metadata(spec.stream, snapshot.snapshot_id if snapshot else None),
         "records_read": counts.read,
         "records_landed": counts.landed,
         "records_dead": counts.dead,
@@ -126,6 +128,9 @@ def landed_metadata(spec: StreamSpec, drained: Drained, table: Table) -> dict[st
     }
     if drained.valid_through_ms is not None:
         metadata["complete_through"] = instant(drained.valid_through_ms / 1000)
+    metadata |= watermark_metadata(drained.watermark_ms)
+    if late := sum(batch.late for batch in batches):
+        metadata["records_late"] = late
     unknown = Counter[str]()
     for batch in batches:
         unknown.update({path: met.records for path, met in batch.unknown_fields.items()})
@@ -177,6 +182,23 @@ def instant(seconds: float) -> dg.TimestampMetadataValue:
         seconds: Since 1970.
     """
     return dg.MetadataValue.timestamp(datetime.fromtimestamp(seconds, UTC))
+
+
+def watermark_metadata(watermark_ms: int | None) -> dict[str, Any]:
+    """A stream's watermark as metadata, and how far it is behind now; nothing of a stream without an event time.
+
+    Args:
+        watermark_ms: Milliseconds since 1970.
+    """
+    if watermark_ms is None:
+        return {}
+    behind = round(max(0.0, time.time() - watermark_ms / 1000))
+    return {"watermark": instant(watermark_ms / 1000), "watermark_lag_s": behind}
+
+
+def look_up_metadata(stream: str, snapshot_id: int | None) -> dict[str, str]:
+    """The command that says what a snapshot of the stream's table holds."""
+    return {} if snapshot_id is None else {"look_up": f"frazil at {stream} --snapshot {snapshot_id}"}
 
 
 def snapshot_metadata(snapshot_id: int | None) -> dict[str, str]:

@@ -12,12 +12,12 @@ from assets import dagster_names
 from assets.failures import failure
 from assets.metadata import cell
 from assets.stream_checks import CheckOutcome, check_result
-from jobs.contract.declared import declared_contract, identifier_sentence
-from jobs.contract.finding import ContractFinding, Level, worst
-from jobs.contract.sentences import listed, subject_sentences
-from jobs.contract.subjects import key_subjects_of, subjects_of
 from jobs.errors import FrazilError
 from jobs.schema.iceberg_schema import with_null
+from jobs.schema_contract.declared import declared_contract, identifier_sentence
+from jobs.schema_contract.finding import ContractFinding, Level, worst
+from jobs.schema_contract.sentences import listed, subject_sentences
+from jobs.schema_contract.subjects import key_subjects_of, subjects_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
@@ -27,8 +27,8 @@ from resources.deployment_resource import DeploymentResource
 from resources.registry import RegistryResource
 
 if TYPE_CHECKING:
-    from jobs.contract.subjects import SubjectContract
     from jobs.registry.client import RegistryClient
+    from jobs.schema_contract.subjects import SubjectContract
     from jobs.stream.schema_proposals import SchemaProposal
 
 SCHEMA_CONTRACT = "schema_contract"
@@ -197,7 +197,7 @@ def asked_subjects(
     spec: StreamSpec, table: Table | None, registry: "Callable[[], RegistryClient]"
 ) -> "tuple[list[SubjectContract], str | None]":
     """The newest versions of a stream's subjects held against it; and why the registry could not be asked."""
-    from jobs.contract.subjects import asked_contracts
+    from jobs.schema_contract.subjects import asked_contracts
 
     return ([], None) if table is None else asked_contracts(spec, table.metadata, registry)
 

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from assets.metadata import cell
 from jobs.commit.offsets import Positions
 from jobs.commit.schema_history import ChangeRecord
-from jobs.contract.history import SchemaVersion, schema_versions
+from jobs.schema_contract.history import SchemaVersion, schema_versions
 
 _SHOWN = 50
 _CHANGES = 10

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from assets import dagster_names
 from assets.metadata import instant
 from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamp_history import history
+from jobs.commit.stamp_history import as_written, history
 from jobs.spec.models import StreamSpec
 from resources.catalog import CatalogResource
 from resources.deployment import Deployment
@@ -101,7 +101,7 @@ def _fields(outcome: CheckOutcome, key: dg.AssetKey) -> dict[str, Any]:
 
 def totals_of(table: Table | None, stream: str) -> Counts:
     """What the checks of a stream count: what became of all records since its first run, by the newest stamp."""
-    newest = history(table.metadata, stream).newest if table is not None else None
+    newest = history(as_written(table.metadata, stream), stream).newest if table is not None else None
     return newest.totals if newest else Counts()
 
 

@@ -88,7 +88,9 @@ def _asset_spec(spec: StreamSpec, target: TargetSpec, keys: Sequence[dg.AssetKey
 def _columns(spec: StreamSpec) -> dict[str, dg.TableSchema]:
     """The table's columns as far as the stream's file declares them."""
     return (
-        {"dagster/column_schema": column_schema(spec.table_schema, spec.kafka_columns)} if spec.decode.declared else {}
+        {"dagster/column_schema": column_schema(spec.table_schema, spec.kafka_columns)}
+        if spec.decode.declares_all
+        else {}
     )
 
 

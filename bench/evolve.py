@@ -1,10 +1,11 @@
 """Evolution benchmark, what a change of the schema costs: `python -m bench.evolve`.
 
 One process lands batches of payments as a driver's tasks do, into real tables of a SQLite catalog, without Kafka and
-without Spark: batches as ever, then one whose records have two new fields, then batches with these as columns. In turn
-with the latter, the same records land in a table that had these columns from the start. Told are the seconds of each
-kind, the median over the rounds, and two ratios, each of neighbours in time: of the batch that changes the table to one
-afterwards, and of one afterwards to one of the other table.
+without Spark: batches as ever, then one all of whose records need a change of the table (two new columns, a wider one,
+or one that may be null), then batches of a table that has it. In turn with the latter, the same records land in a table
+that had it from the start. Told are, of each kind of change, the seconds of each kind of batch, the median over the
+rounds, and two ratios, each of neighbours in time: of the batch that changes the table to one afterwards, and of one
+afterwards to one of the other table.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import load_settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
+from jobs.stream.new_rows import NewColumns
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import TaskResults
@@ -43,7 +45,31 @@ from jobs.task.run import run_split
 
 _BLOCK = 10_000
 _AROUND = 5
-_NEW = "channel string, score double"
+
+
+class _Case(NamedTuple):
+    """One kind of change: columns beside a payment's before it and after it, and what a payment's JSON ends with."""
+
+    name: str
+    columns: str
+    changed: str
+    plain: Callable[[int], bytes]
+    needing: Callable[[int], bytes]
+
+
+_CASES = (
+    _Case(
+        "adds", "", ", channel string, score double", lambda n: b"}", lambda n: b',"channel":"web","score":%d.25}' % n
+    ),
+    _Case(
+        "widens",
+        ", attempts int",
+        ", attempts long",
+        lambda n: b',"attempts":%d}' % n,
+        lambda n: b',"attempts":%d}' % (2**40 + n),
+    ),
+    _Case("relaxes", ", channel string not null", ", channel string", lambda n: b',"channel":"web"}', lambda n: b"}"),
+)
 
 
 def main() -> None:
@@ -52,31 +78,36 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000, help="of each batch (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    rounds = list[_Round]()
+    print(f"seconds of a batch of {options.records:,} records, median of {options.rounds} rounds")
+    rounds: dict[str, list[_Round]] = {case.name: [] for case in _CASES}
     for _ in range(options.rounds):
-        with tempfile.TemporaryDirectory(prefix="frazil-evolve-") as folder:
-            rounds.append(_round(Path(folder), options.records))
+        for case in _CASES:
+            with tempfile.TemporaryDirectory(prefix="frazil-evolve-") as folder:
+                rounds[case.name].append(_round(Path(folder), options.records, case))
+    for case in _CASES:
+        _print(case, rounds[case.name])
 
+
+def _print(case: _Case, rounds: Sequence[_Round]) -> None:
     def seconds(label: str, of: Callable[[_Round], float]) -> str:
         return f"{label:<29}{_median(of, rounds):.2f}"
 
     def ratio(of: Callable[[_Round], float]) -> str:
         return f"{_median(of, rounds):.2f} ({min(map(of, rounds)):.2f} to {max(map(of, rounds)):.2f})"
 
-    print(f"seconds of a batch of {options.records:,} records, median of {options.rounds} rounds")
     print(seconds("before", lambda one: one.before))
     to_after = ratio(lambda one: one.change / one.after)
-    print(f"{seconds('changes the table', lambda one: one.change)}  {to_after} of one afterwards")
+    print(f"{seconds(f'{case.name} columns', lambda one: one.change)}  {to_after} of one afterwards")
     to_other = ratio(lambda one: one.after / one.from_the_start)
-    print(f"{seconds('afterwards', lambda one: one.after)}  {to_other} of one with them from the start")
-    print(seconds("with them from the start", lambda one: one.from_the_start))
+    print(f"{seconds('afterwards', lambda one: one.after)}  {to_other} of one with it from the start")
+    print(seconds("with it from the start", lambda one: one.from_the_start))
 
 
 class _Round(NamedTuple):
     """Seconds of a batch, the median of those of its kind.
 
     Attributes:
-        from_the_start: Of the table that had the new columns from the start.
+        from_the_start: Of the table that had the columns so from the start.
     """
 
     before: float
@@ -89,14 +120,16 @@ def _median(of: Callable[[_Round], float], rounds: Sequence[_Round]) -> float:
     return statistics.median(map(of, rounds))
 
 
-def _round(folder: Path, records: int) -> _Round:
+def _round(folder: Path, records: int, case: _Case) -> _Round:
     columns = schema_text("small")
-    driver, other = _Driver(folder / "changed", columns), _Driver(folder / "wide", f"{columns}, {_NEW}")
-    plain = [value for chunk in payments("small", records) for value in chunk.values]
-    wider = [b'%s,"channel":"web","score":%d.25}' % (value[:-1], number) for number, value in enumerate(plain)]
+    driver = _Driver(folder / "changed", columns + case.columns)
+    other = _Driver(folder / "so-from-the-start", columns + case.changed)
+    values = [value[:-1] for chunk in payments("small", records) for value in chunk.values]
+    plain = [value + case.plain(number) for number, value in enumerate(values)]
+    needing = [value + case.needing(number) for number, value in enumerate(values)]
     before = [driver.land(plain) for _ in range(_AROUND)]
-    change = driver.land(wider, runs=2)
-    pairs = [(driver.land(wider), other.land(wider)) for _ in range(_AROUND)]
+    change = driver.land(needing, runs=2)
+    pairs = [(driver.land(needing), other.land(needing)) for _ in range(_AROUND)]
     # The first batch of a driver warms it up.
     after, from_the_start = (statistics.median(each) for each in zip(*pairs[1:], strict=True))
     return _Round(statistics.median(before[1:]), change, after, from_the_start)
@@ -123,7 +156,7 @@ class _Driver(BatchRunner):
             }
         )
         catalog = connect_catalog(settings)
-        ensure_tables(spec, catalog, lambda: iceberg_schema(parse_schema(columns)))
+        ensure_tables(spec, catalog, lambda: NewColumns(iceberg_schema(parse_schema(columns))))
         self._source: TopicPartition = TopicPartition("payments", 0)
         self._values: Sequence[bytes] = ()
         self._runs: int = 0
@@ -154,11 +187,13 @@ class _Driver(BatchRunner):
         self._batches += 1
         return seconds
 
-    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any) -> TaskResults:
+    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any, survey: bool) -> TaskResults:
         self._runs += 1
         first, values = ranges[self._source].start, self._values
         blocks = (self._block(first + at, values[at : at + _BLOCK]) for at in range(0, len(values), _BLOCK))
-        return task_results(self._stream, run_split(slice_plan(self._stream, batch, ranges, needs), blocks))
+        return task_results(
+            self._stream, run_split(slice_plan(self._stream, batch, ranges, needs, survey=survey), blocks)
+        )
 
     def _block(self, first: int, values: Sequence[bytes]) -> FetchedBlock:
         count = len(values)

@@ -97,9 +97,15 @@ class TimedTarget(Target):
             self.ran_again += 1
         return outcome
 
-    def commit(self, operation: Operation, stamp: Stamp | None, summary: Mapping[str, str] = NO_SUMMARY) -> int:
+    def commit(
+        self,
+        operation: Operation,
+        stamp: Stamp | None,
+        summary: Mapping[str, str] = NO_SUMMARY,
+        more: Mapping[str, str] = NO_SUMMARY,
+    ) -> int:
         try:
-            snapshot_id = super().commit(operation, stamp, summary)
+            snapshot_id = super().commit(operation, stamp, summary, more)
         except HeadMovedError:
             self._refused_at = self._refused_at or time.monotonic()
             raise

@@ -7,7 +7,9 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInstalledError
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.commit.branch import on_branch
 from jobs.errors import FrazilError, first_line
 from jobs.redaction import redacted
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings, embedded_catalog
@@ -92,8 +94,8 @@ def quick_catalog(settings: Settings) -> Catalog:
     return within(CATALOG_SECONDS, f"catalog {settings.catalog.name}", lambda: connect_catalog(settings))
 
 
-def find_table(catalog: Catalog, name: str) -> Table | None:
-    """The table, or None if it does not exist.
+def find_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
+    """The table as a branch has it, or None if it does not exist.
 
     Raises:
         FrazilError: The catalog does not answer.
@@ -101,7 +103,7 @@ def find_table(catalog: Catalog, name: str) -> Table | None:
 
     def load() -> Table | None:
         try:
-            return catalog.load_table(name)
+            return on_branch(catalog.load_table(name), branch)
         except NoSuchTableError:
             return None
 
@@ -113,9 +115,9 @@ def find_table(catalog: Catalog, name: str) -> Table | None:
         raise FrazilError(f"table {name}: {type(problem).__name__}: {first_line(problem)}") from problem
 
 
-def existing_table(catalog: Catalog, name: str) -> Table | None:
-    """A table of a catalog as loaded; None if it is not there. What else the catalog raises is left as it is."""
+def existing_table(catalog: Catalog, name: str, branch: str = MAIN_BRANCH) -> Table | None:
+    """A catalog's table as a branch has it; None if it is not there. What else the catalog raises is left as it is."""
     try:
-        return catalog.load_table(name)
+        return on_branch(catalog.load_table(name), branch)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None

@@ -30,6 +30,9 @@ Kind = Literal[
     "outbox",
     "maintenance",
     "backfill",
+    "branch",
+    "publish",
+    "check",
 ]
 
 
@@ -54,6 +57,9 @@ STEPS: dict[str, Step] = {
     ),
     "before_claim": Step("take over", "The lease is taken, no table knows it; the driver before may still commit."),
     "inside_claim": Step("take over", "A claim's manifests are written, and nothing refers to them."),
+    "after_former_branch_claim": Step(
+        "branch", "The branch that the stream wrote before is claimed, the one it is to write is not."
+    ),
     "after_anchor_claim": Step("take over", "The table is claimed, the dead letters are not; no record has moved."),
     "after_claims": Step("take over", "No driver of an older epoch can commit any more; no record has moved."),
     "before_recovery": Step("recovery", "A pending record was found; nothing was committed from it here."),
@@ -187,6 +193,26 @@ STEPS: dict[str, Step] = {
     ),
     "backfill_after_commit": Step(
         "backfill", "Some files have the column filled, the others have it in `_extra`; the next run goes on.", "action"
+    ),
+    "publish_before_verdict": Step(
+        "publish", "What the branch has that main lacks is known, and not judged; nothing is written.", "action"
+    ),
+    "publish_after_verdict": Step(
+        "publish", "The interval is judged, and nobody was told; it is judged anew.", "action"
+    ),
+    "inside_hold": Step("publish", "The interval is judged unfit; the catalog has not been asked to say so.", "action"),
+    "publish_after_hold": Step("publish", "The table says what is held, and why; main has none of it.", "action"),
+    "publish_before_commit": Step(
+        "publish", "What the branch has that main lacks is known; nothing is written.", "action"
+    ),
+    "inside_publish": Step("publish", "The manifests for main are written; the catalog has not been asked.", "action"),
+    "publish_after_commit": Step(
+        "publish", "main has the interval, and says so; nobody was told. It is never published again.", "action"
+    ),
+    "check_before_record": Step(
+        "check",
+        "Rows are checked, and how far is not recorded; whoever checks next looks at the same rows again.",
+        "action",
     ),
     "maintain_before_release": Step(
         "maintenance", "All of it is done and noted; the lock counts no more with its process.", "action"

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from assets.published_check import published_check
+from jobs.system.pandas_import import keep_pandas_out
+from orchestration.jobs.publish import publish_job
+from orchestration.sensors.publications import publication_sensor
+
+keep_pandas_out()
+
 import dagster as dg
 
 from assets import dagster_names
 from assets.audit_check import audit_check
+from assets.closed_partitions import closed_asset, closed_check
+from assets.contract_checks import contract_checks, expectations_by_key
 from assets.dead_letters import dead_letter_checks
 from assets.deployment_assets import problem_assets, supervisor_asset
 from assets.schema_contract import schema_contract_check
@@ -24,6 +33,7 @@ from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
 from orchestration.jobs.actions import action_jobs, opened_with
 from orchestration.jobs.audit import audit_job, audit_schedules, ledger_job
+from orchestration.jobs.contract import contract_job, contract_schedules
 from orchestration.jobs.control import control_job
 from orchestration.jobs.dead_letter_expiry import expire_dead_letters_job, expire_schedule
 from orchestration.jobs.maintain.jobs import maintenance_jobs, maintenance_schedule
@@ -34,6 +44,8 @@ from orchestration.jobs.reset import OP as RESET_OP
 from orchestration.jobs.reset import reset_offsets_job
 from orchestration.reconcile.assessment import evaluate_checks
 from orchestration.reconcile.stream_files import as_launched
+from orchestration.sensors.closed_partitions import closed_partitions_sensor
+from orchestration.sensors.contracts import contract_sensor
 from orchestration.sensors.reconcile import reconcile_sensor
 from orchestration.sensors.replay_proposal import evaluate_dead_letters
 from orchestration.sensors.replays import replay_sensor
@@ -63,10 +75,14 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
     # Of each stream the coordinator's key, which what concerns the whole stream is shown at.
     keys = {spec.stream: dagster_names.target_keys(settings, spec) for spec in shown}
     audit = audit_job([of_stream[0] for of_stream in keys.values()]) if shown else None
+    expected = {spec.stream: list(expectations_by_key(spec, keys[spec.stream])) for spec in shown}
+    contracts = contract_job(expected)
+    publications = publish_job([keys[spec.stream][0] for spec in shown if spec.publish is not None])
     return dg.Definitions(
         assets=[
             *topic_specs(shown),
             *(stream_assets(spec, settings) for spec in shown),
+            *(closed for spec in shown if (closed := closed_asset(spec, settings)) is not None),
             *problem_assets(errors, [spec.stream for spec in former]),
             supervisor_asset(),
         ],
@@ -81,9 +97,23 @@ def build_definitions(deployment: Deployment) -> dg.Definitions:
             *maintenance_jobs,
             ledger_job,
             *([audit] if audit else []),
+            *([contracts] if contracts else []),
+            *([publications] if publications else []),
         ],
-        schedules=[*audit_schedules(audit), expire_schedule(), maintenance_schedule()],
-        sensors=[reconcile_sensor(), replay_sensor(), schema_sensor()],
+        schedules=[
+            *audit_schedules(audit),
+            *contract_schedules(contracts, shown, expected),
+            expire_schedule(),
+            maintenance_schedule(),
+        ],
+        sensors=[
+            reconcile_sensor(),
+            replay_sensor(),
+            schema_sensor(),
+            closed_partitions_sensor(),
+            *([contract_sensor()] if contracts else []),
+            *([publication_sensor()] if publications else []),
+        ],
         resources={
             "deployment": paths,
             "kafka": KafkaResource(deployment=paths),
@@ -101,10 +131,14 @@ def _checks(spec: StreamSpec, settings: Settings, keys: Sequence[dg.AssetKey]) -
     yield stream_checks(spec, keys[0], evaluate_checks)
     yield schema_contract_check(spec, keys)
     yield audit_check(spec, keys[0])
+    yield from contract_checks(spec, keys)
+    yield from published_check(spec, keys[0])
     yield dead_letter_checks(
         spec, dagster_names.table_key(settings, spec.dead_letter_table), keys[0], evaluate_dead_letters
     )
     yield health_checks(spec, keys)
+    if (closed := closed_check(spec, settings)) is not None:
+        yield closed
 
 
 def _opened_filled_in(streams: list[str]) -> list[dg.JobDefinition]:

@@ -27,6 +27,7 @@ from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.parser import parse_schema
 from jobs.spec.security import librdkafka_options
 from jobs.spec.settings import Settings
+from jobs.stream.new_rows import NewColumns
 from jobs.stream.opening import ensure_tables
 from jobs.write.locations import local_folder
 
@@ -60,7 +61,7 @@ def create_fixtures(workspace: Workspace, catalog: Catalog) -> None:
 
 def create_tables(workspace: Workspace, catalog: Catalog) -> None:
     """Create the tables: the stream's has the columns of the first records, and follows them from there on."""
-    ensure_tables(workspace.spec(), catalog, lambda: iceberg_schema(parse_schema(SCHEMA)))
+    ensure_tables(workspace.spec(), catalog, lambda: NewColumns(iceberg_schema(parse_schema(SCHEMA))))
 
 
 def remove_fixtures(workspace: Workspace, catalog: Catalog) -> list[str]:

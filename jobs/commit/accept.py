@@ -112,7 +112,7 @@ def recreated_topic(
     where that is not known from its end: what it holds before has landed. A topic without an id may be another one,
     whatever the epochs say of where it departs, so it is read from its beginning: that loses nothing.
     A topic that was retired and is back is the one that it was. Through when the stream is complete is not known until
-    its next batch: the other log may hold records of any time.
+    its next batch: the other log may hold records of any time. The watermark stays, so some of them may be late.
 
     Args:
         latest: The ends of the logs.
@@ -142,6 +142,7 @@ def recreated_topic(
             position=without(stamp.position),
             ends=without(stamp.ends),
             valid_through_ms=None,
+            event_time=stamp.event_time.without_topic(topic).bare() if stamp.event_time else None,
         )
     new[anchor] = replace(new[anchor], topics={**new[anchor].topics, topic: identity})
     return _anchor_last(new, anchor)
@@ -193,7 +194,8 @@ def recreated_table(stamps: NewestStamps, anchor: str, table: str, config: str) 
 
 def signed_answer(stamp: Stamp, epoch: int, note: str) -> Stamp:
     """The stamp of an operator's answer, with who accepts and why."""
-    return replace(stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={})
+    times = stamp.event_time.bare() if stamp.event_time else None
+    return replace(stamp, kind="accept", epoch=epoch, note=note, counts=Counts(), parts={}, event_time=times)
 
 
 def _with_returned(stamps: NewestStamps, anchor: str, topics: Mapping[str, str]) -> NewestStamps:

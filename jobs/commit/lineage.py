@@ -54,6 +54,11 @@ def line_of(properties: Mapping[str, str]) -> Line | None:
     return Line(*map(int, words))
 
 
+def last_sequence(metadata: TableMetadata) -> int:
+    """The sequence number of the table's newest snapshot, on any branch; 0 by a format that has none."""
+    return getattr(metadata, "last_sequence_number", 0)
+
+
 def ancestors(metadata: TableMetadata, snapshot_id: int | None = None) -> Iterator[Snapshot]:
     """A snapshot and its ancestors, newest first, up to the first whose parent is not there any more.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -15,9 +15,11 @@ class Append:
 
     Attributes:
         files: Of the table's current partition spec; none makes an empty snapshot.
+        beside: Other branches that have to stand where they were read, and the ids of their heads.
     """
 
     files: Sequence[DataFile] = ()
+    beside: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,12 +49,14 @@ class Proposal(Generic[T]):
         operation: None if there is nothing to commit.
         stamp: Goes with the operation.
         summary: More entries of the snapshot's summary.
+        properties: Of the table, set in the same commit.
     """
 
     answer: T
     operation: Operation | None = None
     stamp: Stamp | None = None
     summary: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 # Of the stream's newest stamp on the table, and the table's metadata.

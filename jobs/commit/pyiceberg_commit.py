@@ -26,6 +26,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
+    AssertRefSnapshotId,
     AssertTableUUID,
     SetPropertiesUpdate,
     TableUpdate,
@@ -33,17 +34,15 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.types import DoubleType, FloatType
 
-from jobs.commit.lineage import LINE_PROPERTY, extended_line
+from jobs.commit.branch import to_branch
+from jobs.commit.lineage import LINE_PROPERTY, extended_line, last_sequence
 from jobs.commit.long_properties import properties_in_parts, property_limit
 from jobs.commit.operations import Append, ChangeSchema, Operation, ReplaceFiles
 from jobs.commit.prepared_commit import PreparedCommit, landed
 from jobs.commit.refusals import refusal
 from jobs.commit.schema_commit import schema_commit
 from jobs.commit.stamps import SUMMARY_KEY
-from jobs.write.manifest_doubles import exact_partitions, positions_of_type, restored_doubles, widen_zeros
-
-# Where a data file has its partition values, which it lets be read by name only.
-_PARTITION = 3
+from jobs.write.manifest_doubles import exact_entries, positions_of_type, widen_zeros
 
 
 def commit_once(
@@ -57,7 +56,7 @@ def commit_once(
     """Commit an operation on exactly the head, schema and partition spec that `table` has in memory.
 
     Args:
-        table: The table as loaded; its metadata is replaced by the new one on success.
+        table: The table as loaded, or as a branch has it; its metadata is replaced by the new one on success.
         operation: What becomes of the table's files, or of its schema.
         summary: Entries of the snapshot's summary; a change of the schema makes none.
         properties: Table properties set in the same commit.
@@ -77,13 +76,15 @@ def commit_once(
         commit = schema_commit(table, operation)
     else:
         commit = _file_commit(table, operation, summary, properties)
+    updates, requirements = to_branch(table, commit.updates, commit.requirements)
     on_written()
     try:
-        response = table.catalog.commit_table(table, commit.requirements, commit.updates)
+        response = table.catalog.commit_table(table, requirements, updates)
     except Exception as problem:
         if landed(table, commit.is_in, problem):
             return commit.id_in(table.metadata)
-        raise refusal(table, commit.requirements, problem, commit.clean_up) from problem
+        sequence = last_sequence(metadata)
+        raise refusal(table, requirements, problem, commit.clean_up, after_sequence=sequence) from problem
     with contextlib.suppress(Exception):
         table.catalog._delete_old_metadata(table.io, metadata, response.metadata)
     table.metadata = response.metadata
@@ -95,6 +96,7 @@ def _file_commit(
     table: Table, operation: Append | ReplaceFiles, summary: Mapping[str, str], properties: Mapping[str, str]
 ) -> PreparedCommit:
     producer = _producer_of(operation, table, summary)
+    beside = operation.beside if isinstance(operation, Append) else {}
     updates, requirements = producer._commit()
     metadata = table.metadata
     line = extended_line(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
@@ -109,6 +111,7 @@ def _file_commit(
         (
             AssertTableUUID(uuid=metadata.table_uuid),
             *requirements,
+            *(AssertRefSnapshotId.model_validate({"ref": each, "snapshot-id": head}) for each, head in beside.items()),
             AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
             AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
         ),
@@ -123,7 +126,7 @@ def _producer_of(
 ) -> _ExactMergeAppend | _OverwriteFiles:
     transaction, properties = Transaction(_with_head_alone(table)), dict(summary)
     match operation:
-        case Append(added):
+        case Append(files=added):
             producer = _ExactMergeAppend(Operations.APPEND, transaction, table.io, snapshot_properties=properties)
         case ReplaceFiles(removed, added):
             producer = _OverwriteFiles(Operations.OVERWRITE, transaction, table.io, snapshot_properties=properties)
@@ -144,10 +147,7 @@ class _ExactMergeAppend(_MergeAppendFiles):
     def fetch_manifest_entry(self, manifest: ManifestFile, discard_deleted: bool = True) -> list[ManifestEntry]:
         entries = super().fetch_manifest_entry(manifest, discard_deleted=False)
         spec, schema = self.spec(manifest.partition_spec_id), self._transaction.table_metadata.schema()
-        if places := positions_of_type(DoubleType, spec, schema):
-            doubles = [(place, spec.fields[place].source_id) for place in places]
-            for entry, partition in zip(entries, exact_partitions(self._io, manifest), strict=True):
-                entry.data_file[_PARTITION] = restored_doubles(entry.data_file, partition, doubles)
+        exact_entries(self._io, manifest, entries, spec, schema)
         return [entry for entry in entries if not discard_deleted or entry.status != ManifestEntryStatus.DELETED]
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:

@@ -10,6 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement
 
 from jobs.commit.errors import CatalogFailedError, CommitDeniedError, HeadMovedError
+from jobs.commit.lineage import last_sequence
 from jobs.errors import first_line
 
 # The catalog that commits within this process and one transaction of its database.
@@ -21,6 +22,8 @@ def refusal(
     requirements: Iterable[TableRequirement],
     problem: Exception,
     clean_up: Callable[[], None],
+    *,
+    after_sequence: int | None = None,
 ) -> Exception:
     """The error of a commit that has not landed.
 
@@ -33,10 +36,14 @@ def refusal(
         requirements: What the commit asserted.
         problem: What the catalog's client raised.
         clean_up: Deletes the commit's manifests; called only if no copy of the commit can land any more.
+        after_sequence: The table's last sequence number when the commit was made. A commit on another branch takes the
+            next one, and catalogs tell that as a fault of the commit.
     """
     conflict = isinstance(problem, (CommitFailedException, NoSuchTableError))
-    if conflict or not _as_asserted(table.metadata, requirements):
-        final = conflict and type(table.catalog).__module__ == _IN_PROCESS
+    outnumbered = after_sequence is not None and last_sequence(table.metadata) != after_sequence
+    if conflict or outnumbered or not _as_asserted(table.metadata, requirements):
+        told = conflict or (outnumbered and isinstance(problem, ValueError))
+        final = told and type(table.catalog).__module__ == _IN_PROCESS
         if final:
             clean_up()
         return HeadMovedError(str(problem), final=final)

@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Literal
 
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from jobs.commit.branch import described
 from jobs.commit.errors import NothingToAcceptError, RolledBackError
 from jobs.commit.offsets import OffsetRange, Positions, describe_ranges
 from jobs.commit.retired_topics import Retired
@@ -14,19 +17,34 @@ from jobs.commit.stamp_history import History
 from jobs.commit.stamps import Stamp
 
 
-def rolled_back(stream: str, table: str, past: History) -> RolledBackError:
-    """The stop for a table that was rolled back, or may have been."""
+def rolled_back(stream: str, table: str, past: History, branch: str = MAIN_BRANCH) -> RolledBackError:
+    """The stop for a table that was rolled back, or may have been.
+
+    Args:
+        branch: That the stream writes; it may be gone, or never have had the records.
+    """
+    where = described(table, branch)
+    former = past.newest.branch if past.newest else ""
     if past.doubt:
         return RolledBackError(
-            f"stream {stream}: it cannot be shown that table {table} still holds the stream's last commit: the "
+            f"stream {stream}: it cannot be shown that {where} still holds the stream's last commit: the "
             "snapshots since then were committed by others and have expired, so somebody may have rolled the table "
             "back, or replaced it.",
             fix=f"`frazil audit {stream} --full` to see whether records are missing; `frazil accept {stream} "
             f"--rollback keep` to go on where the stream stands, or `frazil accept {stream} --rollback reland` to land "
             "again all that Kafka still keeps",
         )
+    if branch != MAIN_BRANCH or former:
+        was = f"branch {former}" if former else "main"
+        return RolledBackError(
+            f"stream {stream}: {where} does not have what the stream landed last, on {was}: the branch was dropped, "
+            f"moved back, or never had it; the records {describe_ranges(past.removed)} are not in it.",
+            fix=f"name the former branch in table.branch again, or give this one its snapshots; or `frazil accept "
+            f"{stream} --rollback keep` to leave them out, or `frazil accept {stream} --rollback reland` to land them "
+            "again",
+        )
     return RolledBackError(
-        f"stream {stream}: table {table} was rolled back to before the stream's last commit; "
+        f"stream {stream}: {where} was rolled back to before the stream's last commit; "
         f"the records {describe_ranges(past.removed)} are no longer in it.",
         fix=f"`frazil accept {stream} --rollback keep` to leave them out, or "
         f"`frazil accept {stream} --rollback reland` to land them again",
@@ -39,7 +57,8 @@ def rollback(
     """Answer to a table that was rolled back: leave the removed records out, or land them again.
 
     Landing again lowers what other targets prove about the one that was rolled back, and nothing of their own
-    positions, so they receive nothing twice. Until they are in, the stream is as complete as the kept stamps say.
+    positions, so they receive nothing twice. Until they are in, the stream is as complete as the kept stamps say, and
+    its watermark is what they say, too: by the later one all that is to be landed again would be late.
 
     Args:
         config: The present configuration, under which the records are landed again.
@@ -65,15 +84,18 @@ def rollback(
             }
             position = _position_kept(past) if name in rolled else stamp.position
             rows = dict(stamp.rows)
-            retired = stamp.retired
+            retired, bare = stamp.retired, stamp.decided(None)
             if name in rolled:
+                kept_times = past.stamped_ancestor.event_time if past.stamped_ancestor else None
+                bare = replace(bare, event_time=kept_times.bare() if kept_times else None)
                 retired = {topic: _landed_by(past.stamped_ancestor, topic, each) for topic, each in retired.items()}
             if name == anchor:
                 # A target with rows to come is not taken for complete where the anchor stands.
                 rows |= dict.fromkeys(rolled - {anchor}, 1)
             decision = _after_rollback(past, position, answer) if name in rolled else Decision("rollback_reland")
             new[name] = replace(
-                stamp.decided(decision),
+                bare,
+                decision=decision,
                 start=start,
                 position=position,
                 rows=rows,

@@ -1,4 +1,7 @@
-"""Stamp history of a table: a stream's newest stamp in its snapshots and properties, and whether it was rolled back."""
+"""Stamp history of a table: a stream's newest stamp in its snapshots and properties, and whether it was rolled back.
+
+Of a stream that writes another branch, main is that branch in the metadata that come here (see `branch`).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from itertools import takewhile
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.commit.branch import seen_on
 from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.retired_topics import returned_topics
-from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp, property_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
     Where no ancestor that is left carries a stamp, it has to be shown that the head came after the stream's last one
     (see `lineage`). Parents alone do not tell: PyIceberg's expiry makes the oldest snapshot that it keeps look like the
     table's first. What cannot be shown counts as rolled back; not for replays and queues, which stamp so rarely that
-    it would be the rule, and whose rows tell; and not for stamps of earlier versions.
+    it would be the rule, and whose rows tell; and not for stamps of earlier versions. No row tells of a publication,
+    but each batch on the branch notes the line of main.
 
     Args:
         older: Older versions of the metadata, newest first. Without them, what cannot be shown is told as `doubt`
@@ -80,7 +86,7 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
             past = _compared(metadata, stream, recorded, found, along)
             # The property decides, as after any expiry.
             return past if past.rolled_back else History(recorded, None, {}, rolled_back=False)
-    if "~" in stream or not recorded.moved:
+    if ("~" in stream and not stream.endswith(PUBLISH_PART)) or not recorded.moved:
         return History(recorded, None, {}, rolled_back=False)
     return History(recorded, None, {}, rolled_back=older is not None, doubt=True)
 
@@ -181,6 +187,17 @@ def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
     stamps = [_property_stamp(metadata, stream)]
     stamps += [_summary_stamp(snapshot, stream) for snapshot in metadata.snapshots]
     return max((stamp.epoch for stamp in stamps if stamp), default=0)
+
+
+def written_branch(metadata: TableMetadata, stream: str) -> str | None:
+    """The branch that the stream's newest stamp was committed to; None if it never committed here."""
+    stamp = _property_stamp(metadata, stream)
+    return (stamp.branch or MAIN_BRANCH) if stamp else None
+
+
+def as_written(metadata: TableMetadata, stream: str) -> TableMetadata:
+    """The metadata as the branch has them that the stream wrote last; see `branch`."""
+    return seen_on(metadata, written_branch(metadata, stream) or MAIN_BRANCH)
 
 
 def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:

@@ -36,7 +36,7 @@ def unpack_positions(
     """The inverse of `pack_positions`."""
     start: dict[TopicPartition, int] = {}
     position: dict[TopicPartition, int] = {}
-    for partition, (first, at) in _by_partition(packed):
+    for partition, (first, at) in by_partition(packed):
         if first >= 0:
             start[partition] = first
         if at >= 0:
@@ -58,13 +58,13 @@ def pack_parts(parts: Mapping[TopicPartition, PartitionCounts], start: Positions
         while len(entry) > 1 and not entry[-1]:
             entry.pop()
         topics.setdefault(partition.topic, {})[partition.partition] = entry if len(entry) > 1 else entry[0]
-    return {topic: _shortest(entries) for topic, entries in topics.items()}
+    return {topic: shortest(entries) for topic, entries in topics.items()}
 
 
 def unpack_parts(packed: Mapping[str, Any], start: Positions) -> dict[TopicPartition, PartitionCounts]:
     """The inverse of `pack_parts`."""
     parts: dict[TopicPartition, PartitionCounts] = {}
-    for partition, entry in _by_partition(packed):
+    for partition, entry in by_partition(packed):
         values = [*entry] if isinstance(entry, list) else [entry]
         landed, dead, tombstones, filtered, stood, beyond = values + [0] * (6 - len(values))
         read = landed + dead + tombstones + filtered + beyond
@@ -118,13 +118,13 @@ def pack_last_reads(reads: LastReads) -> dict[str, Any]:
     for partition, (position, after, epoch) in sorted(reads.items()):
         entry = epoch if after == position else [epoch, position - after]
         topics.setdefault(partition.topic, {})[partition.partition] = entry
-    return {topic: _shortest(entries) for topic, entries in topics.items()}
+    return {topic: shortest(entries) for topic, entries in topics.items()}
 
 
 def unpack_last_reads(packed: Mapping[str, Any], position: Positions) -> dict[TopicPartition, LastRead]:
     """The inverse of `pack_last_reads`."""
     reads: dict[TopicPartition, LastRead] = {}
-    for partition, entry in _by_partition(packed):
+    for partition, entry in by_partition(packed):
         if partition in position:
             epoch, behind = entry if isinstance(entry, list) else (entry, 0)
             reads[partition] = LastRead(position[partition], position[partition] - behind, epoch)
@@ -134,7 +134,7 @@ def unpack_last_reads(packed: Mapping[str, Any], position: Positions) -> dict[To
 def pack_retired(retired: Mapping[str, Retired]) -> dict[str, Any]:
     """`{topic: [id, time, positions]}`, the positions in the order of the partitions, or by partition."""
     return {
-        topic: [each.identity, each.at_ms, _shortest(dict(each.positions))]
+        topic: [each.identity, each.at_ms, shortest(dict(each.positions))]
         for topic, each in retired.items()
         if each.positions
     }
@@ -148,7 +148,7 @@ def unpack_retired(packed: Mapping[str, Any]) -> dict[str, Retired]:
     }
 
 
-def _shortest(entries: dict[int, Any]) -> Any:
+def shortest(entries: dict[int, Any]) -> Any:
     """Entries by partition as a list with the partition as index, or as a map where that is shorter."""
     last = max(entries)
     if len(entries) * 2 > last:
@@ -157,12 +157,13 @@ def _shortest(entries: dict[int, Any]) -> Any:
 
 
 def _by_number(entries: Any) -> Iterator[tuple[int, Any]]:
-    """The inverse of `_shortest`."""
+    """The inverse of `shortest`."""
     listed = enumerate(entries) if isinstance(entries, list) else ((int(n), entry) for n, entry in entries.items())
     return ((number, entry) for number, entry in listed if entry is not None)
 
 
-def _by_partition(packed: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, Any]]:
+def by_partition(packed: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, Any]]:
+    """The entries of a map by topic, each of which `shortest` made."""
     for topic, entries in packed.items():
         for number, entry in _by_number(entries):
             yield TopicPartition(topic, number), entry

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import msgspec
+from pyiceberg.table.refs import MAIN_BRANCH
 
+from jobs.commit.event_times import EventTimes, pack_event_times, unpack_event_times
 from jobs.commit.offsets import Positions, TopicPartition, by_topic, from_topics
 from jobs.commit.retired_topics import Retired
 from jobs.commit.stamp_fields import Counts, Decision, LastRead, PartitionCounts, at_positions
@@ -36,6 +38,8 @@ SUMMARY_KEY = "frazil.stamp"
 # In the summary of snapshots that fill a promoted column of rows that were there: its name. They change no other value.
 BACKFILL_KEY = "frazil.backfilled"
 PROPERTY_PREFIX = "frazil.stamp."
+# Ends the id under which the publications of a stream are stamped.
+PUBLISH_PART = "~publish"
 FORMAT = 1
 
 
@@ -73,6 +77,14 @@ class Stamp:
         last_reads: On the anchor: the last record read of each partition, where the leader epochs of its log are known.
             One of another position than the stamp's does not count. Stamps of earlier versions have none.
         retired: On the anchor: topics that are gone, in case they come back. Stamps of earlier versions have none.
+        schema_id: With `batch`: the schema of the stream's table that the records were decided on by, so that whoever
+            completes the batch on another target decides alike. Stays with a claim, as `rows` does. Stamps of earlier
+            versions have none.
+        branch: Of the table, that it was committed to; empty for main. Set by the commit.
+        event_time: On the anchor, of a stream whose file names a column for it: the watermark, and what it comes from.
+            Stamps of earlier versions have none.
+        published: Of publications: by branch, the sequence number through which main has it. Stamps of earlier versions
+            have none.
     """
 
     stream: str
@@ -97,6 +109,10 @@ class Stamp:
     moved: int | None = None
     last_reads: Mapping[TopicPartition, LastRead] = field(default_factory=dict)
     retired: Mapping[str, Retired] = field(default_factory=dict)
+    schema_id: int | None = None
+    branch: str = ""
+    event_time: EventTimes | None = None
+    published: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def last_move(self) -> int | None:
@@ -107,6 +123,10 @@ class Stamp:
         """This stamp as it is committed with a snapshot of this sequence number, after the stream's stamp `before`."""
         moved = sequence if self.kind != "claim" else before.last_move if before else 0
         return replace(self, sequence=sequence, moved=moved)
+
+    def on_branch(self, branch: str) -> Self:
+        """This stamp as it is committed to a branch of the table."""
+        return replace(self, branch="" if branch == MAIN_BRANCH else branch)
 
     def claimed(self, epoch: int, generation: str = "") -> Self:
         """This stamp as the next driver's claim: the same positions under a new epoch.
@@ -121,7 +141,8 @@ class Stamp:
         return replace(self._bare(), decision=decision)
 
     def _bare(self) -> Self:
-        return replace(self, counts=Counts(), parts={}, decision=None)
+        event_time = self.event_time.bare() if self.event_time else None
+        return replace(self, counts=Counts(), parts={}, decision=None, event_time=event_time)
 
     def known_to(self, anchored: Stamp | None) -> Self:
         """Without what it says of topics that the anchor's newest stamp does not know (any more).
@@ -174,10 +195,14 @@ class Stamp:
             "decided": pack_decision(self.decision) if self.decision else None,
             "marks": pack_last_reads(at_positions(self.last_reads, self.position)),
             "retired": pack_retired(self.retired),
+            "branch": self.branch,
+            "event": pack_event_times(self.event_time) if self.event_time else None,
+            "published": dict(self.published),
         }
         document |= {key: value for key, value in optional.items() if value}
-        if self.moved is not None:
-            document["moved"] = self.moved
+        for key, number in (("moved", self.moved), ("schema", self.schema_id)):
+            if number is not None:
+                document[key] = number
         return msgspec.json.encode(document).decode()
 
     @staticmethod
@@ -214,4 +239,8 @@ class Stamp:
             moved=document.get("moved"),
             last_reads=unpack_last_reads(document.get("marks", {}), position),
             retired=unpack_retired(document.get("retired", {})),
+            schema_id=document.get("schema"),
+            branch=document.get("branch", ""),
+            event_time=unpack_event_times(document["event"]) if "event" in document else None,
+            published=document.get("published", {}),
         )

@@ -13,12 +13,22 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit import proposals, stamp_history
+from jobs.commit.branch import on_branch
+from jobs.commit.commit_steps import pass_written
 from jobs.commit.compare_and_swap import Backoff, compare_and_swap
-from jobs.commit.errors import CommitRefusedError, FencedError, HeadMovedError, table_gone, table_recreated
+from jobs.commit.errors import (
+    CommitRefusedError,
+    FencedError,
+    HeadMovedError,
+    RolledBackError,
+    table_gone,
+    table_recreated,
+)
 from jobs.commit.offsets import Positions, Ranges
-from jobs.commit.operations import Append, Operation, ReplaceFiles
+from jobs.commit.operations import Append, Operation
 from jobs.commit.proposals import ProposalOutcome, Propose, Seen
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rolled_back
@@ -42,6 +52,7 @@ class Target:
         stream: The stream's id.
         backoff: Between the attempts at a commit.
         commit_once: Commits an operation on exactly the table that was read.
+        branch: Of the table, to which the stream commits.
     """
 
     def __init__(
@@ -51,12 +62,15 @@ class Target:
         stream: str,
         backoff: Callable[[], Backoff] = Backoff,
         commit_once: Callable[..., int] = commit_once,
+        *,
+        branch: str = MAIN_BRANCH,
     ) -> None:
         self.name: str = name
         self.stream: str = stream
+        self.branch: str = branch
         self.refusals: int = 0
         self._catalog: Catalog = catalog
-        self.table: Table = catalog.load_table(name)
+        self.table: Table = on_branch(catalog.load_table(name), branch)
         # Kept apart from `table`: a refused commit loads the table anew, and may find another one.
         self._first_uuid: str = self.uuid
         self.newest: Stamp | None = None
@@ -73,7 +87,7 @@ class Target:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The head of main, as last loaded."""
+        """The head of the branch, as last loaded."""
         snapshot = self.table.metadata.current_snapshot()
         return snapshot.snapshot_id if snapshot else None
 
@@ -107,13 +121,13 @@ class Target:
         self._load()
         past = stamp_history.history_of(self.table, self.stream)
         if past.rolled_back:
-            raise rolled_back(self.stream, self.name, past)
+            raise rolled_back(self.stream, self.name, past, self.branch)
         self.newest, self._stale = past.newest, False
         return self.newest
 
     def history(self) -> stamp_history.History:
         """What the table says of the stream, also after a rollback, which `read` refuses."""
-        self.table, self._stale = self._catalog.load_table(self.name), True
+        self.table, self._stale = on_branch(self._catalog.load_table(self.name), self.branch), True
         past = stamp_history.history_of(self.table, self.stream)
         self.newest, self._stale = past.newest, False
         return past
@@ -146,7 +160,21 @@ class Target:
         Raises:
             FencedError: A driver of a later epoch was here; or of the same one, unless it is claimed again.
         """
+        again = self._claim_former_branch(epoch, make) or again
         return self.swap(proposals.claim(make), epoch=epoch, below=None if again else epoch)
+
+    def _claim_former_branch(self, epoch: int, make: Callable[[Stamp | None], Stamp]) -> bool:
+        """Claim the branch that the stream wrote before, if it is there: an older driver may still commit to it."""
+        former = stamp_history.written_branch(self.table.metadata, self.stream) or self.branch
+        if former == self.branch or former not in self.table.metadata.refs:
+            return False
+        other = Target(self._catalog, self.name, self.stream, self._backoff, self._commit_once, branch=former)
+        try:
+            other.swap(proposals.claim(make), epoch=epoch, below=epoch)
+        except RolledBackError:
+            return False
+        step("after_former_branch_claim")
+        return True
 
     def land(
         self, stamp: Stamp, files: Sequence[DataFile], *, seen: Seen, batch: Ranges, position: Positions
@@ -218,18 +246,25 @@ class Target:
                 raise FencedError(self.stream, epoch, newest.epoch, self.name)
             proposal = propose(newest, self.table.metadata)
             if proposal.operation is not None:
-                self.commit(proposal.operation, proposal.stamp, proposal.summary)
+                self.commit(proposal.operation, proposal.stamp, proposal.summary, proposal.properties)
             return proposal.answer
 
         return compare_and_swap(self.name, attempt, given_up or self._given_up, self._backoff)
 
-    def commit(self, operation: Operation, stamp: Stamp | None, summary: Mapping[str, str] = NO_SUMMARY) -> int:
+    def commit(
+        self,
+        operation: Operation,
+        stamp: Stamp | None,
+        summary: Mapping[str, str] = NO_SUMMARY,
+        more: Mapping[str, str] = NO_SUMMARY,
+    ) -> int:
         """Commit an operation on exactly the table that was read, once.
 
         Args:
             operation: What becomes of the table's files.
             stamp: Goes with it, in the snapshot's summary and as the stream's property.
             summary: More entries of the summary.
+            more: Other properties of the table.
 
         Returns:
             The new snapshot's id.
@@ -237,10 +272,10 @@ class Target:
         Raises:
             HeadMovedError: Somebody committed meanwhile.
         """
-        said, properties = dict(summary), dict[str, str]()
+        said, properties = dict(summary), dict(more)
         if stamp is not None:
             # The next number on exactly this metadata: another commit in between, and this one is refused.
-            stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest)
+            stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest).on_branch(self.branch)
             said[SUMMARY_KEY] = properties[property_key(self.stream)] = stamp.to_json()
         try:
             snapshot_id = self._commit_once(
@@ -248,7 +283,7 @@ class Target:
                 operation,
                 summary=said,
                 properties=properties,
-                on_written=lambda: _inside(operation, stamp),
+                on_written=lambda: pass_written(operation, stamp),
             )
         except HeadMovedError as moved:
             log.info("commit on %s refused: %s", self.name, moved)
@@ -260,7 +295,7 @@ class Target:
 
     def _load(self) -> None:
         try:
-            self.table, self._stale = self._catalog.load_table(self.name), True
+            self.table, self._stale = on_branch(self._catalog.load_table(self.name), self.branch), True
         except NoSuchTableError:
             raise table_gone(self.stream, self.name) from None
         if self.uuid != self._first_uuid:
@@ -270,13 +305,3 @@ class Target:
         self, said: str, fix: str = "if others write to the table, let them finish; then start the stream again"
     ) -> FrazilError:
         return CommitRefusedError(f"stream {self.stream}: {said}", fix=fix)
-
-
-def _inside(operation: Operation, stamp: Stamp | None) -> None:
-    if isinstance(operation, ReplaceFiles):
-        step("inside_life_change")
-    elif stamp and stamp.kind == "claim":
-        step("inside_claim")
-    elif stamp and stamp.kind == "batch":
-        # Only the anchor's stamps name the stream's tables.
-        step("inside_anchor_commit" if stamp.targets else "inside_dead_letters_commit")

@@ -69,6 +69,8 @@ class Failure:
 class Decoded:
     """One decoded block. `positions`, the rows of `failures` and `tombstones` partition `range(len(block))`.
 
+    An undecided block has none of them.
+
     Attributes:
         rows: The good rows only.
         positions: `positions[i]` is the index in the block of `rows[i]`, ascending.
@@ -77,6 +79,8 @@ class Decoded:
         unknown_fields: For each JSON path that is not declared (`$.items[].x`), in how many good rows it was met.
         needs: What the table would have to take for nothing of the block's records to be left out or refused; each
             with the least row of the block that needs it.
+        undecided: Nothing is said of its records but what they need. Only a survey leaves a block so, see
+            `jobs.formats.json.survey`; nothing of it may be committed.
     """
 
     rows: pa.RecordBatch
@@ -85,6 +89,7 @@ class Decoded:
     tombstones: npt.NDArray[np.int64]
     unknown_fields: dict[str, int]
     needs: tuple[Need, ...] = ()
+    undecided: bool = False
 
 
 class UnknownField(NamedTuple):

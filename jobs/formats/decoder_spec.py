@@ -18,6 +18,12 @@ from jobs.schema.tokens import SchemaTextError
 if TYPE_CHECKING:
     from jobs.formats.writer_schema import SchemaLookup
 
+SURVEY = "survey"
+"""The option of a decoder that may leave blocks undecided, see `Decoded.undecided`."""
+
+
+_UNRESOLVED = "the table says which columns there are, and it was not looked at"
+
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSchema:
@@ -34,6 +40,11 @@ class TableSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class UnresolvedSchema:
+    """A schema that a stream's table says, which nobody has looked at yet: nothing can be decoded by it."""
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderSpec:
     """How values become rows; travels to the tasks pickled.
 
@@ -45,7 +56,7 @@ class DecoderSpec:
     """
 
     kind: str
-    schema: DeclaredSchema | TableSchema
+    schema: DeclaredSchema | TableSchema | UnresolvedSchema
     options: Mapping[str, Any] = field(default_factory=dict)
     schemas: SchemaLookup | None = field(default=None, repr=False, compare=False)
 
@@ -102,6 +113,8 @@ def declared_of(decoder: DecoderSpec) -> StructType:
         case TableSchema(json):
             fields = _table(json).fields
             return parse_schema(", ".join(f"{quoted(each.name)} {with_null(each)}" for each in fields))
+        case UnresolvedSchema():
+            raise ValueError(_UNRESOLVED)
 
 
 def undeclared_column(rows: Schema) -> str | None:
@@ -128,6 +141,8 @@ def rows_of(decoder: DecoderSpec) -> Schema:
             return _declared(text)
         case TableSchema(json):
             return _table(json)
+        case UnresolvedSchema():
+            raise ValueError(_UNRESOLVED)
 
 
 @lru_cache(maxsize=256)

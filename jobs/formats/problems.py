@@ -33,6 +33,7 @@ BAD_ENVELOPE = "bad_envelope"
 MALFORMED_PROTOBUF = "malformed_protobuf"
 SCHEMA_CHANGE_PROPOSED = "schema_change_proposed"
 SCHEMA_CHANGE_REFUSED = "schema_change_refused"
+LATE = "late"
 
 CHANGE_PROPOSED = "needs a change of the table, which is not made yet"
 

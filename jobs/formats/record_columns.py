@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
-from jobs.formats.decoder_spec import DecoderSpec, rows_of
+from jobs.formats.decoder_spec import (
+    DecoderSpec,
+    TableSchema,
+    UnresolvedSchema,
+    rows_of,
+    undeclared_column,
+)
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.schema.declared import Field, StructType
-from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.iceberg_schema import iceberg_schema, schema_text
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
+from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
 
 SchemaIdPlace: TypeAlias = Literal["both", "prefix", "header"]
 """Where a record names its writer schema: in a header, or else before its value; before its value only; or in a header
@@ -26,7 +33,8 @@ class KeyColumns:
 
     Attributes:
         decoder: Of the keys.
-        into: The column of structs that holds a key's columns; None where they are columns of the table.
+        into: The column of structs that holds a key's columns; None where they are columns of the table. Columns that
+            the table says are always in one.
         required: Whether a record without a key is refused.
     """
 
@@ -35,9 +43,68 @@ class KeyColumns:
     required: bool = False
 
     @property
+    def is_resolved(self) -> bool:
+        """Whether the types of the columns are known; of others only the names are."""
+        return not isinstance(self.decoder.schema, UnresolvedSchema)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, which are known in any case."""
+        return (self.into,) if self.into is not None else tuple(each.name for each in self.fields)
+
+    def problem_with(self, table: Schema) -> str | None:
+        """Why a table does not say what a key's columns are; None if it does, or need not."""
+        if self.is_resolved or self.into is None:
+            return None
+        column = next((each for each in table.fields if each.name == self.into), None)
+        if column is None:
+            return f"the table has no column {self.into}, whose fields would be those of a key"
+        if not isinstance(column.field_type, ice.StructType):
+            return f"column {self.into} is {schema_text(column.field_type)}, no struct whose fields would be a key's"
+        if not column.field_type.fields:
+            return f"column {self.into} is a struct without fields"
+        if self.decoder.kind == "json" and (other := undeclared_column(Schema(*column.field_type.fields))):
+            return f"column {self.into} has a field that JSON does not fill: {other}"
+        return None
+
+    def resolved_for(self, table: Schema, aliases: Aliases = ()) -> KeyColumns:
+        """The same with the types that a table has, unless a file declares them.
+
+        Args:
+            table: Its schema, with which there is no problem.
+            aliases: Of the table's columns.
+        """
+        if self.is_resolved or self.into is None:
+            return self
+        column = next(each for each in table.fields if each.name == self.into)
+        found = self.made_of(column.field_type.fields if isinstance(column.field_type, ice.StructType) else ())
+        within = tuple((path[1:], names) for path, names in aliases if path[0] == self.into and path[1:])
+        options = {**self.decoder.options, **({NAME_RULE: NameRule(within)} if within else {})}
+        return replace(
+            found, decoder=replace(found.decoder, options=options), required=self.required or column.required
+        )
+
+    def made_of(self, fields: Iterable[ice.NestedField]) -> KeyColumns:
+        """The same with these columns in the column of structs, of which nothing but the name was known."""
+        return replace(self, decoder=replace(self.decoder, schema=TableSchema(Schema(*fields).model_dump_json())))
+
+    @property
+    def rows(self) -> Schema:
+        """What a key becomes: its columns, or the fields of its struct.
+
+        Raises:
+            ValueError: The table says, and was not looked at.
+        """
+        return rows_of(self.decoder)
+
+    @property
     def fields(self) -> tuple[ice.NestedField, ...]:
-        """The columns, with ids that mean nothing."""
-        fields = rows_of(self.decoder).fields
+        """The columns, with ids that mean nothing.
+
+        Raises:
+            ValueError: The table says, and was not looked at.
+        """
+        fields = self.rows.fields
         if self.into is None:
             return fields
         return (ice.NestedField(1, self.into, ice.StructType(*fields), required=self.required),)
@@ -82,12 +149,22 @@ class RecordColumns:
     @property
     def key_names(self) -> frozenset[str]:
         """The columns that a record's key can be read from."""
-        names = {field.name for field in self.key.fields} if self.key else set()
+        names = set(self.key.names) if self.key else set[str]()
         return frozenset(names | ({self.kafka.key} if self.kafka.key else set()))
 
     @property
+    def names(self) -> frozenset[str]:
+        """The names of all of them, which are known whoever says their types."""
+        of_key = self.key.names if self.key else ()
+        return self.kafka.names | {*of_key, *(each.name for each in self.headers)}
+
+    @property
     def decoded(self) -> tuple[ice.NestedField, ...]:
-        """The columns from key and headers, in their order, with ids that mean nothing."""
+        """The columns from key and headers, in their order, with ids that mean nothing.
+
+        Raises:
+            ValueError: The table says those of the key, and was not looked at.
+        """
         headers = iceberg_schema(StructType(tuple(each.column for each in self.headers))).fields
         return (*(self.key.fields if self.key else ()), *headers)
 
@@ -103,6 +180,14 @@ class RecordColumns:
             return self
         return replace(self, key=replace(self.key, decoder=replace(self.key.decoder, schemas=schemas)))
 
+    def resolved_for(self, table: Schema, aliases: Aliases = ()) -> RecordColumns:
+        """The same with the key's columns as a table has them, unless a file declares them."""
+        return self if self.key is None else replace(self, key=self.key.resolved_for(table, aliases))
+
+    def with_key_of(self, fields: Iterable[ice.NestedField] | None) -> RecordColumns:
+        """The same with these columns of the key; None where a file declares them, or there are none."""
+        return self if self.key is None or fields is None else replace(self, key=self.key.made_of(fields))
+
     def beside(self, rows: Schema) -> Schema:
         """The columns of rows with those from key and headers behind them, with fresh field ids."""
         if not self.decoded:
@@ -111,8 +196,7 @@ class RecordColumns:
 
     def left_of(self, table: Schema) -> Schema:
         """The columns of a table that are the value's; field ids stay."""
-        own = {field.name for field in self.decoded} | self.kafka.names
-        return Schema(*(field for field in table.fields if field.name not in own))
+        return Schema(*(field for field in table.fields if field.name not in self.names))
 
 
 NO_RECORD_COLUMNS = RecordColumns(KafkaColumns(None, None, None, None))

@@ -8,15 +8,16 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs import steps
+from jobs.commit.branch import branches, line_property, seen_on
 from jobs.commit.compare_and_swap import compare_and_swap, conflicts_as_moved_head
-from jobs.commit.lineage import LINE_PROPERTY, line_at_head
+from jobs.commit.lineage import line_at_head
 from jobs.commit.long_properties import whole_property
-from jobs.commit.stamp_history import history
+from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp, property_key
 from jobs.errors import FrazilError
 from jobs.maintain.plan import Step
 from jobs.maintain.results import StepResult
-from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of
+from jobs.maintain.snapshot_holds import fill_ledger_or_hold, holds, streams_of, written_branches
 from jobs.maintain.snapshot_retention import ExpiryCutoff, SnapshotHold, expiry_cutoff
 from jobs.maintain.table_context import TableContext, refuse_without_gc
 from jobs.spark.jvm_calls import jvm_error_text
@@ -32,7 +33,8 @@ def expected_cutoff(context: TableContext, table: Table, now: datetime) -> Expir
     try:
         refuse_unless_stamps_are_kept(table.metadata, context.name)
         held = holds(context, table, now, to_be_filled=True)
-        return expiry_cutoff(table.metadata, context.policy.expire, held, now, context.name)
+        written = written_branches(context, table.metadata)
+        return expiry_cutoff(table.metadata, context.policy.expire, held, now, context.name, written)
     except FrazilError as problem:
         return problem.message
     except Exception as problem:
@@ -59,7 +61,8 @@ def expire(context: TableContext, step: Step) -> StepResult:
     # What is old is what was when it was planned, so that as many go as the plan says.
     planned = step.detail.get("planned_at")
     at = datetime.fromisoformat(str(planned)) if planned else now
-    found = expiry_cutoff(table.metadata, context.policy.expire, held, at, context.name)
+    written = written_branches(context, table.metadata)
+    found = expiry_cutoff(table.metadata, context.policy.expire, held, at, context.name, written)
     before = len(table.metadata.snapshots)
     detail: dict[str, str | int | float] = {"older_than": found.older_than.isoformat(timespec="milliseconds")}
     if unfilled:
@@ -83,13 +86,16 @@ def expire(context: TableContext, step: Step) -> StepResult:
 
 
 def _keep_the_line(context: TableContext) -> None:
-    """Note that the head of main stands on the last stamped commit, while the snapshots that show it are there."""
+    """Note that each branch's head stands on the last stamped commit, while the snapshots that show it are there."""
 
     def attempt() -> None:
         table = context.load()
-        if line := line_at_head(table.metadata):
+        metadata = table.metadata
+        heads = {branch: line_at_head(seen_on(metadata, branch)) for branch in branches(metadata)}
+        lines = {line_property(branch): line.text() for branch, line in heads.items() if line}
+        if lines:
             with conflicts_as_moved_head(), table.transaction() as change:
-                change.set_properties({LINE_PROPERTY: line.text()})
+                change.set_properties(lines)
 
     def given_up(said: str) -> FrazilError:
         return FrazilError(f"{said}; so no snapshot expires.", fix=f"frazil maintain {context.name}")
@@ -118,7 +124,7 @@ def refuse_unless_stamps_are_kept(metadata: TableMetadata, table: str) -> None:
     """
     try:
         for stream in streams_of(metadata):
-            past = history(metadata, stream)
+            past = history(as_written(metadata, stream), stream)
             text = whole_property(metadata.properties, property_key(stream))
             kept = Stamp.from_json(text).sequence if text else -1
             if past.stamped_ancestor and past.stamped_ancestor.sequence > kept:

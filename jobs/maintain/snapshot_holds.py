@@ -10,12 +10,14 @@ import msgspec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.commit.stamp_history import stamps_along_main
+from jobs.commit.stamp_history import as_written, stamps_along_main, written_branch
 from jobs.commit.stamps import PROPERTY_PREFIX, SUMMARY_KEY
 from jobs.errors import FrazilError, first_line
 from jobs.maintain.pending_files import read_pending_files
+from jobs.maintain.reader_property import READER_PREFIX
 from jobs.maintain.snapshot_retention import SnapshotHold, head_time_at, snapshot_time
 from jobs.maintain.table_context import TableContext
+from jobs.publish.ahead import branches_ahead
 from jobs.redaction import redacted
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
@@ -23,9 +25,6 @@ from jobs.state.lease import stream_lease
 from jobs.verify import ledger_fill
 from jobs.verify.ledger_checkpoints import fill_checkpoints_of
 from jobs.verify.ledger_table import find_ledger
-
-READER_PREFIX = "frazil.reader."
-"""Table property `frazil.reader.<name>`: the snapshot (its id, or an instant) that a reader goes on from."""
 
 CEILING = timedelta(days=7)
 """What says no more than that it is there holds nothing that is older."""
@@ -58,6 +57,7 @@ def holds(context: TableContext, table: Table, now: datetime, *, to_be_filled: b
         *_unrecorded(context, table, now, to_be_filled=to_be_filled),
         *_pending(context, table, now),
         *_at_work(context, table, now),
+        *_unpublished(context, table, now),
         *_windows(context, now),
     ]
 
@@ -89,7 +89,11 @@ def _unrecorded(context: TableContext, table: Table, now: datetime, *, to_be_fil
             continue
         known = fill_checkpoints_of(recorded, stream)
         after = known[uuid].sequence if uuid in known else -1
-        lacking = [key for key, stamp in stamps_along_main(table.metadata, stream, after) if stamp.kind != "claim"]
+        lacking = [
+            key
+            for key, stamp in stamps_along_main(as_written(table.metadata, stream), stream, after)
+            if stamp.kind != "claim"
+        ]
         oldest = table.metadata.snapshot_by_id(lacking[-1]) if lacking else None
         if oldest is None:
             continue
@@ -109,6 +113,23 @@ def _pending(context: TableContext, table: Table, now: datetime) -> Iterator[Sna
             old = now - pending.written > CEILING
             why = f"the batch of {pending.name} of stream {pending.stream} is not finished: {pending.command}"
             yield SnapshotHold("pending record", pending.written - _BEFORE_RECORD, why, warn=old)
+
+
+def _unpublished(context: TableContext, table: Table, now: datetime) -> Iterator[SnapshotHold]:
+    """What a stream has landed on a branch is told from other rows by its snapshots, until it is published.
+
+    A branch of which nothing was ever published, by a stream without a gate, may be one that nobody means to publish.
+    """
+    for spec in streams_writing_to(context.specs, context.name):
+        found = branches_ahead(table.metadata, spec.stream) if spec.table.name == context.name else []
+        for ahead in found:
+            if ahead.kept_from is None or not (ahead.snapshots or ahead.others):
+                continue
+            meant = ahead.published or (spec.publish is not None and ahead.branch == spec.publish.branch)
+            since = ahead.kept_from if meant else max(ahead.kept_from, now - CEILING)
+            what = f"{ahead.rows:,} rows" if ahead.snapshots else "rows of other streams"
+            why = f"{what} on branch {ahead.branch} are not published: frazil publish {spec.stream}"
+            yield SnapshotHold(f"publishing {spec.stream}", since, why, warn=now - ahead.kept_from > CEILING)
 
 
 def _at_work(context: TableContext, table: Table, now: datetime) -> Iterator[SnapshotHold]:
@@ -136,6 +157,12 @@ def _windows(context: TableContext, now: datetime) -> Iterator[SnapshotHold]:
         if spec.table.name == context.name and limit is not None and limit.window is not None:
             why = f"stream {spec.stream} counts the failures of that time (errors.stop_above.window)"
             yield SnapshotHold("errors.stop_above.window", now - limit.window.of, why)
+
+
+def written_branches(context: TableContext, metadata: TableMetadata) -> set[str]:
+    """The branches that streams write: those that files name, and those of the newest stamps."""
+    named = {spec.branch_of(context.name) for spec in streams_writing_to(context.specs, context.name)}
+    return named | {branch for stream in streams_of(metadata) if (branch := written_branch(metadata, stream))}
 
 
 class _Named(msgspec.Struct):
@@ -172,6 +199,8 @@ def reader_holds(metadata: TableMetadata, now: datetime) -> Iterator[SnapshotHol
             yield SnapshotHold(
                 what, now, f"{key} = {text} is no snapshot of the table any more; it holds nothing", warn=True
             )
+        elif since < floor and text.strip() in {str(ref.snapshot_id) for ref in metadata.refs.values()}:
+            yield SnapshotHold(what, floor, "it stands at the newest snapshot of its branch")
         elif since < floor:
             said = f"it stands at {since:%Y-%m-%d %H:%M}, and nobody holds what is older than {CEILING.days} days"
             yield SnapshotHold(what, floor, said, warn=True)

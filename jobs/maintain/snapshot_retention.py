@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,9 +10,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors
 from jobs.errors import FrazilError
 from jobs.spec.maintenance_policy import Expire
+from jobs.time_travel.tags import ends_at, tags_of
 
 # Of a write that is audited before it is published (Iceberg's write-audit-publish), and of its publication.
 _STAGED, _PUBLISHED = "wap.id", "published-wap-id"
@@ -44,7 +46,8 @@ class ExpiryCutoff:
         retain_last: So many of main stay in any case.
         going: How many go; never one between two that stay.
         staying: How many are left.
-        holds: Those that keep snapshots which the policy would let go, the one that keeps most first.
+        holds: Those that keep snapshots which the policy would let go, the one that keeps most first; tags last, each
+            of which keeps one.
         oldest_going: When the oldest of those that go was committed; None if none goes.
     """
 
@@ -57,12 +60,21 @@ class ExpiryCutoff:
 
 
 def expiry_cutoff(
-    metadata: TableMetadata, policy: Expire, holds: Iterable[SnapshotHold], now: datetime, table: str
+    metadata: TableMetadata,
+    policy: Expire,
+    holds: Iterable[SnapshotHold],
+    now: datetime,
+    table: str,
+    written: Collection[str] = (),
 ) -> ExpiryCutoff:
     """Up to when snapshots go: by age, or by number if that takes more; but never what somebody holds.
 
+    Args:
+        written: Branches beside main that streams write; they have to stay.
+
     Raises:
-        FrazilError: The branch main has an age limit of its own, by which Iceberg would take what somebody holds.
+        FrazilError: A branch has an age limit of its own, by which Iceberg would take what somebody holds, or one that
+            a stream writes.
     """
     wanted = now - policy.keep
     if len(metadata.snapshots) > policy.max_snapshots:
@@ -73,25 +85,44 @@ def expiry_cutoff(
     held = sorted(everybody, key=lambda hold: hold.since)
     needed = cutoff_since(metadata, held[0].since) if held else now
     older_than = min(wanted, needed)
-    main = metadata.refs.get(MAIN_BRANCH)
-    if held and main and main.max_snapshot_age_ms is not None:
-        of_main = now - timedelta(milliseconds=main.max_snapshot_age_ms)
-        if of_main > needed:
+    for branch in sorted({MAIN_BRANCH, *written} & set(metadata.refs)):
+        ref = metadata.refs[branch]
+        if held and ref.max_snapshot_age_ms is not None:
+            limit = now - timedelta(milliseconds=ref.max_snapshot_age_ms)
+            if limit > needed:
+                raise FrazilError(
+                    f"table {table}: its branch {branch} has an age limit of its own, {ref.max_snapshot_age_ms} ms, by "
+                    f"which Iceberg would take snapshots that are needed by {held[0].what}. Nothing expired.",
+                    fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH {branch}, which sets none",
+                )
+        head = metadata.snapshot_by_id(ref.snapshot_id)
+        lives = timedelta(milliseconds=ref.max_ref_age_ms) if ref.max_ref_age_ms is not None else None
+        if branch != MAIN_BRANCH and lives is not None and head is not None and snapshot_time(head) < now - lives:
             raise FrazilError(
-                f"table {table}: its branch main has an age limit of its own, {main.max_snapshot_age_ms} ms, by which "
-                f"Iceberg would take snapshots that are needed by {held[0].what}. Nothing expired.",
-                fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH main, which sets none",
+                f"table {table}: its branch {branch}, which a stream writes, has an age limit of its own, "
+                f"{ref.max_ref_age_ms} ms, by which Iceberg would drop it. Nothing expired.",
+                fix=f"in Spark: ALTER TABLE {table} REPLACE BRANCH {branch}, which sets none",
             )
     stay = kept_snapshots(metadata, older_than, policy.min_snapshots, now)
     gone = [snapshot_time(snapshot) for snapshot in metadata.snapshots if snapshot.snapshot_id not in stay]
+    keeping = [hold for hold in held if hold.since < wanted or hold.warn or (hold is held[0] and needed < wanted)]
     return ExpiryCutoff(
         older_than,
         policy.min_snapshots,
         len(gone),
         len(stay),
-        tuple(hold for hold in held if hold.since < wanted or hold.warn or (hold is held[0] and needed < wanted)),
+        (*keeping, *_tagged(metadata, older_than, policy.min_snapshots, now)),
         min(gone, default=None),
     )
+
+
+def _tagged(metadata: TableMetadata, older_than: datetime, retain_last: int, now: datetime) -> Iterator[SnapshotHold]:
+    """The tags whose snapshots would go without them; they keep nothing else."""
+    untagged = {k: ref for k, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH}
+    without = kept_snapshots(metadata.model_copy(update={"refs": untagged}), older_than, retain_last, now)
+    for tag in tags_of(metadata):
+        if tag.snapshot_id not in without and tag.committed_at and (tag.until is None or tag.until >= now):
+            yield SnapshotHold(f"tag {tag.name} ({tag.reason})", tag.committed_at, tag.reason)
 
 
 def _promised(metadata: TableMetadata, policy: Expire, now: datetime) -> Iterator[SnapshotHold]:
@@ -126,22 +157,28 @@ def head_time_at(metadata: TableMetadata, at: datetime) -> datetime:
 def cutoff_since(metadata: TableMetadata, since: datetime) -> datetime:
     """The cutoff that keeps what was committed since then.
 
-    Iceberg goes along main from its head, and takes all from the first snapshot on that is older than the cutoff. Where
-    hosts' clocks differ, that may be one that was committed after what has to stay.
+    Iceberg goes along each branch from its head, and takes all from the first snapshot on that is older than the
+    cutoff. Where hosts' clocks differ, that may be one that was committed after what has to stay.
     """
-    times = [snapshot_time(snapshot) for snapshot in ancestors(metadata)]
-    last = max((index for index, when in enumerate(times) if when >= since), default=-1)
-    return min([since, *times[: last + 1]])
+    cutoff = since
+    for branch in branches(metadata):
+        times = [snapshot_time(snapshot) for snapshot in ancestors(metadata, metadata.refs[branch].snapshot_id)]
+        last = max((index for index, when in enumerate(times) if when >= since), default=-1)
+        cutoff = min([cutoff, *times[: last + 1]])
+    return cutoff
 
 
 def kept_snapshots(metadata: TableMetadata, older_than: datetime, retain_last: int, now: datetime) -> set[int]:
     """The ids of the snapshots that Iceberg keeps.
 
-    Of a branch these are all before the first that may go; beside them those of tags, and young ones on neither.
+    Of a branch these are all before the first that may go; beside them those of tags, and young ones on neither. A tag
+    or a branch whose own age is over goes first, and main never.
     """
     stays: set[int] = set()
     reached: set[int] = set()
-    for ref in metadata.refs.values():
+    for name, ref in metadata.refs.items():
+        if name != MAIN_BRANCH and (ends := ends_at(metadata, ref)) is not None and ends < now:
+            continue
         if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
             stays.add(ref.snapshot_id)
             continue

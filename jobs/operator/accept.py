@@ -69,7 +69,11 @@ def record_answer(
 def _record(
     spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: Callable[[], KafkaLog], answer: Answer, note: str
 ) -> dict[str, Decision]:
-    targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names if catalog.table_exists(name)}
+    targets = {
+        name: Target(catalog, name, spec.stream, branch=spec.branch_of(name))
+        for name in spec.target_names
+        if catalog.table_exists(name)
+    }
     folder = stream_folder(settings, spec.stream)
     lease = stream_lease(settings, spec.stream)
     # Before the lease is taken: a stream that waits for no answer is left as it is.

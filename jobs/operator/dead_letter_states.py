@@ -84,7 +84,10 @@ def set_states_by_rows(spec: StreamSpec, settings: Settings, catalog: Catalog, b
         FrazilError: The table's rows do not say where they come from.
     """
     name = replay_id(spec.stream)
-    sink, letters = (Target(catalog, table, name) for table in (spec.table.name, spec.dead_letter_table))
+    sink, letters = (
+        Target(catalog, table, name, branch=spec.branch_of(table))
+        for table in (spec.table.name, spec.dead_letter_table)
+    )
     kafka = spec.kafka_columns
     if not kafka.locate_rows_of(sink.table.schema()):
         raise FrazilError(

@@ -51,6 +51,8 @@ class ResetPlan:
         unfinished: A batch was being committed when the last driver died; it is finished first.
         valid_through_ms: What the stream is complete through, before and after.
         rollback: The newest one that serves, of a reset that only goes back.
+        late_below_ms: Of a reset that goes back, where what is read again and is of an earlier event time becomes a
+            dead letter; None where it lands. Milliseconds since 1970.
         note: What the stamps say, once it is done.
     """
 
@@ -63,6 +65,7 @@ class ResetPlan:
     valid_through_ms: tuple[int | None, int | None]
     rollback: PlannedRollback | None = None
     note: str = ""
+    late_below_ms: int | None = None
 
     def table(self, role: Role) -> PlannedTable:
         """The stream's table of this role."""
@@ -138,7 +141,15 @@ def describe_reset(
         (newest.valid_through_ms, valid_through_after(newest, older, made)) if newest else (None, None),
         _rollback(targets[spec.coordinator], made),
         note,
+        _late_below(spec, newest) if any(move.again for move in made) else None,
     )
+
+
+def _late_below(spec: StreamSpec, newest: Stamp | None) -> int | None:
+    """The watermark, which a reset leaves where it is, of a stream whose late records do not land."""
+    if spec.event_time is None or spec.event_time.late != "dead_letter" or newest is None or newest.event_time is None:
+        return None
+    return newest.event_time.watermark_ms
 
 
 def _counted(

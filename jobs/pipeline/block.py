@@ -31,6 +31,7 @@ class Block:
         destination: Name of the target that the rows are for.
         unknown_fields: Records that were decoded, by the path of a key that the schema does not name.
         needs: Changes of the table without which records were left out in part, or failed; each by a record's index.
+        undecided: Of some records no stage says what became of them, see `Decoded.undecided`.
     """
 
     records: pa.RecordBatch
@@ -41,6 +42,7 @@ class Block:
     destination: str
     unknown_fields: dict[str, int]
     needs: tuple[Need, ...] = ()
+    undecided: bool = False
 
     @classmethod
     def of(cls, records: pa.RecordBatch, destination: str) -> Block:
@@ -61,6 +63,7 @@ class Block:
         dropped: Indices = _NONE,
         unknown_fields: dict[str, int] | None = None,
         needs: Sequence[Need] = (),
+        undecided: bool = False,
     ) -> Block:
         """The block behind a stage that looked at rows only, and counted from the first of them.
 
@@ -71,6 +74,7 @@ class Block:
             dropped: Likewise.
             unknown_fields: Met by the stage.
             needs: By rows of this block.
+            undecided: The stage says nothing of the records but their needs.
         """
         at = self.positions
         moved = list(failures) if self.is_whole else [failure.at(int(at[failure.row])) for failure in failures]
@@ -83,6 +87,7 @@ class Block:
             self.destination,
             _summed([self.unknown_fields, unknown_fields or {}]),
             (*self.needs, *(need.at(int(at[need.row])) for need in needs)),
+            self.undecided or undecided,
         )
 
     def part(self, start: int, stop: int) -> Block:
@@ -108,6 +113,7 @@ class Block:
             dropped=np.sort(np.concatenate([self.dropped, *(part.dropped for part in parts)])),
             unknown_fields=_summed([self.unknown_fields, *(part.unknown_fields for part in parts)]),
             needs=(*self.needs, *(need for part in parts for need in part.needs)),
+            undecided=self.undecided or any(part.undecided for part in parts),
         )
 
 

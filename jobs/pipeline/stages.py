@@ -71,6 +71,7 @@ class DecodeValue:
             dropped=decoded.tombstones,
             unknown_fields=decoded.unknown_fields,
             needs=decoded.needs,
+            undecided=decoded.undecided,
         )
 
     def probe(self, block: Block) -> Block:

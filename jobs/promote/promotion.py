@@ -8,7 +8,6 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.contract.alteration import Alteration
 from jobs.errors import FrazilError
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType, quoted
 from jobs.schema.evolution import judged
@@ -19,6 +18,7 @@ from jobs.schema.needs import Coordinates, Path, RecordNeed, column_name
 from jobs.schema.parser import parse_schema
 from jobs.schema.schema_change import columns_of
 from jobs.schema.tokens import SchemaTextError
+from jobs.schema_contract.alteration import Alteration
 from jobs.spec.models import StreamSpec
 
 _NOBODYS = Coordinates("", -1, -1)
@@ -189,8 +189,7 @@ def _refuse(spec: StreamSpec, schema: Schema, path: Path) -> None:
             f"table {spec.table.name} has no column {EXTRA_COLUMN}, in which fields would be kept.",
             fix=f"set decode.unknown_fields: keep in streams/{spec.stream}.yaml",
         )
-    elsewhere = spec.kafka_columns.names | {each.name for each in spec.record_columns.decoded} | {EXTRA_COLUMN}
-    if path[0] in elsewhere:
+    if path[0] in spec.record_columns.names | {EXTRA_COLUMN}:
         raise FrazilError(f"column {path[0]} of table {spec.table.name} is not from the records' values.")
 
 

@@ -42,7 +42,7 @@ def replay_session(
     if not returning:
         refuse_unfinished_return(folder, spec.stream)
     ensure_replay_state_columns(catalog, spec.dead_letter_table)
-    targets = {table: Target(catalog, table, name) for table in spec.target_names}
+    targets = {table: Target(catalog, table, name, branch=spec.branch_of(table)) for table in spec.target_names}
     session = ReplaySession(name, spec.config_hash, lease, targets, spec=spec, folder=folder)
     with session.held():
         step("replay_before_claim")

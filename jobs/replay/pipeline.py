@@ -68,7 +68,7 @@ def record_pipeline(
         resolved.with_schemas(schemas).decoder,
         spec.table.name,
         TableFit(table.schema(), table.spec()).apply,
-        columns=spec.record_columns.with_schemas(schemas),
+        columns=spec.record_columns_for(table.schema(), table.properties).with_schemas(schemas),
         first=first,
         reference=True,
     )

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from jobs.commit.branch import stream_table
 from jobs.deadletter.reader import UnreadableDeadLettersError, count_dead_letters, dead_letter_batches
 from jobs.deadletter.selection import ONLY_NAMED, Selection
 from jobs.deadletter.table import STATES, check_dead_letter_table
@@ -98,7 +99,7 @@ def requested_tables(spec: StreamSpec, catalog: Catalog, request: ReplayRequest)
             f"stream {spec.stream}: table {missing[0]} does not exist, so there are no letters to bring back.",
             fix=f"frazil run {spec.stream}",
         )
-    sink, letters = catalog.load_table(spec.table.name), catalog.load_table(spec.dead_letter_table)
+    sink, letters = (stream_table(catalog, spec, name) for name in (spec.table.name, spec.dead_letter_table))
     check_dead_letter_table(letters)
     request.selection.filter(spec.stream, letters.schema())
     corrected = request.corrected(spec)

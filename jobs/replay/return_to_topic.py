@@ -17,6 +17,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.branch import stream_table
 from jobs.deadletter.kafka_record import KafkaRecord, returned_record
 from jobs.deadletter.outbox.topic import OutboxError, TopicCluster
 from jobs.deadletter.outbox.transactions import Transactions
@@ -148,7 +149,7 @@ def _returnable(
     if spec.source.reads(topic):
         # The stream reads them again: what has landed would land twice.
         leave(ELSEWHERE, np.array([each != topic for each in letters.column("topic").to_pylist()], dtype=bool))
-        sink, kafka = catalog.load_table(spec.table.name), spec.kafka_columns
+        sink, kafka = stream_table(catalog, spec, spec.table.name), spec.kafka_columns
         if kafka.locate_rows_of(sink.schema()):
             leave(STANDING, already_landed(sink, letters, columns=kafka.instant_coordinates))
     return np.flatnonzero(kept)

@@ -41,6 +41,21 @@ class EvolutionPolicy:
         """Whether anything of what records need is looked at."""
         return (self.add, self.widen, self.relax, self.clash) != ("ignore", "ignore", "ignore", "dead_letter")
 
+    @property
+    def heals(self) -> bool:
+        """Whether records that the columns refuse are looked at again."""
+        return (self.widen, self.relax, self.clash) != ("ignore", "ignore", "dead_letter")
+
+    @property
+    def surveys(self) -> bool:
+        """Whether records that need a change of their columns lead to it: nobody is asked, and nothing stops.
+
+        Nor where a value may land as text beside its column: whether it does depends on each record.
+        """
+        if self.clash == "shadow" or not {self.add, self.widen, self.relax} <= {"auto", "ignore"}:
+            return False
+        return "auto" in (self.widen, self.relax)
+
     def answer(self, change: Change) -> Answer:
         """What becomes of one kind of change."""
         match change:

@@ -17,6 +17,7 @@ from jobs.spark.class_archive import archive_option, class_path_jars
 from jobs.spark.end import end_spark
 from jobs.spark.scratch import process_folder
 from jobs.spec.settings import Settings
+from jobs.system.pandas_import import keep_pandas_out
 from jobs.system.private_files import private_folder, private_opener
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def start_session(
     Raises:
         FrazilError: It does not start; names `output`, without which PySpark's own error is raised.
     """
+    keep_pandas_out()
     prepare_environment(settings)
     from pyspark.sql import SparkSession
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import gc
 import importlib
 
+from jobs.system.pandas_import import keep_pandas_out
+
 TASKS = ("jobs.task.run", "jobs.kafka.range_reader")
 """What the tasks of a batch import; those of a replay come on top when there is one."""
 
 
 def main() -> None:
     """Import, then serve Spark until it closes this process's standard input."""
+    keep_pandas_out()
     for name in TASKS:
         importlib.import_module(name)
     from pyspark import daemon

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from pyiceberg.schema import Schema
+from collections.abc import Sequence
 
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, StructType
+
+from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.identifier_fields import identifier_problem
 from jobs.schema.name_matching import alike_columns
 from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Location
+from jobs.spec.contract import Contract, Expectation
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
-from jobs.spec.mask import case_problem
+from jobs.spec.mask import case_problem, path_parts
 from jobs.spec.partitioning import partition_problems, sort_column_problems
 from jobs.spec.source import Source
 from jobs.spec.table import Table
+from jobs.spec.validation import suggestion
 
 
 def column_problems_of(rows: Schema, decode: Decode, table: Table) -> list[tuple[Location, str]]:
@@ -23,7 +29,7 @@ def column_problems_of(rows: Schema, decode: Decode, table: Table) -> list[tuple
     columns = decode.record_columns(kafka_columns(table.kafka_columns))
     taken = {field.name.casefold(): f"'{field.name}' is a column of decode.schema" for field in rows.fields}
     named: list[tuple[Location, str, str]] = [
-        *((("decode", "key"), field.name, "decode.key") for field in (columns.key.fields if columns.key else ())),
+        *((("decode", "key"), name, "decode.key") for name in (columns.key.names if columns.key else ())),
         *((("decode", "headers", each.name), each.name, "decode.headers") for each in columns.headers),
         *((("table", "kafka_columns", each.part), each.name, "table.kafka_columns") for each in columns.kafka.columns),
     ]
@@ -108,3 +114,51 @@ def table_sort_problems_of(rows: Schema, table: Table) -> list[tuple[Location, s
     columns = [each.column for each in table.sort_by]
     problems = sort_column_problems(columns, rows, kafka_columns(table.kafka_columns))
     return [(("table", "sort_by", index), problem) for index, problem in problems]
+
+
+def contract_problems_of(
+    contract: Contract | None, rows: Schema, evolution: EvolutionPolicy
+) -> list[tuple[Location, str]]:
+    """Returns the columns of expectations that the table does not have, and will not get by itself.
+
+    Args:
+        rows: All columns of the table.
+        evolution: What becomes of columns that records have and the table lacks.
+    """
+    if contract is None or evolution.add == "auto":
+        return []
+    return _missing_columns("expectations", contract.expectations, rows)
+
+
+def letter_contract_problems_of(contract: Contract | None, letters: Schema) -> list[tuple[Location, str]]:
+    """Returns the columns of expectations about dead letters that their table does not have.
+
+    Args:
+        letters: All columns of the table of dead letters.
+    """
+    return _missing_columns("dead_letters", contract.dead_letters, letters) if contract else []
+
+
+def _missing_columns(block: str, expectations: Sequence[Expectation], rows: Schema) -> list[tuple[Location, str]]:
+    problems: list[tuple[Location, str]] = []
+    for index, each in enumerate(expectations):
+        place = ("contract", block, index, each.type)
+        for at, name in each.named_columns:
+            if problem := _missing(name, rows):
+                problems.append(((*place, *at), problem))
+    return problems
+
+
+def _missing(name: str, rows: Schema) -> str | None:
+    level: IcebergType = rows.as_struct()
+    if any(field.name == name for field in rows.fields):
+        return None
+    for number, part in enumerate(parts := path_parts(name)):
+        fields = level.fields if isinstance(level, StructType) else ()
+        found = next((field for field in fields if field.name == part), None)
+        if found is None:
+            near = suggestion(part, [field.name for field in fields])
+            within = f" within {'.'.join(parts[:number])}" if number else ""
+            return f"the rows have no column '{part}'{within}" + (f"; did you mean '{near}'?" if near else "")
+        level = found.field_type
+    return None

@@ -73,10 +73,7 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
         "is table.identifier_fields, a list; frazil appends, and rewrites no rows by them",
     ),
     (r"iceberg\.tables\.(cdc-field|upsert-mode-enabled)", _NO_REWRITES),
-    (
-        r"iceberg\.tables\.default-commit-branch|iceberg\.table\..+\.commit-branch",
-        "has no counterpart: rows go to main",
-    ),
+    (r"iceberg\.tables\.default-commit-branch|iceberg\.table\..+\.commit-branch", "is table.branch"),
     (r"iceberg\.control\.commit\.interval-ms", "is trigger: {every: 60s}, by stream"),
     (r"iceberg\.(control|coordinator|connect|kafka)\b.*", _NO_COORDINATOR),
     (r"iceberg\.catalog", f"is catalog.name {_SETTINGS}"),

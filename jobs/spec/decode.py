@@ -102,7 +102,7 @@ class Decode(SpecModel):
         return self.value if isinstance(self.value, str) else self.value.format
 
     def record_columns(self, kafka: KafkaColumns) -> RecordColumns:
-        """The columns of rows that are not from the value.
+        """The columns of rows that are not from the value, without the types of a key that its table says.
 
         Args:
             kafka: Those of Kafka's own.
@@ -118,6 +118,11 @@ class Decode(SpecModel):
                 return source
             case _:
                 return "declared"
+
+    @property
+    def declares_all(self) -> bool:
+        """Whether the file declares all columns, those of the key as well, so that a table can be made of it alone."""
+        return self.schema_source == "declared" and (self.key is None or self.key.schema_source == "declared")
 
     @property
     def needs_registry(self) -> bool:

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, declared_of
+from jobs.formats.decoder_spec import DeclaredSchema, DecoderSpec, UnresolvedSchema, declared_of
 from jobs.formats.header_values import BYTES_TYPES, TEXT_TYPES
 from jobs.formats.primitive.schema import COLUMN_TYPES, schema_problem
 from jobs.formats.record_columns import HeaderColumn, KeyColumns
@@ -25,9 +25,10 @@ from jobs.schema.parser import parse_schema
 from jobs.schema.tokens import SchemaTextError
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.fields import schema_text as checked_schema
+from jobs.spec.value_format import REGISTRY_FORMATS, SOURCES, SchemaSource
 
 _INTO = re.compile(r"\s*(.+?)(\s+not\s+null)?\s*", re.IGNORECASE | re.DOTALL)
-_OWN = ("into", "schema", "unknown_fields")
+_OWN = ("into", "schema", "unknown_fields", "subject")
 
 
 def _into(value: str) -> str:
@@ -39,12 +40,12 @@ def _into(value: str) -> str:
 
 
 def _key_schema(value: object) -> object:
-    if value in ("registry", "table", "infer"):
+    if value == "infer":
         raise ValueError(
-            f"of a key cannot be '{value}': write its columns, such as 'id long not null'; "
-            "`frazil schema infer TOPIC --subject TOPIC-key` shows those that a registry has"
+            "of a key cannot be 'infer': write its columns, such as 'id long not null', or say whether the 'registry' "
+            "or the 'table' has them"
         )
-    return checked_schema(value)
+    return value if value in ("registry", "table") else checked_schema(value)
 
 
 class KeyDecode(SpecModel):
@@ -54,14 +55,18 @@ class KeyDecode(SpecModel):
         form: Name of the format of keys, or the name with options, as of values.
         into: The one column that takes a key: of a key that is one value, or a struct of its columns. With ``not null``
             a record without a key is refused.
-        schema_text: The columns of a key, in the language of ``jobs.schema.parser``.
+        schema_text: The columns of a key, in the language of ``jobs.schema.parser``; or where those of the struct are
+            from: ``registry``, ``table``.
         unknown_fields: What becomes of fields of a key that no column takes.
+        subject: Of the registry, whose newest version makes the struct; without it the topic's name with ``-key``
+            behind it. Keys say themselves which schema they have.
     """
 
     form: Annotated[Any, Field(alias="@form")]
     into: Annotated[str, AfterValidator(_into)] | None = None
     schema_text: Annotated[Annotated[str, BeforeValidator(_key_schema)] | None, Field(alias="schema")] = None
     unknown_fields: Literal["ignore", "fail"] = "ignore"
+    subject: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -83,7 +88,7 @@ class KeyDecode(SpecModel):
     def _parts_agree(self) -> KeyDecode:
         problems: list[tuple[Location, str]] = []
         if self.format in COLUMN_TYPES:
-            if (self.into is None) == (self.schema_text is None):
+            if (self.into is None) == (self.schema_text is None) or self.schema_text in ("registry", "table"):
                 problems.append(((), f"a key as {self.format} is one column: say which with into, such as into: key"))
             elif self.schema_text and (problem := schema_problem(self.format, parse_schema(self.schema_text))):
                 problems.append((("schema",), problem))
@@ -91,9 +96,25 @@ class KeyDecode(SpecModel):
                 problems.append((("unknown_fields",), f"is about fields; keys of the format {self.format} have none"))
         elif self.schema_text is None:
             problems.append((("schema",), "is required: the columns of a key, such as 'id long not null'"))
+        elif self.schema_source != "declared" and (problem := self._source_problem):
+            problems.append((("schema",), problem))
+        if self.subject is not None and self.format not in REGISTRY_FORMATS:
+            problems.append((("subject",), f"is of a registry; keys of the format {self.format} have no schema there"))
         if problems:
             raise problems_at(problems)
         return self
+
+    @property
+    def _source_problem(self) -> str | None:
+        """Why the columns cannot be from where the file says."""
+        if self.schema_source not in SOURCES[self.format]:
+            return f"of keys of the format {self.format} cannot be 'registry': write the columns, or 'table'"
+        if self.into is None:
+            return (
+                f"is '{self.schema_text}', which goes with into, such as into: key: the fields of that column, a "
+                "struct, are a key's; or write the columns, such as 'id long not null'"
+            )
+        return None
 
     @property
     def format(self) -> str:
@@ -101,8 +122,23 @@ class KeyDecode(SpecModel):
         return self.form if isinstance(self.form, str) else self.form.format
 
     @property
+    def schema_source(self) -> SchemaSource:
+        """Where the columns of a key are from."""
+        match self.schema_text:
+            case "registry" | "table" as source:
+                return source
+            case _:
+                return "declared"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of a format with fields, by name."""
+        options = {} if isinstance(self.form, str) else self.form.model_dump(exclude={"format"})
+        return options | {"unknown_fields": self.unknown_fields}
+
+    @property
     def columns(self) -> KeyColumns:
-        """What rows have of a key."""
+        """What rows have of a key, without the types that its table says."""
         into, required = self._target
         if self.format in COLUMN_TYPES:
             declared = self.schema_text
@@ -110,9 +146,9 @@ class KeyDecode(SpecModel):
                 suffix = " not null" if required else ""
                 declared = f"{quoted(into or '')} {COLUMN_TYPES[self.format]}{suffix}"
             return KeyColumns(DecoderSpec(self.format, DeclaredSchema(declared)))
-        options = {} if isinstance(self.form, str) else self.form.model_dump(exclude={"format"})
-        options["unknown_fields"] = self.unknown_fields
-        return KeyColumns(DecoderSpec(self.format, DeclaredSchema(self.schema_text or ""), options), into, required)
+        declared = self.schema_source == "declared"
+        schema = DeclaredSchema(self.schema_text or "") if declared else UnresolvedSchema()
+        return KeyColumns(DecoderSpec(self.format, schema, self.options), into, required)
 
     @property
     def _target(self) -> tuple[str | None, bool]:
@@ -130,7 +166,7 @@ def hashed_key(_: Any, key: KeyDecode) -> Any:
     options = {} if isinstance(key.form, str) else key.form.model_dump(mode="json", exclude_defaults=True)
     return {
         "format": options if options.keys() > {"format"} else key.format,
-        "schema": declared_of(columns.decoder).text,
+        "schema": declared_of(columns.decoder).text if columns.is_resolved else key.schema_text,
         "into": columns.into,
         "required": columns.required,
         "unknown_fields": key.unknown_fields,

@@ -122,6 +122,15 @@ PositiveInt = Annotated[AnyInt, Field(gt=0, le=MAX_INT64)]
 BootstrapServers = Annotated[str, BeforeValidator(_servers)]
 
 
+def _branch_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,62}", value):
+        raise ValueError("must be a branch's name, such as ingest: a letter or _, then letters, digits, _ and -")
+    return value
+
+
+BranchName = Annotated[str, AfterValidator(_branch_name)]
+
+
 def _table_location(value: str) -> str:
     if not re.fullmatch(r"(?:[a-z][a-z0-9+.-]*://?|/)[^\s$]*[^\s$/]/?", value):
         raise ValueError("must be a URI such as s3://bucket/orders/payments, or an absolute path")

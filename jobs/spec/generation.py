@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import Any
 
+from pyiceberg.table.refs import MAIN_BRANCH
+
 from jobs.spec.error_handling import DEFAULT_STOP, Errors, Retry
 from jobs.spec.evolve import Evolve
 from jobs.spec.mask import NO_MASK
@@ -15,7 +17,7 @@ from jobs.spec.settings import UI_ADDRESS, Settings
 
 # What only describes a stream, or says how it and its tables are watched and kept: no reason to start a driver anew.
 # How it is started again is one: its keeper does so by what was launched.
-_WATCHING = {"description", "owner", "freshness", "slo", "maintenance"}
+_WATCHING = {"description", "owner", "freshness", "slo", "maintenance", "publish", "contract"}
 
 
 def generation(spec: StreamSpec, settings: Settings) -> str:
@@ -37,9 +39,13 @@ def generation(spec: StreamSpec, settings: Settings) -> str:
         stream.pop("restart")
     if spec.evolve == Evolve():
         stream.pop("evolve")
+    if spec.event_time is None:
+        stream.pop("event_time")
     for name in ("location", "sort_by", "identifier_fields", "force_optional"):
         if not stream["table"][name]:
             stream["table"].pop(name)
+    if spec.table.branch == MAIN_BRANCH:
+        stream["table"].pop("branch")
     meaning = {
         "rows": spec.config_hash,
         "stream": stream | {"errors": generation_of_errors(spec.errors)},

@@ -24,6 +24,8 @@ from jobs.spec.column_problems import (
 )
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
+from jobs.spec.event_time import EventTime, event_time_problems_of
+from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
 from jobs.spec.models import StreamSpec
 from jobs.spec.source import Source
@@ -100,7 +102,7 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     """Checks what has to agree within the file also while other parts of it are wrong."""
     parts = {name: _part(model, data.get(name)) for name, model in _PARTS.items()}
     decode, table, errors, source = (parts[name] for name in ("decode", "table", "errors", "source"))
-    declared = decode.declared if isinstance(decode, Decode) else None
+    declared = decode.declared if isinstance(decode, Decode) and decode.declares_all else None
     rows = Schema()
     if isinstance(decode, Decode) and declared:
         rows = decode.record_columns(NO_KAFKA_COLUMNS).beside(declared.schema)
@@ -111,6 +113,9 @@ def _disagreements_in(data: dict[str, Any]) -> Iterator[tuple[Location, str]]:
         yield from topic_problems_of(errors, source)
     if isinstance(errors, Errors) and declared:
         yield from mask_problems_of(errors, rows)
+    event_time = parts["event_time"]
+    if isinstance(event_time, EventTime) and isinstance(table, Table) and declared:
+        yield from event_time_problems_of(event_time, kafka_columns(table.kafka_columns).added_to(rows))
     maintenance = parts["maintenance"]
     if isinstance(maintenance, StreamMaintenance) and declared and isinstance(table, Table):
         yield from sort_problems_of(maintenance, rows, table)
@@ -124,6 +129,7 @@ _PARTS: dict[str, type[SpecModel]] = {
     "table": Table,
     "errors": Errors,
     "maintenance": StreamMaintenance,
+    "event_time": EventTime,
 }
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import model_validator
 from pyiceberg.schema import Schema
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.types import NestedField
 
 from jobs.errors import FrazilError
-from jobs.formats.decoder import KEY_PATH, LEFT_OUT
+from jobs.formats.decoder import LEFT_OUT
 from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.problems import shown_key
 from jobs.formats.record_columns import RecordColumns
 from jobs.schema.compatibility import disagreements
 from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.identifier_fields import optional_columns, with_identifier_fields
 from jobs.schema.kafka_columns import KafkaColumns
 from jobs.schema.name_matching import aliases_of
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.schema.spark_types import unread_problem
 from jobs.spec.base import Location, SpecModel, problems_at
 from jobs.spec.column_problems import (
     case_problems_of,
     column_problems_of,
+    contract_problems_of,
     identifier_problems_of,
     mask_problems_of,
     new_table_problems_of,
@@ -36,68 +35,24 @@ from jobs.spec.column_problems import (
     type_problems_of,
 )
 from jobs.spec.config_hash import config_hash
+from jobs.spec.contract import Contract
 from jobs.spec.decode import Decode
 from jobs.spec.error_handling import Errors
+from jobs.spec.event_time import EventTime, event_time_problems_of
 from jobs.spec.evolve import Evolve, evolve_problems
-from jobs.spec.fields import PositiveInt, StreamId
+from jobs.spec.fields import StreamId
 from jobs.spec.kafka_columns import kafka_columns
 from jobs.spec.maintenance_policy import StreamMaintenance
+from jobs.spec.new_table import new_table_schema
+from jobs.spec.publish import Publish, gated_policy, publish_problems
 from jobs.spec.restart import Restart
+from jobs.spec.slo import Freshness, Slo, freshness_problems
 from jobs.spec.source import Source
 from jobs.spec.table import Table
 from jobs.spec.targets import TargetSpec
 from jobs.spec.trigger import Every, Trigger
-from jobs.spec.units import Duration
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
-
-
-class Freshness(SpecModel):
-    """How long ago the table may last have been complete. At least a minute; ``warn`` is shorter than ``fail``."""
-
-    warn: Duration
-    fail: Duration
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Freshness:
-        problems: list[tuple[Location, str]] = []
-        short = [name for name in ("warn", "fail") if getattr(self, name) < timedelta(seconds=60)]
-        problems.extend(((name,), "must be at least 60s") for name in short)
-        if self.warn >= self.fail:
-            problems.append((("warn",), "must be shorter than fail"))
-        if problems:
-            raise problems_at(problems)
-        return self
-
-
-def _json_path(value: str) -> str:
-    if value not in ("$", KEY_PATH) and not value.startswith(("$.", f"{KEY_PATH}.")):
-        raise ValueError("must be the path of a key such as $.debug, or $ for all")
-    return value
-
-
-class Slo(SpecModel):
-    """What is promised of a stream; a check turns red where it is not kept.
-
-    Args:
-        lag_records: The most records that may wait.
-        lag_time: The longest that the table may be behind the log; without it ``freshness.fail``, if there is one.
-            Without any of the three, 15 minutes beyond the trigger, which only warns.
-        dead_letter_ratio: The largest share of dead letters within the last minutes; without it
-            ``errors.stop_above.ratio``, or 5 %.
-        unknown_fields: Paths of keys that are left out on purpose, such as ``$.debug``, with all below them; ``$`` is
-            every key that the schema does not declare.
-    """
-
-    lag_records: PositiveInt | None = None
-    lag_time: Duration | None = None
-    dead_letter_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    unknown_fields: tuple[Annotated[str, AfterValidator(_json_path)], ...] = ()
-
-    def leaves_out(self, path: str) -> bool:
-        """Whether a key that is not declared is left out on purpose."""
-        below = tuple(f"{each}{mark}" for each in self.unknown_fields for mark in ".[{")
-        return path in self.unknown_fields or path.startswith(below)
 
 
 class StreamSpec(SpecModel):
@@ -116,29 +71,42 @@ class StreamSpec(SpecModel):
     restart: Restart = Restart()
     maintenance: StreamMaintenance = StreamMaintenance()
     evolve: Evolve = Evolve()
+    event_time: EventTime | None = None
+    contract: Contract | None = None
+    publish: Publish | None = None
 
     @model_validator(mode="after")
     def _parts_agree(self) -> StreamSpec:
         declared = self.decode.declared
-        problems = self.problems_of(declared.schema) if declared else []
+        problems: list[tuple[Location, str]] = []
+        if declared and self.decode.declares_all:
+            problems.extend(self.problems_of(declared.schema, self.record_columns))
+        elif declared:
+            problems.extend(column_problems_of(declared.schema, self.decode, self.table))
+            problems.extend(case_problems_of(declared.schema, self.decode))
         if self.dead_letter_table == self.table.name:
             problems.append((("errors", "dead_letters", "table"), "must be another table than the stream's own"))
-        if declared:
-            problems.extend(identifier_problems_of(self.table_columns(declared.schema), self.table))
+        if declared and self.decode.declares_all:
+            every = self.table_columns(declared.schema, self.record_columns)
+            problems.extend(identifier_problems_of(every, self.table))
+            problems.extend(contract_problems_of(self.contract, every, self.evolution))
         problems.extend(new_table_problems_of(self.decode, self.table))
         problems.extend(topic_problems_of(self.errors, self.source))
         problems.extend(evolve_problems(self.evolve, self.decode, self.stream))
+        problems.extend(freshness_problems(self.freshness, self.event_time))
+        problems.extend(publish_problems(self.publish, self.contract, self.table))
         if problems:
             raise problems_at(problems)
         return self
 
-    def problems_of(self, rows: Schema) -> list[tuple[Location, str]]:
+    def problems_of(self, rows: Schema, columns: RecordColumns) -> list[tuple[Location, str]]:
         """Returns what the file says of columns that rows do not have so, each with its place in the file.
 
         Args:
             rows: Their columns, without those that say where they came from.
+            columns: Those that are not from the value.
         """
-        every = self.record_columns.beside(rows)
+        every = columns.beside(rows)
         return [
             *column_problems_of(rows, self.decode, self.table),
             *case_problems_of(rows, self.decode),
@@ -147,7 +115,22 @@ class StreamSpec(SpecModel):
             *sort_problems_of(self.maintenance, every, self.table),
             *type_problems_of(self.maintenance, every),
             *table_sort_problems_of(every, self.table),
+            *event_time_problems_of(self.event_time, self.kafka_columns.added_to(every)),
         ]
+
+    def problems_with(self, table: Schema) -> list[tuple[Location, str]]:
+        """Returns what a file that leaves columns to its table says of them and that does not have so, with its place.
+
+        Args:
+            table: The schema of the stream's table.
+        """
+        if problem := self._key_problem(table):
+            return [(("decode", "key", "schema"), problem)]
+        return self.problems_of(self.resolved_for(table).schema, self.record_columns_for(table))
+
+    def _key_problem(self, table: Schema) -> str | None:
+        key = self.record_columns.key
+        return key.problem_with(table) if key else None
 
     @property
     def resolved(self) -> ResolvedSchema:
@@ -173,7 +156,8 @@ class StreamSpec(SpecModel):
     @property
     def evolution(self) -> EvolutionPolicy:
         """What becomes of changes that records need of the table."""
-        return self.evolve.policy(self.decode)
+        policy = self.evolve.policy(self.decode)
+        return gated_policy(policy, self.evolve) if self.publish else policy
 
     def resolved_for(
         self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES, *, evolving: bool = False
@@ -194,13 +178,33 @@ class StreamSpec(SpecModel):
         policy = self.evolution if evolving else self.evolution.elsewhere
         options = policy.as_options()
         if options:
-            own = self.record_columns.kafka.names | {each.name for each in self.record_columns.decoded}
+            own = self.record_columns.names
             options["refused"] = tuple((f"$.{shown_key(name)}", LEFT_OUT) for name in sorted(own))
         return found.with_options(options)
 
+    def record_columns_for(self, table: Schema, properties: Mapping[str, str] = NO_PROPERTIES) -> RecordColumns:
+        """The columns that rows have of the key, the headers and Kafka's own, given the stream's table.
+
+        Args:
+            table: Its schema.
+            properties: Of the table, see `resolved_for`.
+
+        Raises:
+            FrazilError: It has no such column of keys.
+        """
+        if problem := self._key_problem(table):
+            raise FrazilError(
+                f"stream {self.stream}: decode.key.schema is left to table {self.table.name}, and {problem}.",
+                fix=f"correct decode.key in streams/{self.stream}.yaml, or alter the table",
+            )
+        return self.record_columns.resolved_for(table, aliases_of(table, properties, self.table.name))
+
     def disagreements_with(self, table: Schema) -> list[str]:
         """Why the stream's rows cannot be written to a table of a schema, a sentence for each reason."""
-        return disagreements(self.record_columns.beside(self.resolved_for(table).schema), table, self.kafka_columns)
+        if problem := self._key_problem(table):
+            return [f"It does not say which columns a key has: {problem}."]
+        columns = self.record_columns_for(table)
+        return disagreements(columns.beside(self.resolved_for(table).schema), table, self.kafka_columns)
 
     @property
     def table_schema(self) -> Schema:
@@ -211,33 +215,36 @@ class StreamSpec(SpecModel):
         """
         return self.table_schema_of(self.resolved.schema)
 
-    def table_schema_of(self, rows: Schema) -> Schema:
-        """The schema of a new table for rows of a schema.
+    def table_schema_beside(self, table: Schema) -> Schema:
+        """The same, given a table that is there and says the columns of a key that the file does not.
 
         Raises:
-            FrazilError: frazil could not maintain it.
+            FrazilError: It does not; or a registry, or the first records, say the columns of values.
         """
-        every = self.record_columns.beside(rows)
-        if self.maintenance.enabled and (problem := unread_problem(every)):
-            raise FrazilError(f"stream {self.stream}: table {self.table.name} is not made: {problem}.")
-        if self.table.force_optional:
-            rows = optional_columns(rows, self.table.identifiers)
-        schema = self.table_columns(rows)
-        if problems := identifier_problems_of(schema, self.table):
-            said = "; ".join(problem for _, problem in problems)
-            raise FrazilError(
-                f"stream {self.stream}: table {self.table.name} is not made: table.identifier_fields: {said}.",
-                fix=f"correct table.identifier_fields in streams/{self.stream}.yaml",
-            )
-        return with_identifier_fields(schema, self.table.identifier_names) if self.table.identifiers else schema
+        key = None if self.decode.declares_all else self.record_columns_for(table).key
+        return self.table_schema_of(self.resolved.schema, key.rows.fields if key else None)
 
-    def table_columns(self, rows: Schema) -> Schema:
-        """All columns of a new table for rows of a schema."""
-        return self.kafka_columns.added_to(self.record_columns.beside(self.decode.with_extra_column(rows)))
+    def table_schema_of(self, rows: Schema, key: Iterable[NestedField] | None = None) -> Schema:
+        """The schema of a new table for rows of a schema.
+
+        Args:
+            rows: The columns of values.
+            key: Those of the key, unless the file declares them.
+
+        Raises:
+            FrazilError: frazil could not maintain it, or the columns of the key are not known.
+        """
+        columns, whole = self.record_columns.with_key_of(key), self.table_columns
+        maintained = self.maintenance.enabled
+        return new_table_schema(self.stream, self.table, columns, rows, whole, maintained=maintained)
+
+    def table_columns(self, rows: Schema, columns: RecordColumns) -> Schema:
+        """All columns of a new table for rows of a schema, with those that are not from the value."""
+        return self.kafka_columns.added_to(columns.beside(self.decode.with_extra_column(rows)))
 
     @property
     def record_columns(self) -> RecordColumns:
-        """The columns that rows have of the key, the headers and Kafka's own."""
+        """The columns that rows have of the key, the headers and Kafka's own; see `record_columns_for`."""
         return self.decode.record_columns(self.kafka_columns)
 
     @property
@@ -256,7 +263,11 @@ class StreamSpec(SpecModel):
         """The tables that the stream commits to, in the order of a batch's commits: the coordinator first."""
         table = self.table
         return (
-            TargetSpec(table.name, "rows", True, table.partition_by, table.properties, self.kafka_columns.coordinates),
+            TargetSpec(
+                *(table.name, "rows", True, table.partition_by, table.properties),
+                coordinates=self.kafka_columns.coordinates,
+                branch=self.publish.branch if self.publish else table.branch,
+            ),
             TargetSpec(self.dead_letter_table, "dead_letters"),
         )
 
@@ -264,6 +275,10 @@ class StreamSpec(SpecModel):
     def target_names(self) -> tuple[str, ...]:
         """The names of the targets, in their order."""
         return tuple(target.name for target in self.targets)
+
+    def branch_of(self, table: str) -> str:
+        """The branch of a table that the stream writes; main of one that it does not name."""
+        return next((target.branch for target in self.targets if target.name == table), MAIN_BRANCH)
 
     @property
     def coordinator(self) -> str:

@@ -16,7 +16,7 @@ def value_subjects(decode: Decode, topics: Iterable[str]) -> tuple[str, ...]:
 
 
 def key_subjects(decode: Decode, topics: Iterable[str]) -> tuple[str, ...]:
-    """Those of keys: each topic's; none of a stream without columns of keys, or whose keys name no schema."""
+    """Those of keys: the one that the file names, else each topic's; none where keys name no schema."""
     if decode.key is None or FORMATS[decode.key.format].registry_kind is None:
         return ()
-    return tuple(f"{topic}-key" for topic in topics)
+    return (decode.key.subject,) if decode.key.subject is not None else tuple(f"{topic}-key" for topic in topics)

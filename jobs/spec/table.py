@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.schema.needs import Path
 from jobs.spec.base import Flag, SpecModel
 from jobs.spec.config_hash import ChangesRows
-from jobs.spec.fields import Partition, TableLocation, TableName, TableProperties
+from jobs.spec.fields import BranchName, Partition, TableLocation, TableName, TableProperties
 from jobs.spec.kafka_columns import KafkaColumnsField, hashed_kafka_columns
 from jobs.spec.mask import path_parts
 from jobs.spec.sort_order import SortText
@@ -31,6 +32,7 @@ class Table(SpecModel):
         kafka_columns: Whether rows say where they came from: ``_kafka_topic``, ``_kafka_partition``,
             ``_kafka_offset``, ``_kafka_timestamp``; or names for these columns and others of Kafka's own.
         properties: Iceberg's table properties; applied when the table is created.
+        branch: The branch of the table that the rows go to; made from ``main`` if it is not there.
         location: Where a new table lies; without it where the catalog puts it.
         sort_by: The sort order of a new table, which Spark's writes follow; frazil writes rows as they come.
         identifier_fields: The columns by which the table's rows are told apart, for those who read it.
@@ -40,6 +42,7 @@ class Table(SpecModel):
     name: Annotated[TableName, ChangesRows()]
     partition_by: Annotated[tuple[Partition, ...], ChangesRows(written=lambda _, value: list(map(str, value)))] = ()
     kafka_columns: Annotated[KafkaColumnsField, ChangesRows(written=hashed_kafka_columns)] = True
+    branch: Annotated[BranchName, ChangesRows(unless=MAIN_BRANCH)] = MAIN_BRANCH
     properties: TableProperties = Field(default_factory=dict)
     location: TableLocation | None = None
     sort_by: tuple[SortText, ...] = ()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pyiceberg.table.refs import MAIN_BRANCH
+
 from jobs.spec.partitioning import PartitionExpr
 
 DEAD_LETTER_COORDINATES = ("topic", "partition", "offset")
@@ -25,6 +27,7 @@ class TargetSpec:
         partition_by: Of a table of rows; the others are partitioned as frazil decides.
         properties: Iceberg's properties that a table of rows is created with.
         coordinates: The columns that say which record a row is of: topic, partition and offset.
+        branch: Of the table, that the stream writes.
     """
 
     name: str
@@ -33,3 +36,4 @@ class TargetSpec:
     partition_by: tuple[PartitionExpr, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
     coordinates: tuple[str, str, str] = DEAD_LETTER_COORDINATES
+    branch: str = MAIN_BRANCH

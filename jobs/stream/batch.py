@@ -5,23 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jobs.commit.errors import GapError, ToleranceError
 from jobs.commit.log_state import check_identity
 from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition, pointwise_max, spark_offsets
-from jobs.commit.pending_record import Pending, PendingTarget
-from jobs.commit.proposals import ProposalOutcome, Seen
 from jobs.commit.stamp_fields import Counts
-from jobs.commit.stamps import Stamp
 from jobs.commit.target_positions import TargetNeed, need
 from jobs.errors import FrazilError
 from jobs.kafka.metadata import KafkaLog
-from jobs.state.store import NotWrittenError
 from jobs.steps import step
-from jobs.stream.batch_stamps import batch_stamp, target_stamp
+from jobs.stream.batch_commit import BatchCommit
+from jobs.stream.batch_stamps import batch_stamp
 from jobs.stream.breaker import Breaker
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.continuity import Continuity
@@ -30,7 +27,7 @@ from jobs.stream.progress import BatchWaits
 from jobs.stream.results import BatchDone, TaskResults, drop_files
 from jobs.stream.retry import error_text, with_retries
 from jobs.stream.schema_evolution import SchemaEvolution
-from jobs.stream.second_run import tell_other_decisions
+from jobs.stream.second_run import decided_schema, half_committed, table_as_decided, tell_other_decisions
 from jobs.stream.stopped_record import publish_stopped_record
 from jobs.stream.tasks import PreparedBatch, run_tasks, slice_plan
 
@@ -49,16 +46,24 @@ class BatchRunner:
         stream: The stream, whose positions follow every commit.
         kafka: For identities and log ends.
         wait: Waits so many seconds before something is tried again; returns True at once when the end is asked for.
+        waits: Says what the batch at hand waits for.
 
     Attributes:
         waits: What the batch at hand waits for.
     """
 
-    def __init__(self, stream: OpenStream, kafka: KafkaLog, wait: Callable[[float], bool] = lambda _: True) -> None:
+    def __init__(
+        self,
+        stream: OpenStream,
+        kafka: KafkaLog,
+        wait: Callable[[float], bool] = lambda _: True,
+        waits: BatchWaits | None = None,
+    ) -> None:
         self._stream: OpenStream = stream
         self._kafka: KafkaLog = kafka
         self._wait: Callable[[float], bool] = wait
-        self.waits: BatchWaits = BatchWaits()
+        self.waits: BatchWaits = waits or BatchWaits()
+        self._commit: BatchCommit = BatchCommit(stream, self.waits)
         self._breaker: Breaker = Breaker(stream)
         self._continuity: Continuity = Continuity(stream, kafka)
         self._evolution: SchemaEvolution = SchemaEvolution(stream)
@@ -83,15 +88,26 @@ class BatchRunner:
         """
         began = time.monotonic()
         self._counted = Counts()
-        ranges = self._ranges(end)
         done = BatchDone(batch, Counts(), 0.0, 0.0, 0.0, {}, None)
+        ranges = self._ranges(end)
+        newest = self._stream.anchor.newest
+        start = newest.start if newest else {}
+        if half := half_committed(ranges, self._stream.positions, self._stream.anchor.name, start):
+            done = self._land(frame, batch, half, done)
+        if half != end:
+            done = self._land(frame, batch, end, done)
+        return replace(done, counts=done.counts + self._counted, seconds=time.monotonic() - began)
+
+    def _land(self, frame: DataFrame, batch: int, end: dict[TopicPartition, int], before: BatchDone) -> BatchDone:
+        """Land a batch up to `end`; returns what it did, with the letters and files of its part `before`."""
+        ranges, done = self._ranges(end), before
         for _ in range(MAX_RUNS):
             needs = {name: need(ranges, self._stream.positions[name]) for name in self._stream.targets}
             self._refuse_gaps(needs)
             if all(each.nothing for each in needs.values()):
                 break
             if (finished := self._attempt(frame, batch, ranges, end, needs)) is not None:
-                done = finished
+                done = finished.after(before)
                 break
         else:
             raise FrazilError(
@@ -102,7 +118,7 @@ class BatchRunner:
         self._complete = dict(end)
         for name in self._stream.targets:
             self._stream.positions[name] = pointwise_max([self._stream.positions[name], end])
-        return replace(done, counts=done.counts + self._counted, seconds=time.monotonic() - began)
+        return done
 
     def _ranges(self, end: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
         fresh = [partition for partition in end if partition not in self._complete]
@@ -146,11 +162,14 @@ class BatchRunner:
         finally:
             self.waits.retrying(None)
         results, latest, now = made.results, made.ends.latest, made.observed_ends
-        tell_other_decisions(stream, needs, results)
-        stamp = batch_stamp(stream, batch, ranges, end, results, made.ends, now, self._observed_ends)
+        tell_other_decisions(stream, ranges, needs, results)
+        stamp = batch_stamp(stream, batch, ranges, end, made, self._observed_ends)
         if self._observed_ends is None or self._observed_ends.reached(end):
             self._observed_ends = now
-        if not self._commit(self._pending(stamp, ranges, results, needs, made.seen), results, end):
+        pending = self._commit.pending(stamp, ranges, made, needs)
+        if not self._commit.commit(pending, results, end):
+            if stream.anchor.name in self._commit.committed:
+                self._counted += results.counts()
             return None
         return BatchDone(
             batch,
@@ -163,11 +182,11 @@ class BatchRunner:
             reasons=results.summed(lambda tally: tally.reasons),
             unknown_fields=results.unknown_fields(),
             files=sum(len(files) for files in results.files.values()),
-            letters=sum(
-                results.rows().get(each.name, 0) for each in stream.spec.targets if each.role == "dead_letters"
-            ),
+            letters=results.letters(stream.spec.targets),
             causes=results.causes(),
             undecided=made.ends.undecided(),
+            watermark_ms=stream.watermark_ms,
+            late=results.events().late_records,
         )
 
     def _prepare(
@@ -181,7 +200,11 @@ class BatchRunner:
         """All of a batch before anything is recorded or committed; what fails here leaves nothing behind."""
         for target in (stream := self._stream).targets.values():
             target.renew_access()
-        seen, results = self._evolution.run(lambda: self._run_tasks(frame, batch, ranges, needs), batch)
+        tasks = partial(self._run_tasks, frame, batch, ranges, needs)
+        if decided_schema(stream, needs) is None:
+            seen, results = self._evolution.run(tasks, batch)
+        else:
+            seen, results = self._evolution.run_again(tasks, table_as_decided(stream, needs).schema())
         tasks_ended = time.monotonic()
         step("after_tasks")
         try:
@@ -213,88 +236,8 @@ class BatchRunner:
         check_identity(self._stream.spec.stream, self._stream.log.topics, now)
         self._stream.log.topics.update(now)
 
-    def _pending(
-        self, stamp: Stamp, ranges: Ranges, results: TaskResults, needs: dict[str, TargetNeed], seen: dict[str, Seen]
-    ) -> Pending:
-        stream = self._stream
-        receiving = [
-            target
-            for target in stream.spec.targets
-            if not needs[target.name].nothing and (target.coordinator or results.files[target.name])
-        ]
-        return Pending(
-            ranges,
-            {
-                target.name: PendingTarget(
-                    {p: at for p, at in stream.positions[target.name].items() if p in ranges},
-                    target_stamp(stream, target, stamp, ranges, results),
-                    tuple(results.files[target.name]),
-                    seen[target.name],
-                )
-                for target in receiving
-            },
-        )
-
-    def _commit(self, pending: Pending, results: TaskResults, end: dict[TopicPartition, int]) -> bool:
-        """Commit on every target; False if a table changed so that the tasks have to run again.
-
-        An error leaves the pending record and the files as they are: what has landed is a matter for the next start.
-        """
-        stream = self._stream
-        record = stream.folder.pending(stream.epoch)
-        encoded = pending.encode({name: target.table.metadata for name, target in stream.targets.items()})
-        try:
-            stream.lease.verify()
-        except OSError:
-            drop_files(results, stream.targets, keep=frozenset())
-            raise
-        # From here on another driver may commit from the record, also while this call hangs, or after it has failed.
-        try:
-            stream.folder.store.put(record, encoded)
-        except NotWrittenError:
-            # Nobody can have read them, and a full disk would be filled by each attempt anew.
-            drop_files(results, stream.targets, keep=frozenset())
-            raise
-        step("before_commit")
-        stream.lease.verify()
-        step("after_lease_check")
-        committed: set[str] = set()
-        for name, planned in pending.targets.items():
-            target = stream.targets[name]
-            with self.waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
-                outcome = stream.commit(target, planned, pending.batch)
-            if outcome is ProposalOutcome.RUN_AGAIN:
-                log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
-                reached = target.newest.position if target.newest else {}
-                stream.positions[name] = pointwise_max([stream.positions[name], reached])
-                self._drop_recorded(record, results, keep=committed)
-                if stream.anchor.name in committed:
-                    self._counted += results.counts()
-                return False
-            committed.add(name)
-            stream.positions[name] = pointwise_max([stream.positions[name], end])
-            if target is stream.anchor:
-                step("after_anchor_commit")
-        step("after_commits")
-        stream.folder.store.delete(record)
-        return True
-
-    def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
-        """Delete files that the record names, unless another driver may have read it.
-
-        Whoever takes the stream over takes the lease and claims every table before it looks for records. So a table
-        without a later claim, read after the record is gone, proves that nobody commits from it any more.
-
-        Raises:
-            FencedError: Another driver may; its files stay, and are orphan removal's if nobody commits them.
-        """
-        stream = self._stream
-        stream.folder.store.delete(record)
-        stream.lease.verify()
-        for target in stream.targets.values():
-            target.refuse_later_claim(stream.epoch)
-        drop_files(results, stream.targets, keep=keep)
-
-    def _run_tasks(self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskResults:
-        plan = slice_plan(self._stream, batch, ranges, needs)
+    def _run_tasks(
+        self, frame: DataFrame, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
+    ) -> TaskResults:
+        plan = slice_plan(self._stream, batch, ranges, needs, survey=survey)
         return run_tasks(self._stream, plan, ranges, frame.sparkSession.sparkContext)

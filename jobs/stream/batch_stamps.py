@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jobs.commit.event_times import EventTimes
 from jobs.commit.log_state import has_id
 from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.retired_topics import Retired, remembered_topics
 from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
-from jobs.kafka.metadata import LogEnds
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
+from jobs.stream.tasks import PreparedBatch
+from jobs.stream.watermark import advanced, known_times
 
 
 def batch_stamp(
@@ -21,9 +23,7 @@ def batch_stamp(
     batch: int,
     ranges: Ranges,
     end: Positions,
-    results: TaskResults,
-    ends: LogEnds,
-    now: ObservedEnds,
+    made: PreparedBatch,
     earlier: ObservedEnds | None,
 ) -> Stamp:
     """What the stamps of a batch have in common.
@@ -32,15 +32,16 @@ def batch_stamp(
         batch: Spark's number of it.
         ranges: The batch's.
         end: The next offsets after it, of every partition.
-        ends: The ends of the logs, after the tasks had read.
-        now: The same with their time.
+        made: What its tasks wrote and counted, and the ends of the logs after they had read.
         earlier: The ends of the logs at an earlier time.
     """
     newest = stream.anchor.newest
+    results, ends, now = made.results, made.ends, made.observed_ends
     kept = stream.begin.kept
     # Of topics that the spec does not name now the end stays known, or one that goes meanwhile would pass for read.
     known_ends = {p: at for p, at in newest.ends.items() if p in kept} if newest else {}
     position = {**kept, **end}
+    through_ms = valid_through(end, now, results.tallies, newest.valid_through_ms if newest else None, earlier)
     return Stamp(
         stream.spec.stream,
         "batch",
@@ -50,13 +51,29 @@ def batch_stamp(
         start=kept | {partition: range_.start for partition, range_ in ranges.items()},
         position=position,
         ends=known_ends | {p: at for p, at in ends.latest.items() if at > end[p]},
-        valid_through_ms=valid_through(end, now, results.tallies, newest.valid_through_ms if newest else None, earlier),
+        valid_through_ms=through_ms,
         rows=results.rows(),
         counts=results.counts(),
         generation=stream.generation,
         last_reads=results.marks(position, at_positions(newest.last_reads, newest.position) if newest else {}),
         retired=_retired(stream, newest, now.at_ms) if newest else {},
+        schema_id=made.seen[stream.spec.table.name].schema_id,
+        event_time=_event_times(stream, newest, end, results, now, through_ms),
     )
+
+
+def _event_times(
+    stream: OpenStream,
+    newest: Stamp | None,
+    end: Positions,
+    results: TaskResults,
+    now: ObservedEnds,
+    through_ms: int | None,
+) -> EventTimes | None:
+    if (event_time := stream.spec.event_time) is None:
+        return None
+    before, read = known_times(newest, event_time), results.greatest_events()
+    return advanced(before, event_time, read, end, now, through_ms, results.events())
 
 
 def _retired(stream: OpenStream, newest: Stamp, now_ms: int) -> dict[str, Retired]:
@@ -73,7 +90,7 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     parts = results.parts(ranges, stream.positions[target.name], target)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
     if not target.coordinator:
-        return replace(stamp, last_reads={}, retired={})
+        return replace(stamp, last_reads={}, retired={}, event_time=None)
     uuids = {name: each.uuid for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}

@@ -39,11 +39,12 @@ class WindowStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A stamped snapshot: its time (ms), and the totals with and without its batch."""
+    """A stamped snapshot: its time (ms), the totals with and without its batch, and its letters that are only late."""
 
     at_ms: int
     totals: Counts
     before: Counts
+    late: int
 
 
 class Breaker:
@@ -100,12 +101,16 @@ class Breaker:
         while self._points and self._points[0].at_ms < begin_ms:
             self._points.popleft()
         # The totals run on over snapshots that have expired in between.
-        return self._points[-1].totals - self._points[0].before if self._points else Counts()
+        if not self._points:
+            return Counts()
+        late = sum(point.late for point in self._points)
+        return self._points[-1].totals - self._points[0].before - Counts(dead=late)
 
     def _look(self) -> None:
         metadata, stream = self._stream.anchor.table.metadata, self._stream.spec.stream
         for snapshot, stamp in stamped_snapshots(metadata, stream, self._seen):
-            self._points.append(_Point(snapshot.timestamp_ms, stamp.totals, stamp.totals - stamp.counts))
+            late = stamp.event_time.batch.dead if stamp.event_time else 0
+            self._points.append(_Point(snapshot.timestamp_ms, stamp.totals, stamp.totals - stamp.counts, late))
             self._seen = snapshot.sequence_number or self._seen
 
 

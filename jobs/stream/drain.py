@@ -16,6 +16,7 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import Role, TargetSpec
+from jobs.state.epochs import COMMAND, Opener
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import decide_start, opened
 from jobs.stream.outbox_thread import OutboxState, outbox_thread
@@ -55,6 +56,7 @@ class Drained:
     undecided: dict[TopicPartition, int] = field(default_factory=dict)
     snapshots: dict[TargetSpec, int | None] = field(default_factory=dict)
     valid_through_ms: int | None = None
+    watermark_ms: int | None = None
     seconds: float = 0.0
     refusals: int = 0
     retired: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ def drain(
     *,
     on_open: Callable[[OpenStream, int], None] = lambda stream, total: None,
     on_progress: Callable[[DrainProgress], None] = lambda progress: None,
+    opener: Opener = COMMAND,
 ) -> Drained:
     """Land everything that the stream's topics hold now, exactly once, and return.
 
@@ -96,11 +99,12 @@ def drain(
         get_spark: Called once the stream is open and records wait, so that neither a refusal nor nothing costs a JVM.
         on_open: Called with the opened stream and how many records wait.
         on_progress: Called after every batch.
+        opener: Who drains it.
 
     Raises:
         FrazilError: What stands in the way, and the next command.
     """
-    with connect_catalog(settings) as catalog, opened(spec, settings, catalog, kafka) as stream:
+    with connect_catalog(settings) as catalog, opened(spec, settings, catalog, kafka, opener) as stream:
         total = sum(max(0, end - stream.begin.offsets.get(p, end)) for p, end in stream.log.latest.items())
         on_open(stream, total)
         result = Drained(spec.stream, stream.epoch, retired=stream.begin.retired)
@@ -124,6 +128,7 @@ def drain(
         result.refusals = sum(target.refusals for target in stream.targets.values())
         newest = stream.anchor.newest
         result.valid_through_ms = newest.valid_through_ms if newest else None
+        result.watermark_ms = stream.watermark_ms
         return result
 
 

@@ -43,6 +43,7 @@ _COUNTERS = (
     _Plain("frazil_records_read", "Records read from Kafka since the driver started.", lambda b: b.work.read),
     _Plain("frazil_records_landed", "Records that reached the table.", lambda b: b.work.landed),
     _Plain("frazil_tombstones", "Records without a value, which land nowhere.", lambda b: b.work.tombstones),
+    _Plain("frazil_records_late", "Records that came later than the watermark.", lambda b: b.work.late),
     _Plain("frazil_batches", "Batches that committed something.", lambda b: b.work.batches),
     _Plain(
         "frazil_batch_seconds", "Time spent in batches, commits included.", lambda b: b.work.batch_seconds, "seconds"
@@ -69,6 +70,12 @@ _GAUGES = (
         "frazil_valid_through_timestamp_seconds",
         "Every record that had come by then is in the tables; since 1970.",
         lambda b: None if b.work.valid_through_ms is None else b.work.valid_through_ms / 1000,
+        "seconds",
+    ),
+    _Plain(
+        "frazil_watermark_timestamp_seconds",
+        "No record with an earlier event time is awaited any more; since 1970.",
+        lambda b: None if b.work.watermark_ms is None else b.work.watermark_ms / 1000,
         "seconds",
     ),
     _Plain(

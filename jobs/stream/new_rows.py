@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
 from jobs.commit.log_state import LogState
 from jobs.errors import FrazilError
@@ -10,10 +15,12 @@ from jobs.formats.known_formats import FORMATS
 from jobs.formats.writer_schema import BadWriterSchema
 from jobs.registry.client import registry_client
 from jobs.registry.errors import NotInRegistryError
+from jobs.schema.identifier_fields import optional_columns
 from jobs.schema.parser import KAFKA_COLUMN_PREFIX
-from jobs.spec.base import field_path
+from jobs.spec.base import Location, field_path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
+from jobs.spec.subjects import key_subjects, value_subjects
 from jobs.stream.first_records import inferred_rows
 
 
@@ -21,11 +28,34 @@ class SchemaAwaitedError(FrazilError):
     """There is no schema yet that would make the table: nobody has registered one."""
 
 
-def new_rows(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
-    """The columns of a new table, without those that say where rows came from.
+@dataclass(frozen=True, slots=True)
+class NewColumns:
+    """Columns of a new table that are not declared.
+
+    Attributes:
+        rows: Those of values.
+        key: Those in the struct of the key; None where the file declares the key's columns, or there are none.
+    """
+
+    rows: Schema
+    key: tuple[NestedField, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """How values or keys are written, and where the file says so."""
+
+    block: str
+    format: str
+    options: Mapping[str, Any]
+    subjects: tuple[str, ...]
+
+
+def new_columns(spec: StreamSpec, settings: Settings, log: LogState) -> NewColumns:
+    """The columns of a new table, without those of headers and Kafka.
 
     Args:
-        spec: A stream whose file does not declare them.
+        spec: A stream whose file does not declare all of them.
         settings: Of the deployment.
         log: The stream's topics.
 
@@ -35,62 +65,90 @@ def new_rows(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
         FrazilError: There is no schema to go by.
         OSError: The registry cannot be asked.
     """
-    source = spec.decode.schema_source
-    if source == "registry":
-        return _of_subject(spec, settings, log)
-    if source == "infer":
-        return inferred_rows(spec, settings, log)
-    raise FrazilError(
-        f"stream {spec.stream}: decode.schema is '{source}', and there is no table {spec.table.name}.",
-        fix="create the table, or say with decode.schema where its columns come from",
-    )
+    topics = sorted(topic for topic in log.topics if spec.source.reads(topic))
+    rows = _of_values(spec, settings, log, topics)
+    return NewColumns(rows, _of_key(spec, settings, topics))
 
 
-def refuse_misnamed(spec: StreamSpec, rows: Schema) -> Schema:
-    """The columns, if all that the stream's file says of columns is of these.
+def refuse_misnamed(spec: StreamSpec, problems: list[tuple[Location, str]]) -> None:
+    """Refuse to go on where the stream's file says something of columns that they are not.
+
+    Args:
+        spec: The stream.
+        problems: Each with its place in the file.
 
     Raises:
-        FrazilError: With each place of the file that names another one.
+        FrazilError: There are some.
     """
-    if problems := spec.problems_of(rows):
+    if problems:
         file = f"streams/{spec.stream}.yaml"
         raise FrazilError(
             "\n".join(f"{file}: {field_path(place)}: {problem}" for place, problem in problems), fix=f"correct {file}"
         )
-    return rows
 
 
-def subjects(spec: StreamSpec, topics: list[str]) -> list[str]:
-    """The subjects that a stream's values have in a registry: the one that is named, or that of each topic."""
-    return [spec.decode.subject] if spec.decode.subject else [f"{topic}-value" for topic in topics]
+def _of_values(spec: StreamSpec, settings: Settings, log: LogState, topics: list[str]) -> Schema:
+    decode = spec.decode
+    match decode.schema_source:
+        case "registry":
+            values = _Written("decode", decode.format, decode.options, value_subjects(decode, topics))
+            return _of_subject(spec, settings, values, _without_own_names)
+        case "infer":
+            return inferred_rows(spec, settings, log)
+        case "declared":
+            return spec.declared_rows
+        case _:
+            raise _no_table(spec, "decode")
 
 
-def _of_subject(spec: StreamSpec, settings: Settings, log: LogState) -> Schema:
-    format_ = FORMATS[spec.decode.format]
-    asked = subjects(spec, sorted(topic for topic in log.topics if spec.source.reads(topic)))
+def _of_key(spec: StreamSpec, settings: Settings, topics: list[str]) -> tuple[NestedField, ...] | None:
+    key = spec.decode.key
+    if key is None or key.schema_source == "declared":
+        return None
+    if key.schema_source == "table":
+        raise _no_table(spec, "decode.key")
+    keys = _Written("decode.key", key.format, key.options, key_subjects(spec.decode, topics))
+    rows = _of_subject(spec, settings, keys)
+    if spec.table.force_optional:
+        rows = optional_columns(rows, [path[1:] for path in spec.table.identifiers if path[0] == key.columns.into])
+    return rows.fields
+
+
+def _no_table(spec: StreamSpec, block: str) -> FrazilError:
+    return FrazilError(
+        f"stream {spec.stream}: {block}.schema is 'table', and there is no table {spec.table.name}.",
+        fix=f"create the table, or say with {block}.schema where its columns come from",
+    )
+
+
+def _of_subject(
+    spec: StreamSpec, settings: Settings, written: _Written, check: Callable[[Schema], Schema] = lambda rows: rows
+) -> Schema:
+    format_, named = FORMATS[written.format], "decode.value" if written.block == "decode" else "decode.key.format"
+    file = f"streams/{spec.stream}.yaml"
     client = registry_client(settings.registry)
-    for subject in asked:
+    for subject in written.subjects:
         try:
             newest = client.version(subject)
         except NotInRegistryError:
             continue
         if newest.schema.kind != format_.registry_kind or format_.writer_rows is None:
             raise FrazilError(
-                f"stream {spec.stream}: decode.value is {spec.decode.format}, and subject {subject} has schemas of the "
-                f"kind {newest.schema.kind}.",
-                fix=f"correct decode.value in streams/{spec.stream}.yaml",
+                f"stream {spec.stream}: {named} is {written.format}, and subject {subject} has schemas of the kind "
+                f"{newest.schema.kind}.",
+                fix=f"correct {named} in {file}",
             )
         try:
-            return _without_own_names(format_.writer_rows(newest.schema.schema, spec.decode.options))
+            return check(format_.writer_rows(newest.schema.schema, written.options))
         except BadWriterSchema as problem:
             raise FrazilError(
                 f"stream {spec.stream}: subject {subject}, version {newest.version}, makes no table: {problem.message}",
-                fix=f"register a version that does, or declare the columns in streams/{spec.stream}.yaml",
+                fix=f"register a version that does, or declare the columns in {written.block}.schema of {file}",
             ) from None
     raise SchemaAwaitedError(
-        f"stream {spec.stream}: the registry has no subject {' or '.join(asked[:3])}, whose newest version would make "
-        f"table {spec.table.name}.",
-        fix=f"name it in decode.subject of streams/{spec.stream}.yaml, or register a schema",
+        f"stream {spec.stream}: the registry has no subject {' or '.join(written.subjects[:3])}, whose newest version "
+        f"would make table {spec.table.name}.",
+        fix=f"name it in {written.block}.subject of {file}, or register a schema",
     )
 
 

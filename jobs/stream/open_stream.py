@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import refuse_recreated
 from jobs.commit.log_state import LogState
@@ -15,6 +17,8 @@ from jobs.commit.stamps import Stamp
 from jobs.commit.starting_point import StartingPoint
 from jobs.commit.target import Target
 from jobs.formats.decoder_spec import ResolvedSchema
+from jobs.formats.record_columns import RecordColumns
+from jobs.schema.needs import Change, Path
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.stream_folder import StreamFolder
@@ -33,6 +37,8 @@ class OpenStream(CommitSession):
         positions: Where each target stands; follows every commit.
         begin: Where reading begins.
         refused: Fields that the table does not take, by their JSON path, with the reason.
+        refused_changes: Changes of its columns that the table refuses, where decoders have to know: records that need
+            them are not left to wait, but have their values land as text.
         schemas: The writer schemas of its records, if a registry keeps them.
     """
 
@@ -45,22 +51,39 @@ class OpenStream(CommitSession):
     positions: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
     begin: StartingPoint = field(default_factory=lambda: StartingPoint({}))
     refused: dict[str, str] = field(default_factory=dict)
+    refused_changes: set[tuple[Change, Path]] = field(default_factory=set)
     schemas: WriterSchemas | None = None
 
     @property
-    def resolved(self) -> ResolvedSchema:
-        """The rows that values become now, and their decoder."""
-        table = self.targets[self.spec.table.name].table
+    def rows_table(self) -> Table:
+        """The stream's table, as it was loaded last."""
+        return self.targets[self.spec.table.name].table
+
+    def resolved_for(self, table: TableMetadata) -> ResolvedSchema:
+        """The rows that values become by the stream's table as it is, or was, and their decoder."""
         found = self.spec.resolved_for(table.schema(), table.properties, evolving=True)
         if self.refused:
             refused = dict(found.decoder.options.get("refused", ())) | self.refused
             found = found.with_options({"refused": tuple(refused.items())})
+        if self.refused_changes:
+            found = found.with_options({"refused_changes": tuple(sorted(self.refused_changes))})
         return found.with_schemas(self.schemas.lookup) if self.schemas else found
+
+    def record_columns_for(self, table: TableMetadata) -> RecordColumns:
+        """The columns that rows have of the key, the headers and Kafka's own, by the stream's table as for values."""
+        columns = self.spec.record_columns_for(table.schema(), table.properties)
+        return columns.with_schemas(self.schemas.lookup) if self.schemas else columns
 
     @property
     def anchor(self) -> Target:
         """The coordinator: stamped in every batch, before the others."""
         return self.targets[self.spec.coordinator]
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """Before which event time no record is awaited any more, by the newest stamp; milliseconds since 1970."""
+        newest = self.anchor.newest
+        return newest.event_time.watermark_ms if newest and newest.event_time else None
 
     @property
     def dead_letters(self) -> Target:
@@ -79,7 +102,7 @@ def known_targets(spec: StreamSpec, catalog: Catalog, remembered: Mapping[str, s
     Raises:
         StreamStopped: A table was rolled back, dropped or recreated; the message names the answer.
     """
-    targets = {name: Target(catalog, name, spec.stream) for name in spec.target_names}
+    targets = {name: Target(catalog, name, spec.stream, branch=spec.branch_of(name)) for name in spec.target_names}
     newest = {name: target.read() for name, target in targets.items()}[spec.coordinator]
     before = {**remembered, **(newest.targets if newest else {})}
     refuse_recreated(spec.stream, before, {name: target.uuid for name, target in targets.items()})

@@ -11,6 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
+from jobs.commit.branch import stream_table
 from jobs.commit.errors import HalfCommittedError, LeaseExpiredError, TargetRecreatedError, table_gone
 from jobs.commit.log_state import LogState, refuse_unidentifiable
 from jobs.commit.offsets import Positions, describe_ranges, pointwise_max
@@ -27,12 +28,14 @@ from jobs.kafka.metadata import KafkaLog
 from jobs.spec.generation import generation
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import EMBEDDED_FOLDER, Settings
+from jobs.state.epochs import DRIVER, Opener
 from jobs.state.lease import stream_lease
 from jobs.state.stream_folder import stream_folder
 from jobs.steps import step
 from jobs.stream.continuity import log_departures
-from jobs.stream.new_rows import new_rows, refuse_misnamed
+from jobs.stream.new_rows import NewColumns, new_columns, refuse_misnamed
 from jobs.stream.open_stream import OpenStream, known_targets
+from jobs.stream.opening_record import keep_opening
 from jobs.stream.previous_targets import previous_stamps, refuse_passing_over
 from jobs.stream.registry_watch import registry_watch
 from jobs.stream.takeover import claim, forget_retired, recover
@@ -52,8 +55,13 @@ class TopicsAwaitedError(FrazilError):
 
 
 @contextlib.contextmanager
-def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog) -> Iterator[OpenStream]:
+def opened(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, opener: Opener = DRIVER
+) -> Iterator[OpenStream]:
     """Open a stream for the length of the block: its lease is held, its targets are claimed and recovered.
+
+    Args:
+        opener: Who asks for it.
 
     Raises:
         LeaseHeldError: Another driver runs it.
@@ -63,14 +71,14 @@ def opened(spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaL
     _require_topics(spec, state, catalog)
     with (
         full_disk_named(spec.stream, lambda: _written_to(settings, catalog, spec)),
-        _held(spec, settings, catalog, kafka, state) as stream,
+        _held(spec, settings, catalog, kafka, state, opener) as stream,
     ):
         yield stream
 
 
 @contextlib.contextmanager
 def _held(
-    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState
+    spec: StreamSpec, settings: Settings, catalog: Catalog, kafka: KafkaLog, state: LogState, opener: Opener
 ) -> Iterator[OpenStream]:
     folder = stream_folder(settings, spec.stream)
     lease = stream_lease(settings, spec.stream)
@@ -78,7 +86,7 @@ def _held(
     lease.refuse_if_held()
     remembered = known.targets if known else {}
     refuse_passing_over(spec, catalog, kafka, state, remembered)
-    targets = _targets(spec, settings, catalog, remembered, lambda: new_rows(spec, settings, state))
+    targets = _targets(spec, settings, catalog, remembered, lambda: new_columns(spec, settings, state))
     read = targets[spec.coordinator].newest
     refuse_unidentifiable(spec.stream, state, read.topics if read else ())
     step("before_lease")
@@ -91,6 +99,7 @@ def _held(
     )
     with stream.held():
         try:
+            keep_opening(stream, opener)
             stream.schemas = writer_schemas(spec, settings, state.topics)
             claim(stream, kafka)
             lease.remember({name: target.uuid for name, target in targets.items()})
@@ -187,22 +196,22 @@ def _has_read(spec: StreamSpec, topics: Sequence[str], catalog: Catalog) -> bool
     """Whether the stream's stamps know one of these topics."""
     if not catalog.table_exists(spec.coordinator):
         return False
-    newest = history(catalog.load_table(spec.coordinator).metadata, spec.stream).newest
+    newest = history(stream_table(catalog, spec, spec.coordinator).metadata, spec.stream).newest
     return newest is not None and any(partition.topic in topics for partition in newest.position)
 
 
-def ensure_tables(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema] | None = None) -> None:
+def ensure_tables(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None = None) -> None:
     """Create the stream's tables if they are not there, and see that they hold what the spec declares.
 
     A table of the stream without rows, as frazil made it, is made as the spec declares now.
 
     Args:
-        new_rows: Gives the columns of a new table, of a stream whose file does not declare them.
+        new: Gives the columns of a new table, of a stream whose file does not declare them.
 
     Raises:
         FrazilError: They cannot; the message names each column.
     """
-    table = _row_table(spec, catalog, new_rows)
+    table = _row_table(spec, catalog, new)
     ensure_table(
         catalog,
         spec.dead_letter_table,
@@ -220,26 +229,28 @@ def ensure_tables(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Sch
         )
 
 
-def _row_table(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema] | None) -> Table:
+def _row_table(spec: StreamSpec, catalog: Catalog, new: Callable[[], NewColumns] | None) -> Table:
     """The table of the stream's rows, created if it is not there."""
-    name, declared = spec.table.name, spec.decode.declared
-    if declared is None and catalog.table_exists(name):
+    name, declared, declares_all = spec.table.name, spec.decode.declared, spec.decode.declares_all
+    if declares_all:
+        schema = spec.table_schema
+    elif catalog.table_exists(name):
         table = catalog.load_table(name)
         refuse_format(table.metadata, name)
-        rows = refuse_misnamed(spec, spec.resolved_for(table.schema()).schema)
-        if spec.decode.format == "json" and (column := undeclared_column(rows)):
-            raise FrazilError(
-                f"stream {spec.stream}: table {name} has a column that JSON does not fill: {column}.",
-                fix=f"declare the stream's columns in decode.schema of streams/{spec.stream}.yaml; others stay null",
-            )
-        return table
-    if declared is None and new_rows is None:
+        refuse_misnamed(spec, spec.problems_with(table.schema()))
+        if declared is None:
+            _refuse_unfilled(spec, spec.resolved_for(table.schema()).schema)
+            return table
+        schema = spec.table_schema_beside(table.schema())
+    elif new is not None:
+        made = new()
+        refuse_misnamed(spec, spec.problems_of(made.rows, spec.record_columns.with_key_of(made.key)))
+        schema = spec.table_schema_of(made.rows, made.key)
+    else:
         raise FrazilError(
             f"stream {spec.stream}: table {name} does not exist, and the stream's file does not declare its columns.",
             fix=f"frazil run {spec.stream}, which creates it",
         )
-    rows = declared.schema if declared else refuse_misnamed(spec, new_rows()) if new_rows else Schema()
-    schema = spec.table_schema_of(rows)
     properties = create_table_properties(spec.table.properties, schema) | as_made_property(spec.stream)
     partitions = partition_spec(spec.table.partition_by, schema)
     order = sort_order(spec.table.sort_by, schema)
@@ -249,18 +260,27 @@ def _row_table(spec: StreamSpec, catalog: Catalog, new_rows: Callable[[], Schema
     return table
 
 
+def _refuse_unfilled(spec: StreamSpec, rows: Schema) -> None:
+    """Refuse a table with a column that no value fills."""
+    if spec.decode.format == "json" and (column := undeclared_column(rows)):
+        raise FrazilError(
+            f"stream {spec.stream}: table {spec.table.name} has a column that JSON does not fill: {column}.",
+            fix=f"declare the stream's columns in decode.schema of streams/{spec.stream}.yaml; others stay null",
+        )
+
+
 def _targets(
     spec: StreamSpec,
     settings: Settings,
     catalog: Catalog,
     remembered: dict[str, str],
-    new_rows: Callable[[], Schema],
+    new: Callable[[], NewColumns],
 ) -> dict[str, Target]:
     """The stream's tables, created if they never were, and checked to be the ones it wrote before."""
     for name in spec.target_names:
         if name in remembered and not catalog.table_exists(name):
             raise table_gone(spec.stream, name)
-    ensure_tables(spec, catalog, new_rows)
+    ensure_tables(spec, catalog, new)
     targets = known_targets(spec, catalog, remembered)
     for target in targets.values():
         if state_under(target.table.location(), settings.state):

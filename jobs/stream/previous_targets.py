@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
 
 from jobs.commit.errors import GapError
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, describe_ranges, pointwise_max, spark_offsets
-from jobs.commit.stamp_history import history
+from jobs.commit.stamp_history import as_written, history
 from jobs.commit.stamps import Stamp
 from jobs.kafka.metadata import KafkaLog
 from jobs.spec.models import StreamSpec
@@ -30,7 +31,7 @@ def refuse_passing_over(
 
     def newest(names: Iterable[str]) -> dict[str, Stamp]:
         loaded = {name: catalog.load_table(name).metadata for name in names if catalog.table_exists(name)}
-        stamps = {name: history(metadata, spec.stream).newest for name, metadata in loaded.items()}
+        stamps = {name: _newest(metadata, spec.stream) for name, metadata in loaded.items()}
         return {name: stamp for name, stamp in stamps.items() if stamp}
 
     named = spec.target_names
@@ -51,6 +52,11 @@ def refuse_passing_over(
         )
 
 
+def _newest(metadata: TableMetadata, stream: str) -> Stamp | None:
+    """The newest stamp of the stream on the branch that it wrote."""
+    return history(as_written(metadata, stream), stream).newest
+
+
 def previous_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | None]:
     """The newest stamps of tables that the anchor's newest batch names and the spec no longer does."""
     newest = stream.anchor.newest
@@ -65,7 +71,7 @@ def previous_stamps(stream: OpenStream, catalog: Catalog) -> dict[str, Stamp | N
             previous[name] = by_uuid[uuid].newest
             continue
         if catalog.table_exists(name):
-            previous[name] = history(catalog.load_table(name).metadata, stream.spec.stream).newest
+            previous[name] = _newest(catalog.load_table(name).metadata, stream.spec.stream)
         else:
             # Whoever dropped it took the batch out of it; it counts as committed.
             previous[name] = newest

@@ -134,7 +134,14 @@ class WorkLog:
                 valid_through_ms=batch.valid_through_ms or work.valid_through_ms,
                 reasons=dict(self._reasons),
                 unknown_fields=dict(self._unknown),
+                watermark_ms=batch.watermark_ms if batch.watermark_ms is not None else work.watermark_ms,
+                late=work.late + batch.late,
             )
+
+    def watermark(self, watermark_ms: int | None) -> None:
+        """The stream's watermark as its newest stamp says, when it was opened or has moved on without a batch."""
+        with self._guard:
+            self._work = msgspec.structs.replace(self._work, watermark_ms=watermark_ms)
 
     def position(self) -> dict[TopicPartition, int]:
         """Where the stream stands."""

@@ -157,6 +157,14 @@ class StreamQuery:
             if time.monotonic() >= deadline:
                 return False
 
+    def between_batches(self, act: Callable[[], None]) -> None:
+        """Do something that no batch may run beside, unless one is at hand; none begins meanwhile."""
+        if self._in_batch.acquire(blocking=False):
+            try:
+                act()
+            finally:
+                self._in_batch.release()
+
     def run(self, spark: SparkSession) -> None:
         """Start it and wait for its end, however long that takes; an interrupt stops it at once.
 

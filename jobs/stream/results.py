@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from pyiceberg.manifest import DataFile
 
+from jobs.commit.event_times import NO_EVENTS, EventCounts
 from jobs.commit.offsets import Positions, Ranges, TopicPartition
 from jobs.commit.stamp_fields import Counts, LastRead, LastReads, PartitionCounts
 from jobs.commit.target import Target
@@ -27,15 +28,24 @@ class TaskResults:
     Attributes:
         needs: Changes of the stream's table that records need.
         schemas: Writer schemas that the registry was asked for.
+        undecided: Some task has left its records undecided: the tasks have to run again, and nothing of this is for a
+            commit.
     """
 
     files: dict[str, list[DataFile]]
     tallies: list[Tally]
     needs: tuple[RecordNeed, ...] = ()
     schemas: dict[SchemaId, RegistrySchema] = field(default_factory=dict)
+    undecided: bool = False
 
     def counts(self) -> Counts:
-        """The sum over all slices."""
+        """The sum over all slices.
+
+        Raises:
+            AssertionError: Of results that are undecided; no stamp is made without the counts.
+        """
+        if self.undecided:
+            raise AssertionError("results that are undecided are dropped before anything is counted")
         return Counts(
             read=sum(tally.read for tally in self.tallies),
             landed=sum(tally.landed for tally in self.tallies),
@@ -94,9 +104,26 @@ class TaskResults:
                 of.setdefault(partition, []).append((partition, mark))
         return [dict(filter(None, together)) for together in zip_longest(*of.values())]
 
+    def events(self) -> EventCounts:
+        """Event times of the rows, over all slices."""
+        return sum((tally.events for tally in self.tallies), NO_EVENTS)
+
+    def greatest_events(self) -> dict[TopicPartition, int]:
+        """The greatest event time that was read of each partition, of which any was; milliseconds since 1970."""
+        found: dict[TopicPartition, int] = {}
+        for tally in self.tallies:
+            if (at := tally.greatest_event_ms) is not None:
+                partition = TopicPartition(tally.topic, tally.partition)
+                found[partition] = max(at, found.get(partition, at))
+        return found
+
     def rows(self) -> dict[str, int]:
         """Rows written per target that received any."""
         return {name: sum(file.record_count for file in files) for name, files in self.files.items() if files}
+
+    def letters(self, targets: Iterable[TargetSpec]) -> int:
+        """Rows written for the dead letters among targets."""
+        return sum(self.rows().get(each.name, 0) for each in targets if each.role == "dead_letters")
 
     def summed(self, of: Callable[[Tally], dict[str, int]]) -> dict[str, int]:
         """A map of counts, summed over all slices."""
@@ -144,6 +171,8 @@ class BatchDone:
         commit_seconds: From the pending record to the last commit.
         lag: Records per partition between the new position and the log's end.
         undecided: Offsets per partition behind that end: records of transactions that are open.
+        watermark_ms: The stream's watermark then, milliseconds since 1970; None where its file names no event time.
+        late: Records behind the watermark before the batch.
         files: Data files committed.
         letters: Rows committed to the dead letters; also those of a batch whose rows had landed before.
         causes: Why records failed, see `TaskResults.causes`.
@@ -163,6 +192,12 @@ class BatchDone:
     letters: int = 0
     causes: dict[str, Cause] = field(default_factory=dict)
     undecided: dict[TopicPartition, int] = field(default_factory=dict)
+    watermark_ms: int | None = None
+    late: int = 0
+
+    def after(self, part: BatchDone) -> BatchDone:
+        """This with the files and letters of the batch's part that was completed before."""
+        return replace(self, files=self.files + part.files, letters=self.letters + part.letters)
 
 
 def drop_files(results: TaskResults, targets: Mapping[str, Target], *, keep: AbstractSet[str]) -> None:

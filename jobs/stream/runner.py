@@ -22,6 +22,7 @@ from jobs.spec.settings import Settings
 from jobs.steps import step
 from jobs.stream.first_records import RecordsAwaitedError
 from jobs.stream.heartbeat_thread import HeartbeatThread
+from jobs.stream.idle_watermark import IdleWatermark
 from jobs.stream.jvm_watch import JvmWatch
 from jobs.stream.lag import LagWatch
 from jobs.stream.metrics import MetricsServer
@@ -162,6 +163,7 @@ class StreamRunner:
     def _run_query(self, stream: OpenStream, kafka: KafkaLog, watch: LagWatch) -> None:
         """Run one query until it fails, something else is asked, or topics or leaders are others than it knows."""
         heartbeat = self._heartbeat
+        idle = IdleWatermark(stream, self._spec.event_time, kafka, heartbeat.work)
         query = StreamQuery(
             stream,
             kafka,
@@ -175,6 +177,7 @@ class StreamRunner:
             steady = time.monotonic() + _LONGEST_RETRY_SECONDS
             while not query.wait(1.0):
                 _refuse_lost(stream)
+                query.between_batches(idle.look)
                 self._report_waiting(query.waits_for())
                 if self._retries and time.monotonic() > steady:
                     self._retries = 0

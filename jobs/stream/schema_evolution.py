@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from pyiceberg.schema import Schema, index_by_id
@@ -37,7 +37,7 @@ from jobs.write.uuid_columns import uuid_properties
 log = logging.getLogger(__name__)
 
 ROUNDS = 3
-"""Changes of the table that one batch may lead to; what it needs beyond them is refused."""
+"""Changes of the table that one batch may lead to behind a survey; what it needs beyond them is refused."""
 _MOST_RUNS = 20
 _HOUR_SECONDS = 3600.0
 MOST_REFUSED = 1_000
@@ -57,16 +57,21 @@ class SchemaEvolution:
         self._stream: OpenStream = stream
         # What was decided and is not asked again, until the table is altered or an hour has passed.
         self._settled: set[tuple[Change, Path]] = set()
+        # A survey has led to no change: until then none is made, or each batch would be run twice.
+        self._in_vain: bool = False
         # Columns that were proposed since: as many as could be added, or documents would be without an end.
         self._proposed: int = 0
         self._schema_id: int = -1
         self._since: float = time.monotonic()
 
-    def run(self, tasks: Callable[[], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
+    def run(self, tasks: Callable[[bool], TaskResults], batch: int) -> tuple[dict[str, Seen], TaskResults]:
         """Run the tasks of a batch, again after each change of the table.
 
+        The first run may be a survey: a task whose records need a change that is likely to be made leaves them
+        undecided, and the next run decides.
+
         Args:
-            tasks: Runs them, by a plan of what the table is then.
+            tasks: Runs them, by a plan of what the table is then, as a survey or not.
             batch: Its number.
 
         Returns:
@@ -77,19 +82,23 @@ class SchemaEvolution:
             FencedError: Another driver has taken the stream over.
         """
         targets, made = self._stream.targets, 0
-        for _ in range(_MOST_RUNS):
-            if self._settled:
+        for number in range(_MOST_RUNS):
+            if self._settled or self._in_vain:
                 self._forget()
             seen = {name: target.seen() for name, target in targets.items()}
-            results = tasks()
+            results = tasks(number == 0 and self._surveys())
             try:
                 verdict = self._decide(results.needs, batch, may_change=made < ROUNDS)
             except BaseException:
                 drop_files(results, targets, keep=frozenset())
                 raise
-            if verdict is None or not (self._refuse(verdict) or self._differs(seen)):
+            again = verdict is not None and (self._refuse(verdict) or self._differs(seen))
+            if not again and not results.undecided:
                 return seen, results
-            made += bool(verdict.changes)
+            if results.undecided and not self._differs(seen):
+                self._remember()
+                self._in_vain = True
+            made += verdict is not None and bool(verdict.changes) and not results.undecided
             drop_files(results, targets, keep=frozenset())
         raise FrazilError(
             f"stream {self._stream.spec.stream}: batch {batch} was run {_MOST_RUNS} times and each time the schema of "
@@ -97,11 +106,56 @@ class SchemaEvolution:
             fix="let the other writers finish, then start the stream again",
         )
 
+    def run_again(self, tasks: Callable[[bool], TaskResults], schema: Schema) -> tuple[dict[str, Seen], TaskResults]:
+        """Run the tasks of a batch whose rows have landed: the table is not changed, and what it lacked stays refused.
+
+        Args:
+            tasks: As in `run`, by a plan of what the table was; never as a survey.
+            schema: The schema that the table had.
+
+        Returns:
+            As `run`.
+        """
+        stream = self._stream
+        before, changes_before = dict(stream.refused), set(stream.refused_changes)
+        try:
+            while True:
+                seen = {name: target.seen() for name, target in stream.targets.items()}
+                results = tasks(False)
+                if not self._refuse_again(results.needs, schema):
+                    return seen, results
+                drop_files(results, stream.targets, keep=frozenset())
+        finally:
+            stream.refused.clear()
+            stream.refused.update(before)
+            stream.refused_changes = changes_before
+
+    def _refuse_again(self, needs: tuple[RecordNeed, ...], schema: Schema) -> bool:
+        """Refuse what the table has not got for these needs; returns whether the decoders have to know."""
+        refused = self._stream.refused
+        changes = self._refuse_changes(needs)
+        if not needs or self._stream.spec.evolution.add != "auto" or EVERY_FIELD in refused:
+            return changes
+        before, own = len(refused), self._elsewhere
+        for each in needs:
+            if each.change == "add" and each.path[0] not in own:
+                refused.setdefault(field_place(schema, each.path), _LEFT)
+        if len(refused) >= MOST_REFUSED:
+            refused[EVERY_FIELD] = _TOO_MANY
+        return changes or len(refused) > before
+
+    def _refuse_changes(self, changes: Iterable[RecordNeed | RefusedChange]) -> bool:
+        """Take note of changes of columns that are not made; returns whether decoders wait for them with texts."""
+        policy, known = self._stream.spec.evolution, self._stream.refused_changes
+        kinds = {change for change in ("widen", "relax") if policy.answer(change) == "auto"}
+        new = {(each.change, each.path) for each in changes if each.change in kinds} - known
+        known |= new if policy.clash == "shadow" else set()
+        return policy.clash == "shadow" and bool(new)
+
     @property
     def _elsewhere(self) -> frozenset[str]:
         """The columns that are not from the value."""
-        columns = self._stream.spec.record_columns
-        return columns.kafka.names | {field.name for field in columns.decoded}
+        return self._stream.spec.record_columns.names
 
     @property
     def _table(self) -> Target:
@@ -110,13 +164,20 @@ class SchemaEvolution:
     def _differs(self, seen: dict[str, Seen]) -> bool:
         return self._table.table.metadata.current_schema_id != seen[self._table.name].schema_id
 
+    def _surveys(self) -> bool:
+        spec = self._stream.spec
+        if self._in_vain or not spec.evolution.surveys or spec.decode.format != "json":
+            return False
+        return all(change == "add" for change, _ in self._settled)
+
     def _forget(self) -> None:
         """Ask anew about what was refused: once the table is another one, or as many columns may come again."""
         schema_id = self._table.table.metadata.current_schema_id
         if schema_id != self._schema_id or time.monotonic() - self._since > _HOUR_SECONDS:
             self._settled, self._schema_id, self._since = set(), schema_id, time.monotonic()
-            self._proposed = 0
+            self._proposed, self._in_vain = 0, False
             self._stream.refused.clear()
+            self._stream.refused_changes.clear()
 
     def _decide(self, needs: tuple[RecordNeed, ...], batch: int, *, may_change: bool) -> Evolution | None:
         """What becomes of needs, with the change committed and the table read anew; None without needs."""
@@ -184,9 +245,12 @@ class SchemaEvolution:
         return ChangeSchema(after, properties | mapping, record.id)
 
     def _settle(self, change: Change, path: Path) -> None:
-        if not self._settled:
-            self._schema_id, self._since = self._table.table.metadata.current_schema_id, time.monotonic()
+        self._remember()
         self._settled.add((change, path))
+
+    def _remember(self) -> None:
+        if not self._settled and not self._in_vain:
+            self._schema_id, self._since = self._table.table.metadata.current_schema_id, time.monotonic()
 
     def _refuse(self, verdict: Evolution) -> bool:
         """Take note of what is refused; returns whether the decoders have to know, so that the tasks run again."""
@@ -203,7 +267,7 @@ class SchemaEvolution:
             if len(refused) == MOST_REFUSED:
                 log.warning("table %s: %s; each record with a new field fails", self._table.name, _TOO_MANY)
                 refused[EVERY_FIELD] = _TOO_MANY
-        return len(refused) > before
+        return self._refuse_changes(verdict.refused) or len(refused) > before
 
     def _stopped(self, verdict: Evolution) -> SchemaChangeError:
         stream, first = self._stream.spec.stream, verdict.failed[0]

@@ -1,10 +1,19 @@
-"""Second run of a batch that has landed in part: whether its records are decided on as they were the first time."""
+"""Second run of a batch that has landed in part: its records are decided on as they were the first time.
+
+The coordinator's stamp names the schema of the stream's table that decided which records are rows. If another target
+still lacks the batch, as its commit did not come about and the pending record is gone, its tasks run again. A table
+that was altered in between would let a record decode that failed then: the coordinator has passed it, and no letter
+would be made of it. So the part that the coordinator has is completed by itself, by the schema in its stamp.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.offsets import OffsetRange, Positions, Ranges, TopicPartition
 from jobs.commit.target_positions import TargetNeed
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
@@ -12,14 +21,68 @@ from jobs.stream.results import TaskResults
 log = logging.getLogger(__name__)
 
 
-def tell_other_decisions(stream: OpenStream, needs: Mapping[str, TargetNeed], results: TaskResults) -> int:
-    """Tell when letters that only the dead letters still lack are not as many as the coordinator's stamp says.
+def half_committed(
+    ranges: Ranges, positions: Mapping[str, Positions], coordinator: str, start: Positions
+) -> dict[TopicPartition, int] | None:
+    """Where the part of the log ends that the coordinator has and another target lacks; None without such a part.
 
-    A table that was altered since, or a registry that knows a schema by now, lets a record decode that failed then. Its
-    row is not written any more, as the coordinator has passed it, and its letter is not made.
+    It may end past the batch that Spark has planned, which is bounded anew after a restart: the next stamp of the
+    coordinator would say by which schema the next records were decided on, and not these. It is no larger than the
+    coordinator's newest batch, unless an operator had a target landed again from before that: then it is cut at the
+    batch's end.
+
+    Args:
+        ranges: The batch's.
+        positions: Where each target stands.
+        coordinator: The one that is committed first.
+        start: Of the coordinator's newest batch.
+
+    Returns:
+        The next offset after it of every partition of the batch, also of those without such a part.
+    """
+    stands, reached, lacked, again = positions[coordinator], dict[TopicPartition, int](), False, False
+    for partition, (first, _) in ranges.items():
+        reached[partition] = max(stands.get(partition, first), first)
+        least = min(max(at.get(partition, first), first) for at in positions.values())
+        lacked |= least < reached[partition]
+        again |= least < min(start.get(partition, first), reached[partition])
+    if not lacked:
+        return None
+    return {p: min(at, ranges[p].end) for p, at in reached.items()} if again else reached
+
+
+def decided_schema(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> int | None:
+    """The id of the schema that has decided on the batch's records; None if nothing has, or the table has it no more.
 
     Args:
         stream: The stream.
+        needs: What its targets lack of the batch.
+    """
+    newest = stream.anchor.newest
+    if not needs[stream.anchor.name].nothing or newest is None:
+        return None
+    kept = {each.schema_id for each in stream.rows_table.metadata.schemas}
+    return newest.schema_id if newest.schema_id in kept else None
+
+
+def table_as_decided(stream: OpenStream, needs: Mapping[str, TargetNeed]) -> TableMetadata:
+    """Metadata of the stream's table for the tasks of a batch, under the schema that has decided on it, if one has."""
+    metadata, decided = stream.rows_table.metadata, decided_schema(stream, needs)
+    return metadata if decided is None else metadata.model_copy(update={"current_schema_id": decided})
+
+
+def tell_other_decisions(
+    stream: OpenStream, ranges: Ranges, needs: Mapping[str, TargetNeed], results: TaskResults
+) -> int:
+    """Tell when letters that only the dead letters still lack are not as many as the coordinator's stamp says.
+
+    That is left where the stamp is of a release that named no schema, the table has dropped that schema, or a registry
+    knows by now what it did not know: a record decodes that failed then. Its row is not written any more, as the
+    coordinator has passed it, and its letter is not made.
+
+    Args:
+        stream: The stream.
+        ranges: The batch's; nothing is told unless they are those of the coordinator's newest batch.
         needs: What its targets lack of the batch.
         results: Of the tasks.
 
@@ -28,14 +91,16 @@ def tell_other_decisions(stream: OpenStream, needs: Mapping[str, TargetNeed], re
     """
     letters = next((each.name for each in stream.spec.targets if each.role == "dead_letters"), None)
     newest = stream.anchor.newest
-    if letters is None or newest is None or needs[stream.anchor.name].whole or not needs[letters].whole:
+    if letters is None or newest is None or not needs[stream.anchor.name].nothing or not needs[letters].whole:
         return 0
-    said = newest.rows.get(letters, 0)
-    fewer = said - (results.rows().get(letters, 0) - results.counts().dead)
-    if fewer:
+    landed = {p: OffsetRange(first, newest.position[p]) for p, first in newest.start.items() if p in newest.position}
+    if any(each != landed.get(p) for p, each in ranges.items() if each.start < each.end):
+        return 0
+    said, made = newest.rows.get(letters, 0), results.rows().get(letters, 0)
+    if said != made:
         log.error(
             "stream %s: of records that table %s is past, %d were to be dead letters, and %d are now: its schema, or "
             "what the registry knows, has changed between two runs of the batch. frazil audit %s --full names them",
-            *(stream.spec.stream, stream.anchor.name, said, said - fewer, stream.spec.stream),
+            *(stream.spec.stream, stream.anchor.name, said, made, stream.spec.stream),
         )
-    return fewer
+    return said - made

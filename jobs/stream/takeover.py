@@ -13,6 +13,7 @@ from jobs.commit.offsets import Positions
 from jobs.commit.pending_record import Pending
 from jobs.commit.proposals import ProposalOutcome
 from jobs.commit.recovery import lacking_targets
+from jobs.commit.stamp_history import written_branch
 from jobs.commit.stamps import Stamp
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaLog
@@ -114,6 +115,8 @@ def _recover_from(content: bytes, stream: OpenStream, catalog: Catalog) -> bool:
             log.warning("stream %s: table %s of the pending record is gone; the record is dropped", stream_id, name)
             return False
         targets[name] = Target(catalog, name, stream_id)
+        if branch := written_branch(targets[name].table.metadata, stream_id):
+            targets[name] = Target(catalog, name, stream_id, branch=branch)
         targets[name].read()
     pending = Pending.decode(content, {name: target.table.metadata for name, target in targets.items()})
     anchor = next((name for name, planned in pending.targets.items() if planned.stamp.targets), stream.anchor.name)

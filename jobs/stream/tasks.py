@@ -13,18 +13,25 @@ from pyiceberg.manifest import DataFile
 
 from jobs.commit.offsets import PartitionRange, Ranges
 from jobs.commit.proposals import Seen
+from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.target_positions import TargetNeed
+from jobs.errors import FrazilError
+from jobs.formats.decoder_spec import SURVEY
 from jobs.formats.writer_schema import RegistrySchema, SchemaId
 from jobs.kafka.consumer import consumer_options
 from jobs.kafka.metadata import LogEnds
 from jobs.kafka.range_reader import read_split
 from jobs.pipeline.pipeline import fetched_parts
 from jobs.schema.needs import RecordNeed
+from jobs.spec.event_time import event_time_problems_of
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
 from jobs.stream.retry import RAISED
+from jobs.stream.second_run import table_as_decided
+from jobs.stream.watermark import believed_until, known_times, passed_bounds
+from jobs.task.event_time import EventTimePlan
 from jobs.task.needs import decoded_need
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import LearnedSchema, TaskResult, run_split
@@ -106,7 +113,9 @@ def python_traceback(text: str) -> str:
     return f"{message[found[-1].start() :].rstrip()}\n\n{message}" if found else message
 
 
-def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskPlan:
+def slice_plan(
+    stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], *, survey: bool = False
+) -> TaskPlan:
     """What each task of a batch is told.
 
     Args:
@@ -114,28 +123,59 @@ def slice_plan(stream: OpenStream, batch: int, ranges: Ranges, needs: dict[str, 
         batch: Spark's number of it.
         ranges: The batch's.
         needs: Of it, by target, what the target lacks.
+        survey: A task may leave its records undecided once they need a change of the table.
     """
-    spec, resolved = stream.spec, stream.resolved
+    spec, rows = stream.spec, table_as_decided(stream, needs)
+    resolved = stream.resolved_for(rows).with_options({SURVEY: True} if survey else {})
+    first_seen = datetime.now(UTC)
 
     def of(target: TargetSpec) -> TargetPlan:
         wanted, table = needs[target.name], stream.targets[target.name].table
-        return TargetPlan(target, task_metadata(table.metadata), wanted.skip, wanted.floors, dict(table.io.properties))
+        metadata = rows if target.name == spec.table.name else table.metadata
+        return TargetPlan(target, task_metadata(metadata), wanted.skip, wanted.floors, dict(table.io.properties))
 
     return TaskPlan(
         stream=spec.stream,
         config=spec.config_hash,
         batch=batch,
         epoch=stream.epoch,
-        first_seen=datetime.now(UTC),
+        first_seen=first_seen,
         resolved=resolved,
-        columns=spec.record_columns.with_schemas(resolved.decoder.schemas),
+        columns=stream.record_columns_for(rows),
         targets=tuple(of(target) for target in spec.targets),
         file_prefix=f"{spec.stream}-{stream.epoch}-{batch}-{uuid.uuid4().hex[:8]}",
         reader=consumer_options(stream.settings.kafka, spec.stream),
         # A request that hangs is given up by the client first, which then asks another broker.
         timeout=2 * stream.settings.kafka.request_timeout.total_seconds(),
         mask=spec.errors.mask,
+        event_time=event_time_plan(stream, ranges, needs, first_seen),
     )
+
+
+def event_time_plan(
+    stream: OpenStream, ranges: Ranges, needs: dict[str, TargetNeed], now: datetime
+) -> EventTimePlan | None:
+    """By what the tasks of a batch judge which records are late; None where the stream's file names no event time.
+
+    The stamps alone say so: whoever runs the batch again decides the same, of each record.
+
+    Raises:
+        FrazilError: The table does not have the column any more.
+    """
+    if (event_time := stream.spec.event_time) is None:
+        return None
+    table, newest = stream.targets[stream.spec.table.name].table, stream.anchor.newest
+    if problems := event_time_problems_of(event_time, table.schema()):
+        raise FrazilError(
+            f"stream {stream.spec.stream}: event_time, in table {stream.spec.table.name}: {problems[0][1]}.",
+            fix=f"correct event_time.column in streams/{stream.spec.stream}.yaml",
+        )
+    passed = {}
+    if newest is not None and event_time.late == "dead_letter" and not needs[stream.anchor.name].whole:
+        kept = (stamp for _, stamp in stamps_along_main(stream.anchor.table.metadata, stream.spec.stream))
+        passed = passed_bounds(ranges, newest, kept, event_time)
+    bound_ms = known_times(newest, event_time).watermark_ms
+    return EventTimePlan(event_time, bound_ms, believed_until(event_time, round(now.timestamp() * 1000)), passed)
 
 
 def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
@@ -144,6 +184,7 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
     tallies: list[Tally] = []
     needs: list[RecordNeed] = []
     schemas: dict[SchemaId, RegistrySchema] = {}
+    undecided = False
     for row in rows:
         if row.kind == "tally":
             tallies.append(msgspec.json.decode(row.payload, type=Tally))
@@ -152,7 +193,9 @@ def task_results(stream: OpenStream, rows: Iterable[TaskResult]) -> TaskResults:
         elif row.kind == "schema":
             schema_id, schema = msgspec.json.decode(row.payload, type=LearnedSchema)
             schemas[schema_id] = schema
+        elif row.kind == "undecided":
+            undecided = True
         else:
             metadata = stream.targets[row.target].table.metadata
             files[row.target].append(from_json(msgspec.json.decode(row.payload), metadata))
-    return TaskResults(files, tallies, tuple(needs), schemas)
+    return TaskResults(files, tallies, tuple(needs), schemas, undecided)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from jobs.commit.errors import ToleranceError
 from jobs.commit.stamp_fields import Counts
+from jobs.formats.problems import LATE
 from jobs.spec.error_handling import DEFAULT_STOP
 from jobs.spec.models import StreamSpec
 from jobs.spec.units import format_duration
@@ -25,7 +28,7 @@ def check_tolerance(
 
     Args:
         spec: The stream.
-        counts: Of the batch.
+        counts: Of the batch; late records among its dead letters are not counted.
         tallies: Of its slices.
         earlier: Of the batches before it in the window, if there is one.
         proved: Whether the stream has landed a record before.
@@ -33,6 +36,9 @@ def check_tolerance(
     Raises:
         ToleranceError: Naming a failed record by its coordinates, or the three most frequent reasons with examples.
     """
+    # A late record is none that failed: the stream's file says what becomes of it.
+    late = sum(tally.reasons.get(LATE, 0) for tally in tallies)
+    counts = replace(counts, dead=counts.dead - late)
     if not counts.dead:
         return
     if spec.errors.tolerance == "none":
@@ -94,7 +100,8 @@ def _frequent(tallies: Sequence[Tally]) -> str:
     reasons: dict[str, int] = {}
     for tally in tallies:
         for reason, count in tally.reasons.items():
-            reasons[reason] = reasons.get(reason, 0) + count
+            if reason != LATE:
+                reasons[reason] = reasons.get(reason, 0) + count
     examples = _examples(tallies)
     frequent = sorted(reasons, key=lambda reason: (-reasons[reason], reason))[:3]
     return "".join(f"\n  {reasons[reason]} × {reason}: {_described(examples[reason])}" for reason in frequent)
@@ -104,7 +111,8 @@ def _examples(tallies: Sequence[Tally]) -> dict[str, Example]:
     examples: dict[str, Example] = {}
     for tally in tallies:
         for reason, example in tally.examples.items():
-            examples.setdefault(reason, example)
+            if reason != LATE:
+                examples.setdefault(reason, example)
     return examples
 
 

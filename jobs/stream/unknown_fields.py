@@ -18,7 +18,7 @@ from jobs.state.documents import DAMAGED
 from jobs.state.store import StateStore
 
 if TYPE_CHECKING:
-    from jobs.spec.models import Slo
+    from jobs.spec.slo import Slo
 
 log = logging.getLogger(__name__)
 

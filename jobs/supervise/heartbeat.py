@@ -100,6 +100,9 @@ class Work(msgspec.Struct, frozen=True):
         valid_through_ms: Every record that had come by then is in the tables; milliseconds since 1970.
         reasons: Dead letters by error class.
         unknown_fields: Records by the path of a key that the schema does not declare; of the paths met first.
+        watermark_ms: Before which event time no record is awaited any more; milliseconds since 1970, None where the
+            stream's file names no event time.
+        late: Records that came later than that, whatever became of them.
     """
 
     batch: int | None = None
@@ -130,6 +133,8 @@ class Work(msgspec.Struct, frozen=True):
     reasons: dict[str, int] = {}
     recent: Recent = Recent()
     unknown_fields: dict[str, int] = {}
+    watermark_ms: int | None = None
+    late: int = 0
 
     @property
     def made_progress(self) -> bool:

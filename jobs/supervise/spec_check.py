@@ -67,18 +67,20 @@ _SCHEMA: Location = ("decode", "schema")
 def _misfits(spec: StreamSpec, table: Table | None) -> Iterator[tuple[Location, str]]:
     try:
         if table is None or is_as_made(table.metadata, spec.stream):
-            if spec.decode.declared is None:
+            if spec.decode.declared is None or (table is None and not spec.decode.declares_all):
                 return
             # One without rows, as frazil made it, is made anew by a start.
-            partitions = partition_spec(spec.table.partition_by, spec.table_schema)
-            check_new_table_writable(spec.table.name, spec.table_schema, partitions, spec.table.properties)
+            schema = spec.table_schema if table is None else spec.table_schema_beside(table.schema())
+            partitions = partition_spec(spec.table.partition_by, schema)
+            check_new_table_writable(spec.table.name, schema, partitions, spec.table.properties)
             return
         check_writable(spec.table.name, table.metadata)
     except FrazilError as problem:
         yield ("table",), problem.message
         return
-    if spec.decode.declared is None:
-        yield from spec.problems_of(spec.resolved_for(table.schema()).schema)
+    if not spec.decode.declares_all and (problems := spec.problems_with(table.schema())):
+        yield from problems
+        return
     for sentence in spec.disagreements_with(table.schema()):
         yield _SCHEMA, f"table {spec.table.name} cannot hold what is declared: {sentence}"
 

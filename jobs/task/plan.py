@@ -14,6 +14,7 @@ from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.record_columns import RecordColumns
 from jobs.spec.mask import NO_MASK, Mask
 from jobs.spec.targets import TargetSpec
+from jobs.task.event_time import EventTimePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class TaskPlan:
         columns: Those of the rows that are not from the value.
         first_seen: When the batch was planned, UTC.
         mask: What of a failed record its dead letter does not keep.
+        event_time: Which rows are late; None of a stream whose file names no event time.
     """
 
     stream: str
@@ -62,6 +64,7 @@ class TaskPlan:
     reader: Mapping[str, Any] = field(default_factory=dict, repr=False)
     timeout: float = 20.0
     mask: Mask = NO_MASK
+    event_time: EventTimePlan | None = None
 
 
 def task_metadata(metadata: TableMetadata) -> str:

@@ -29,10 +29,11 @@ from jobs.pipeline.block import Block
 from jobs.pipeline.pipeline import Pipeline, stream_pipeline
 from jobs.pipeline.record_stages import ReadHeaders
 from jobs.spec.targets import Role, TargetSpec
+from jobs.task.event_time import judge_block
 from jobs.task.joining import joined_blocks
 from jobs.task.needs import TaskNeeds
 from jobs.task.plan import TargetPlan, TaskPlan
-from jobs.task.tally import Tally, count_block
+from jobs.task.tally import Tally, count_block, count_events
 from jobs.write.datafile_json import to_json
 from jobs.write.target_writer import TargetWriter
 
@@ -44,14 +45,16 @@ LearnedSchema: TypeAlias = tuple[SchemaId, RegistrySchema]
 
 
 class TaskResult(NamedTuple):
-    """What the run of a task reports of one file, one Kafka partition, a need or a writer schema.
+    """What the run of a task reports of one file, one Kafka partition, a need or a writer schema; or `undecided`.
+
+    A task that left records undecided has written nothing and counted nothing: it says so, and what they need.
 
     Attributes:
         target: Of a file or a need, the target it is for; else nothing.
         payload: JSON.
     """
 
-    kind: Literal["file", "tally", "need", "schema"]
+    kind: Literal["file", "tally", "need", "schema", "undecided"]
     target: str
     payload: str
 
@@ -104,6 +107,7 @@ class _Split:
         self._plan: TaskPlan = plan
         self._tallies: dict[TopicPartition, Tally] = {}
         self._needs: TaskNeeds = TaskNeeds()
+        self._undecided: bool = False
         self._sinks: dict[str, _Sink] = {each.target.name: _Sink(each, plan.file_prefix) for each in plan.targets}
         self._coordinator: str = next(each.target.name for each in plan.targets if each.target.coordinator)
         self._rows: _Sink = self._sink_of("rows")
@@ -131,10 +135,19 @@ class _Split:
         if not any(each.any() for each in wanted.values()):
             return
         block = self._pipeline.run(records)
-        count_block(tally, block, wanted[self._coordinator], self._plan.resolved.decoder)
-        self._land(tally, block, wanted[block.destination])
         if block.needs:
             self._needs.add(source, block)
+        self._undecided |= block.undecided
+        if self._undecided:
+            return
+        if self._plan.event_time is not None:
+            judged = judge_block(
+                self._plan.event_time, source, block, wanted[self._coordinator], wanted[self._dead.target.name]
+            )
+            block = judged.block
+            count_events(tally, judged.counts, judged.greatest_ms)
+        count_block(tally, block, wanted[self._coordinator], self._plan.resolved.decoder)
+        self._land(tally, block, wanted[block.destination])
         failures = [failure for failure in block.failures if wanted[self._dead.target.name][failure.row]]
         if failures:
             self._dead.count(tally, len(failures))
@@ -166,9 +179,12 @@ class _Split:
             self._sinks[block.destination].writer.add(rows)
 
     def finish(self) -> list[TaskResult]:
+        needs = [TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded()]
+        if self._undecided:
+            self.abort()
+            return [TaskResult("undecided", "", ""), *needs, *self._schemas()]
         files = [TaskResult("file", name, payload) for name, sink in self._sinks.items() for payload in sink.close()]
         tallies = [TaskResult("tally", "", msgspec.json.encode(tally).decode()) for tally in self._tallies.values()]
-        needs = [TaskResult("need", self._rows.target.name, each) for each in self._needs.encoded()]
         return [*files, *tallies, *needs, *self._schemas()]
 
     def _schemas(self) -> list[TaskResult]:

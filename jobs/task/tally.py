@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from jobs.commit.event_times import NO_EVENTS, EventCounts, greatest_of
 from jobs.formats.decoder import KEY_PATH, OTHER_UNKNOWN_PATHS, Failure, shortened_path
 from jobs.formats.decoder_spec import DecoderSpec
 from jobs.formats.known_formats import FORMATS
@@ -81,6 +82,8 @@ class Tally(msgspec.Struct):
         unexpected: One that made frazil itself fail; the stream goes on past it with tolerance `all` only.
         unknown_fields: Records by the path of a key that the schema does not name; `MOST_UNKNOWN` of them at most.
         unknown_examples: One record for each, as far as one was found.
+        events: Event times of the rows, of a stream whose file names a column for them.
+        greatest_event_ms: The greatest that is believed, also of records that were too late to land.
     """
 
     topic: str
@@ -99,6 +102,8 @@ class Tally(msgspec.Struct):
     unexpected: Example | None = None
     unknown_fields: dict[str, int] = {}
     unknown_examples: dict[str, UnknownExample] = {}
+    events: EventCounts = NO_EVENTS
+    greatest_event_ms: int | None = None
 
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -132,6 +137,18 @@ def count_block(tally: Tally, block: Block, wanted: npt.NDArray[np.bool_], decod
                 tally.unexpected = tally.examples[UNEXPECTED]
     if block.unknown_fields:
         _count_unknown(tally, block, decoder)
+
+
+def count_events(tally: Tally, counts: EventCounts, greatest_ms: int | None) -> None:
+    """Count the event times of a block's rows.
+
+    Args:
+        tally: Of the block's partition; counted on.
+        counts: Of the rows.
+        greatest_ms: The greatest that is believed.
+    """
+    tally.events += counts
+    tally.greatest_event_ms = greatest_of(tally.greatest_event_ms, greatest_ms)
 
 
 def _count_unknown(tally: Tally, block: Block, decoder: DecoderSpec) -> None:

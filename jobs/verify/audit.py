@@ -94,12 +94,12 @@ def audit(
 
 
 def _metadata_of(spec: StreamSpec, catalog: Catalog) -> dict[str, TableMetadata]:
-    tables = {name: existing_table(catalog, name) for name in spec.target_names}
+    tables = {name: existing_table(catalog, name, spec.branch_of(name)) for name in spec.target_names}
     return {name: table.metadata for name, table in tables.items() if table is not None}
 
 
 def _from_queues(spec: StreamSpec, catalog: Catalog) -> Counts | None:
-    table = existing_table(catalog, spec.table.name)
+    table = existing_table(catalog, spec.table.name, spec.branch_of(spec.table.name))
     newest = history(table.metadata, queue_id(spec.stream)).newest if table is not None else None
     return newest.totals if newest is not None and newest.totals != Counts() else None
 

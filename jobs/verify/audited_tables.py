@@ -83,7 +83,7 @@ def load_audited_tables(
     """
     # Before the ledger is filled: it then knows all that these versions of the tables hold, and what it knows more is
     # left aside. The coordinator first: it is committed first.
-    tables = {target.name: existing_table(catalog, target.name) for target in wanted}
+    tables = {target.name: existing_table(catalog, target.name, target.branch) for target in wanted}
     uuids = {name: str(table.metadata.table_uuid) if table is not None else None for name, table in tables.items()}
     found.recorded = fill_ledger(catalog, settings, [spec]).rows
     checkpoints: dict[str, AuditCheckpoint] = {}

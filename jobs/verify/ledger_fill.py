@@ -7,7 +7,7 @@ the ledger that it decided on, so several at once never write a row twice.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -112,13 +112,11 @@ def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec
     for spec in specs:
         known = fill_checkpoints_of(ledger.metadata.properties, spec.stream) if ledger else {}
         before = new.rows + len(rows)
-        for table, metadata in _existing_tables(catalog, spec):
-            for stamped in _stamped(metadata, spec.stream, known.get(table.uuid)):
-                made, known[table.uuid] = ledger_rows(stamped, known.get(table.uuid), table)
-                rows += made
-                if len(rows) >= _ROWS_AT_ONCE:
-                    new.add(rows)
-                    rows = []
+        for made in rows_to_fill(_existing_tables(catalog, spec), spec.stream, known):
+            rows += made
+            if len(rows) >= _ROWS_AT_ONCE:
+                new.add(rows)
+                rows = []
         # Claims alone make no row, and are no reason to commit.
         if new.rows + len(rows) > before:
             new.properties[FILLED_PREFIX + spec.stream] = fill_checkpoints_text(known)
@@ -126,9 +124,23 @@ def _new_rows(catalog: Catalog, ledger: Table | None, specs: Sequence[StreamSpec
     return new
 
 
+def rows_to_fill(
+    tables: Iterable[tuple[StampedTable, TableMetadata]], stream: str, known: dict[str, FillCheckpoint]
+) -> Iterator[list[LedgerRow]]:
+    """The rows of each stamp that the ledger lacks of these tables, oldest first.
+
+    Args:
+        known: How far the ledger is, by table uuid; follows what is given.
+    """
+    for table, metadata in tables:
+        for stamped in _stamped(metadata, stream, known.get(table.uuid)):
+            made, known[table.uuid] = ledger_rows(stamped, known.get(table.uuid), table)
+            yield made
+
+
 def _existing_tables(catalog: Catalog, spec: StreamSpec) -> list[tuple[StampedTable, TableMetadata]]:
     """The stream's tables, of those that are there."""
-    tables = [(target, existing_table(catalog, target.name)) for target in spec.targets]
+    tables = [(target, existing_table(catalog, target.name, target.branch)) for target in spec.targets]
     return [
         (StampedTable(target, str(table.metadata.table_uuid)), table.metadata)
         for target, table in tables

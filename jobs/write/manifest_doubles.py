@@ -18,7 +18,7 @@ from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.reader import DoubleReader, OptionReader, Reader, StructReader
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
@@ -26,6 +26,8 @@ from pyiceberg.types import DoubleType, FloatType, NestedField
 
 # The specification's ids of the fields of an entry.
 _DATA_FILE, _PARTITION = 2, 102
+# Where a data file has its partition values, which it lets be read by name only.
+_PARTITION_PLACE = 3
 _ZERO = (struct.pack("<f", 0.0), struct.pack("<d", 0.0))
 _MINUS_ZERO = (struct.pack("<f", -0.0), struct.pack("<d", -0.0))
 
@@ -66,6 +68,22 @@ def exact_partitions(io: FileIO, manifest: ManifestFile) -> Iterator[Record]:
         inside = _place(fields[place].field_type.fields, _PARTITION)  # pyright: ignore[reportAttributeAccessIssue]
         for entry in entries:
             yield entry[place][inside]
+
+
+def exact_entries(
+    io: FileIO, manifest: ManifestFile, entries: Sequence[ManifestEntry], spec: PartitionSpec, schema: Schema
+) -> None:
+    """Give the files of a manifest's entries the partition values that they have.
+
+    Args:
+        entries: All of the manifest, deleted ones too, as PyIceberg reads them.
+        spec: Of the manifest.
+        schema: Of the table.
+    """
+    if places := positions_of_type(DoubleType, spec, schema):
+        doubles = [(place, spec.fields[place].source_id) for place in places]
+        for entry, partition in zip(entries, exact_partitions(io, manifest), strict=True):
+            entry.data_file[_PARTITION_PLACE] = restored_doubles(entry.data_file, partition, doubles)
 
 
 def _place(fields: Sequence[NestedField], field_id: int) -> int:

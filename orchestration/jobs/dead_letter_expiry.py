@@ -98,6 +98,7 @@ def _expired(
 ) -> dict[str, Any] | None:
     """Delete the old letters of a stream, and report how the others stand; None if it has no table of them yet."""
     from assets.dead_letters import report_dead_letters
+    from jobs.commit.branch import stream_table
     from jobs.operator.dead_letter_expiry import expire_stream
     from orchestration.reconcile.state_metadata import current_state_metadata
 
@@ -111,7 +112,7 @@ def _expired(
     for sentence in others:
         context.log.warning(sentence)
     if found.snapshot_id is not None:
-        sink = catalog.load_table(spec.table.name) if catalog.table_exists(spec.table.name) else None
+        sink = stream_table(catalog, spec, spec.table.name) if catalog.table_exists(spec.table.name) else None
         told = current_state_metadata(deployment.deployment(), spec.stream, connection.quick)
         told |= {"dead_letters_expired": found.letters, "run_id": context.run_id}
         report_dead_letters(context.instance, spec, settings, done.table.refresh(), sink, **told)

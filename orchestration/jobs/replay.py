@@ -171,10 +171,11 @@ def _report(
 ) -> None:
     """How the letters stand now; also of a replay that failed, for batches may have landed before."""
     from assets.dead_letters import report_dead_letters
+    from jobs.commit.branch import stream_table
     from orchestration.reconcile.state_metadata import current_state_metadata
 
     try:
-        dead, sink = catalog.load_table(spec.dead_letter_table), catalog.load_table(spec.table.name)
+        dead, sink = (stream_table(catalog, spec, name) for name in (spec.dead_letter_table, spec.table.name))
         told = current_state_metadata(deployment.deployment(), spec.stream, connection.quick) | {
             "run_id": request.run_id or ""
         }

@@ -103,6 +103,11 @@ def reset_sentences(plan: ResetPlan, catalog: str) -> Iterator[str]:
             f"else was written to it since, and let the stream land it again from {_named(plan)}:"
         )
         yield from (f"  {step}" for step in steps)
+    if plan.late_below_ms is not None:
+        yield (
+            f"The watermark stays at {_instant(plan.late_below_ms)}: what is read again and happened before then is "
+            "late, and becomes a dead letter (event_time.late). To land it, set event_time.late to land first."
+        )
     before, after = plan.valid_through_ms
     if before != after:
         now = _instant(after) or "not known, until the stream has caught up"

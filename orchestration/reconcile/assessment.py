@@ -109,10 +109,11 @@ def assessed_lag(observed: Observation, memory: StreamCursor, remote: RemoteQuer
         found = remote.lag(spec, now)
         if found is not None:
             memory.waiting, memory.waiting_at = found.records, int(now)
+            memory.watermark = None if found.watermark is None else int(found.watermark)
             return replace(found, valid_through=memory.complete_through(found.valid_through))
     if memory.waiting is None:
         return reported
-    return Lag(memory.waiting, memory.waiting_at, memory.through)
+    return Lag(memory.waiting, memory.waiting_at, memory.through, watermark=memory.watermark)
 
 
 def assess_now(deployment: Deployment, stream: str, remote: RemoteQueries, now: float) -> Assessment:

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from assets import dagster_names
-from assets.metadata import instant, snapshot_metadata, snapshot_tags
+from assets.metadata import instant, look_up_metadata, snapshot_metadata, snapshot_tags, watermark_metadata
 from assets.stream_checks import CheckOutcome, adds_up, evaluation
 from jobs.spec.models import StreamSpec
 from jobs.stream.unknown_fields import UnknownFields
@@ -20,7 +20,7 @@ from orchestration.reconcile.assessment import Assessment
 from orchestration.reconcile.check_outcomes import with_next_command
 from orchestration.reconcile.cursor import CHANGED_SECONDS, LONGEST_SECONDS, StreamCursor, checksum, due, report_seconds
 from orchestration.reconcile.dead_letter_reports import dead_letter_events
-from orchestration.reconcile.lag import Lag
+from orchestration.reconcile.lag import Lag, by_event_time
 from orchestration.reconcile.remote_queries import QueriedTable, RemoteQueries
 from orchestration.reconcile.state_metadata import state_metadata
 from orchestration.reconcile.stream_state import StreamState
@@ -124,8 +124,9 @@ def _of_table(
         text = "Nothing new: the stream stands at the end of its topics." if at_the_end else _stands(stands)
     elif not fresh:
         text = "Observed only, so that the table does not read as fresh: it is further behind than freshness.warn."
+    told = told | snapshot_metadata(named) | look_up_metadata(spec.stream, named)
     event = dg.AssetMaterialization if fresh else dg.AssetObservation
-    return event(key, description=text, metadata=told | snapshot_metadata(named), tags=snapshot_tags(named)), facts
+    return event(key, description=text, metadata=told, tags=snapshot_tags(named)), facts
 
 
 def _stands(stands: StreamState) -> str:
@@ -138,7 +139,11 @@ def _reads_as_fresh(spec: StreamSpec, beat: Heartbeat | None, now: float) -> boo
     """Whether a materialization, which is all that Dagster's freshness policies count, would tell the truth."""
     if spec.freshness is None:
         return True
-    through = beat.work.complete_through if beat is not None else None
+    if beat is None:
+        return False
+    through = beat.work.complete_through
+    if by_event_time(spec):
+        through = None if beat.work.watermark_ms is None else beat.work.watermark_ms / 1000
     return through is not None and now - through <= spec.freshness.warn.total_seconds()
 
 
@@ -202,6 +207,7 @@ def _work(actual: ActualState, lag: Lag | None) -> dict[str, Any]:
     through = lag.valid_through if lag is not None else beat.work.complete_through if beat is not None else None
     if through is not None:
         told["complete_through"] = instant(through)
+    told |= watermark_metadata(None if lag is None or lag.watermark is None else round(lag.watermark * 1000))
     if beat is None:
         return told
     work = beat.work

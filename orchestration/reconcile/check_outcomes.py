@@ -14,7 +14,7 @@ from jobs.supervise.actual import SILENT_SECONDS, ActualState
 from jobs.supervise.desired import DesiredState
 from jobs.supervise.stall import find_stall
 from orchestration.reconcile.decision import UNHELD_SECONDS, Action, Decision
-from orchestration.reconcile.lag import Lag
+from orchestration.reconcile.lag import Lag, by_event_time
 
 DEFAULT_LAG_TIME = timedelta(minutes=15)
 DEFAULT = "default"
@@ -120,7 +120,8 @@ def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | Non
         return CheckOutcome(name, True, "The lag has not been looked up yet.", "unknown")
     most = spec.slo.lag_records if spec else None
     longest, said_by = lag_time(spec)
-    behind = max(0.0, now - lag.valid_through) if lag.valid_through is not None else None
+    through = lag.judged_through(spec)
+    behind = max(0.0, now - through) if through is not None else None
     figures: dict[str, float | int | str] = {"consumer_lag_records": lag.records}
     if actual.heartbeat is not None and actual.driver_lives:
         figures["records_per_second"] = round(actual.heartbeat.work.recent.rate, 1)
@@ -136,7 +137,8 @@ def _lag_within_slo(spec: StreamSpec | None, actual: ActualState, lag: Lag | Non
     late = False
     if longest is not None and behind is not None and behind > longest.total_seconds():
         late = True
-        wrong.append(f"the table is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed ({said_by})")
+        what = "its watermark" if by_event_time(spec) else "the table"
+        wrong.append(f"{what} is {behind:.0f} s behind; {longest.total_seconds():.0f} s are allowed ({said_by})")
     if many or late:
         stream = spec.stream if spec else ""
         # Nobody promised the default, so nobody has to get up for it.

@@ -46,6 +46,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
         looked_at: When the lag of a stream whose driver does not say was last asked for; `waiting` records waited at
             `waiting_at`.
         through: The latest time that its table is known to have been complete through, under this attempt.
+        watermark: Its watermark when the lag of a stream whose driver does not say was last asked for.
     """
 
     request: int = msgspec.field(default=0, name="r")
@@ -75,6 +76,7 @@ class StreamCursor(msgspec.Struct, omit_defaults=True):
     waiting: int | None = msgspec.field(default=None, name="kw")
     waiting_at: int = msgspec.field(default=0, name="ka")
     through: int | None = msgspec.field(default=None, name="kt")
+    watermark: int | None = msgspec.field(default=None, name="kv")
 
     def timed(self, actual: ActualState, clock: float) -> ActualState:
         """The facts with how long they have been so, and remember since when.

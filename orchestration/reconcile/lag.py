@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jobs.commit.offsets import Positions, TopicPartition, by_topic
-from jobs.commit.stamp_history import history
+from jobs.commit.stamp_history import as_written, history
 from jobs.spec.models import StreamSpec
 from jobs.spec.source import Source
 from jobs.supervise.actual import ActualState
@@ -27,6 +27,7 @@ class Lag:
         at: When that was looked up; seconds since 1970.
         valid_through: Every record with an older timestamp is in the tables; seconds since 1970, None if not known.
         undecided: Records of open transactions behind those; None if not known.
+        watermark: No record with an earlier event time is awaited any more; seconds since 1970, None if not known.
         by: The records by topic and partition, where they were looked up just now for a stream without a driver.
     """
 
@@ -35,14 +36,25 @@ class Lag:
     valid_through: float | None = None
     by: Offsets = field(default_factory=dict)
     undecided: int | None = None
+    watermark: float | None = None
+
+    def judged_through(self, spec: StreamSpec | None) -> float | None:
+        """Through when the table is complete by what its freshness is judged by; seconds since 1970."""
+        return self.watermark if by_event_time(spec) else self.valid_through
+
+
+def by_event_time(spec: StreamSpec | None) -> bool:
+    """Whether the freshness of a stream's table is judged by its watermark."""
+    return spec is not None and spec.freshness is not None and spec.freshness.by == "event_time"
 
 
 def lag_by_heartbeat(actual: ActualState) -> Lag | None:
     """The lag as the newest heartbeat tells it; None if it does not."""
-    beat = actual.heartbeat
-    if beat is None or beat.work.lag_at is None or beat.work.total_lag is None:
+    work = actual.heartbeat.work if actual.heartbeat else None
+    if work is None or work.lag_at is None or work.total_lag is None:
         return None
-    return Lag(beat.work.total_lag, beat.work.lag_at, beat.work.complete_through, undecided=beat.work.total_undecided)
+    watermark = None if work.watermark_ms is None else work.watermark_ms / 1000
+    return Lag(work.total_lag, work.lag_at, work.complete_through, undecided=work.total_undecided, watermark=watermark)
 
 
 def lag_by_stamps(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: float) -> Lag | None:
@@ -52,14 +64,16 @@ def lag_by_stamps(spec: StreamSpec, table: Table | None, kafka: KafkaLog, now: f
         table: None if there is none yet.
         now: Seconds since 1970.
     """
-    newest = history(table.metadata, spec.stream).newest if table is not None else None
+    newest = history(as_written(table.metadata, spec.stream), spec.stream).newest if table is not None else None
     found = waiting_records(kafka, spec.source, newest.position if newest else {})
     if found is None:
         return None
     waiting, undecided = found
     records = sum(waiting.values())
     stamped = newest.valid_through_ms / 1000 if newest and newest.valid_through_ms is not None else None
-    return Lag(records, now, now if records + undecided == 0 else stamped, by_topic(waiting), undecided)
+    times = newest.event_time if newest else None
+    watermark = times.watermark_ms / 1000 if times and times.watermark_ms is not None else None
+    return Lag(records, now, now if records + undecided == 0 else stamped, by_topic(waiting), undecided, watermark)
 
 
 def waiting_records(

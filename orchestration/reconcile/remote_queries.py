@@ -13,6 +13,7 @@ from pyiceberg.table.snapshots import Operation
 from assets.schema_history import history_metadata
 from assets.stream_checks import totals_of
 from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamp_history import as_written
 from jobs.errors import FrazilError
 from jobs.spec.models import StreamSpec
 from jobs.spec.validation import SpecError
@@ -163,8 +164,9 @@ def _connected(connect: Callable[[], T]) -> T | FrazilError:
 
 def queried_table(table: Table, stream: str, snapshot_id: int | None, since: int | None) -> QueriedTable:
     """What a query finds of a table and of a stream at a snapshot, or at its newest if it does not keep that one."""
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    newest = (by_id.get(snapshot_id) if snapshot_id is not None else None) or table.current_snapshot()
+    metadata = as_written(table.metadata, stream)
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    newest = (by_id.get(snapshot_id) if snapshot_id is not None else None) or metadata.current_snapshot()
     added = 0
     snapshot = newest
     while snapshot is not None and snapshot.snapshot_id != since:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from jobs.contract.subjects import SubjectContract
     from jobs.registry.client import RegistryClient
+    from jobs.schema_contract.subjects import SubjectContract
 
 # A tick looks at as many tables as it can in so long, those that it looked at longest ago first.
 BUDGET_SECONDS = 1.5

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, load_settings
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream.batch import BatchRunner
+from jobs.stream.new_rows import NewColumns
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.opening import ensure_tables
 from jobs.stream.results import BatchDone, TaskResults
@@ -46,10 +47,15 @@ class EvolvingStream:
         columns: Of the table, in the words of schema text.
         epoch: The driver's.
         decode: More of the block `decode`.
+        key: The columns of the key's struct, of a stream whose file does not declare them.
+        mask: The masked columns.
         evolve: The block `evolve`.
 
     Attributes:
+        keys: Of the records that have one, by offset.
         runs: How often the tasks of a batch were run.
+        surveys: How often that was a survey, in all.
+        survey: Whether it is one then, or as exact as any run.
         between: Called after the tasks of each run.
     """
 
@@ -60,6 +66,8 @@ class EvolvingStream:
         columns: str = "id string, n int",
         epoch: int = 1,
         decode: dict[str, Any] | None = None,
+        key: str | None = None,
+        mask: Sequence[str] = (),
         **evolve: Any,
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
@@ -69,7 +77,10 @@ class EvolvingStream:
                 "source": {"topics": [name]},
                 "decode": {"value": "json", "schema": "infer", **(decode or {})},
                 "table": {"name": SINK},
-                "errors": {"dead_letters": {"table": f"orders.{name}_dead"}, "stop_above": "off"},
+                "errors": {
+                    "dead_letters": {"table": f"orders.{name}_dead", "mask": {"columns": list(mask)}},
+                    "stop_above": "off",
+                },
                 "evolve": evolve,
             }
         )
@@ -77,10 +88,14 @@ class EvolvingStream:
         (home / "frazil.yaml").write_text("kafka: {bootstrap_servers: 'localhost:1'}\n")
         self.settings: Settings = load_settings(None, home=home)
         self.catalog = connect_catalog(self.settings)
-        ensure_tables(self.spec, self.catalog, lambda: rows_of(columns))
+        of_key = rows_of(key).fields if key else None
+        ensure_tables(self.spec, self.catalog, lambda: NewColumns(rows_of(columns), of_key))
+        self.keys: dict[int, bytes] = {}
         self.log: list[bytes | None] = []
         self.at: TopicPartition = TopicPartition(name, 0)
         self.runs: int = 0
+        self.surveys: int = 0
+        self.survey: bool = True
         self.between: Callable[[], None] = lambda: None
         self.stream: OpenStream = self._opened(home, epoch)
         kafka: Any = SimpleNamespace(
@@ -148,25 +163,28 @@ class _Runner(BatchRunner):
         super().__init__(world.stream, kafka)
         self._world = world
 
-    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any) -> TaskResults:
+    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any, survey: bool = False) -> TaskResults:
         self._world.runs += 1
-        plan = slice_plan(self._stream, batch, ranges, needs)
+        self._world.surveys += survey
+        plan = slice_plan(self._stream, batch, ranges, needs, survey=survey and self._world.survey)
         results = []
         for source, (start, end) in ranges.items():
             # Two splits: what is needed does not depend on how a batch is cut.
             middle = (start + end + 1) // 2
             for first, last in ((start, middle), (middle, end)):
                 if first < last:
-                    results += run_split(plan, [block(source, self._world.log[first:last], first)])
+                    results += run_split(plan, [block(source, self._world.log[first:last], first, self._world.keys)])
         self._world.between()
         return task_results(self._stream, results)
 
 
-def block(source: TopicPartition, values: Sequence[bytes | None], first: int) -> FetchedBlock:
+def block(
+    source: TopicPartition, values: Sequence[bytes | None], first: int, keys: Mapping[int, bytes] = MappingProxyType({})
+) -> FetchedBlock:
     """Records of one partition as a task takes them."""
     count = len(values)
     columns = {
-        "key": [None] * count,
+        "key": [keys.get(first + number) for number in range(count)],
         "value": values,
         "headers": [None] * count,
         "topic": [source.topic] * count,
@@ -176,7 +194,7 @@ def block(source: TopicPartition, values: Sequence[bytes | None], first: int) ->
         "timestampType": [0] * count,
     }
     whole = pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in WHOLE], schema=WHOLE)
-    needed = whole.select(["value", "topic", "partition", "offset", "timestamp"])
+    needed = whole.select(["key", "value", "topic", "partition", "offset", "timestamp"])
     return FetchedBlock(source, needed, lambda rows: whole.take(pa.array(rows, pa.int64())))
 
 

@@ -27,6 +27,7 @@ class RegistryServer:
     Attributes:
         schemas: By id.
         subjects: Their versions.
+        newest: Kind and text of the newest version of subjects; its number is 1, its id the place here from 1.
         guids: Schemas by GUID; None of a registry that has none.
         authorization: The header that it wants; None lets everybody in.
         token_answer: What the identity provider at `/token` answers: a status and a body.
@@ -37,6 +38,7 @@ class RegistryServer:
 
     schemas: dict[int, str] = field(default_factory=lambda: {1: SCHEMA})
     subjects: dict[str, list[int]] = field(default_factory=dict)
+    newest: dict[str, tuple[str, str]] = field(default_factory=dict)
     guids: dict[str, str] | None = None
     authorization: Callable[[], str | None] = lambda: None
     token_answer: Callable[[], tuple[int, dict[str, Any]]] = lambda: (404, {})
@@ -72,6 +74,13 @@ class RegistryServer:
             if (versions := self.subjects.get(page.split("/")[2])) is not None:
                 return 200, json.dumps(versions)
             return 404, json.dumps({"error_code": 40401, "message": "No such subject"})
+        if page.startswith("/subjects/") and page.endswith("/versions/latest"):
+            subject = page.split("/")[2]
+            if subject not in self.newest:
+                return 404, json.dumps({"error_code": 40401, "message": "No such subject"})
+            kind, text = self.newest[subject]
+            number = list(self.newest).index(subject) + 1
+            return 200, json.dumps({"subject": subject, "version": 1, "id": number, "schemaType": kind, "schema": text})
         if page in ("/subjects", "/schemas/types"):
             return 200, "[]"
         return 404, "<html>no such page</html>"

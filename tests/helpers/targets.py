@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from jobs.schema.evolution_policy import NO_EVOLUTION
 from jobs.spec.targets import TargetSpec
 
 
@@ -15,11 +16,11 @@ def pair(table: str, dead_letters: str) -> tuple[TargetSpec, TargetSpec]:
 
 
 def spec_with(stream: str, targets: Sequence[TargetSpec], **more: Any) -> Any:
-    """A stream's file as far as its targets go, under any configuration hash."""
+    """A stream's file as far as its targets go, under any configuration hash; its table is left alone."""
     return SimpleNamespace(
         stream=stream,
         targets=tuple(targets),
         target_names=tuple(target.name for target in targets),
         coordinator=next(target.name for target in targets if target.coordinator),
-        **more,
+        **{"evolution": NO_EVOLUTION, "event_time": None, **more},
     )

@@ -22,6 +22,7 @@ from jobs.kafka.records import WHOLE, FetchedBlock
 from jobs.pipeline.pipeline import stream_pipeline
 from jobs.spec.models import StreamSpec
 from jobs.stream.opening import ensure_tables
+from jobs.task.event_time import EventTimePlan
 from jobs.task.plan import TargetPlan, TaskPlan, task_metadata
 from jobs.task.run import MakePipeline, run_split
 from jobs.task.tally import Tally
@@ -102,11 +103,15 @@ class TaskWorld:
         folder: An empty one.
         spec: The stream.
         make_pipeline: Makes the pipeline that its records pass.
+
+    Attributes:
+        event_time: What its tasks are told of its event time.
     """
 
     def __init__(self, folder: Path, spec: StreamSpec, make_pipeline: MakePipeline = stream_pipeline) -> None:
         self.spec: StreamSpec = spec
         self._make_pipeline: MakePipeline = make_pipeline
+        self.event_time: EventTimePlan | None = None
         self.catalog: Catalog = SqlCatalog(
             "test", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
         )
@@ -133,6 +138,7 @@ class TaskWorld:
             targets=tuple(TargetPlan(target, task_metadata(metadata)) for target, metadata in tables.items()),
             file_prefix="payments-2-3-test",
             mask=self.spec.errors.mask,
+            event_time=self.event_time,
         )
 
     def run(self, *blocks: pa.RecordBatch) -> TaskOutput:

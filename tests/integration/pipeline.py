@@ -22,6 +22,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from jobs.catalog import connect_catalog
+from jobs.commit.branch import stream_table
 from jobs.commit.stamp_history import history, stamps_along_main
 from jobs.kafka.metadata import KafkaLog
 from jobs.operator.accept import Answer, record_answer
@@ -115,7 +116,8 @@ class Pipeline:
         return connect_catalog(self.settings())
 
     def table(self) -> Table:
-        return self.catalog().load_table(self.table_name)
+        """As the branch that the stream writes has it."""
+        return stream_table(self.catalog(), self.spec(), self.table_name)
 
     def dead_table(self) -> Table:
         return self.catalog().load_table(self.dead_name)

@@ -21,6 +21,7 @@ from tests.helpers.real_stream import DEAD, SINK, RealStream
 from tests.helpers.stream_history import HOLE, ROW, TOMBSTONE
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TRUNCATED, Pipeline, payment
+from tests.integration.record_places import assert_found_and_read_back, assert_from_row_to_record
 from tests.integration.topics import create_topic, read_topic
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ def test_an_audit_finds_what_is_wrong_and_nothing_else(
     made.drain(spark)
     code, document = audited(made)
     assert (code, document["records_audited"], document["rows_scanned"]) == (0, 10, 10)
+    assert_found_and_read_back(made, spark, [made.stream, other])
+    assert_from_row_to_record(made)
 
     rows = made.table().scan().to_arrow()
     gone, twice = ((other, 0, 1999), (made.stream, 1, rows_of(made, 1)[5]))

@@ -23,6 +23,7 @@ from orchestration.cli.dev.services import DagsterServices
 from resources.deployment import Deployment
 from tests.helpers.waiting import wait_for
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.record_places import looked_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -176,6 +177,9 @@ def test_terminating_a_run_ends_its_jvm_and_the_next_one_drains_the_topic(
     snapshot = landing.table().current_snapshot()
     assert snapshot is not None
     assert table["snapshot_id"] == str(snapshot.snapshot_id)
+    assert table["look_up"] == f"frazil at dagster_payments --snapshot {snapshot.snapshot_id}"
+    opened = looked_up(landing, "--snapshot", str(snapshot.snapshot_id))["opened_by"]
+    assert (opened["what"], opened["run_id"]) == ("Dagster run", run)
     assert table["dagster/row_count"] == 480
     assert (table["records_read"], table["records_landed"], table["records_dead"]) == (500, 480, 15)
     assert (table["tombstones"], table["consumer_lag_records"]) == (5, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,12 +16,15 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from jobs.commit.stamp_history import history
+from jobs.state.epochs import read_file
 from jobs.supervise.heartbeat import Heartbeat
 from jobs.system.processes import session_members
+from jobs.time_travel.tagging import tag_snapshot
 from tests.helpers.modes import open_to_others
 from tests.helpers.waiting import wait_for
 from tests.integration.dead_letters import Letters
 from tests.integration.pipeline import GOOD, TOMBSTONE, TRUNCATED, Pipeline
+from tests.integration.record_places import looked_up
 from tests.integration.topics import create_topic
 
 if TYPE_CHECKING:
@@ -35,7 +39,8 @@ def running(pipeline: Callable[..., Pipeline]) -> Iterator[Pipeline]:
     """A stream whose driver runs; whatever runs at the end of the test is ended."""
     made = pipeline()
     source = {"topics": [made.stream, later(made)], "group": f"watch-{made.stream}"}
-    made.write_spec(trigger=FAST, source=source, errors=letters_to(made))
+    quiet = {"column": "created_at", "idle_after": "1s", "closes": "hour"}
+    made.write_spec(trigger=FAST, source=source, errors=letters_to(made), event_time=quiet)
     made.produce({GOOD: 30, TRUNCATED: 3, TOMBSTONE: 2})
     done = made.control().start("the test begins", "tester")
     assert done.heartbeat is not None
@@ -62,6 +67,9 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     first = made.beat()
     assert (first.attempt, first.state, first.work.landed, first.work.dead) == (1, "running", 30, 3)
     reaches(made, "the lag to be known", lambda beat: beat.work.lag_at is not None and beat.work.total_lag == 0)
+    # Its records are of months ago, or yet to be; while nothing comes its watermark follows the clock.
+    ago = round(time.time() * 1000) - 600_000
+    reaches(made, "the watermark to move on", lambda beat: (beat.work.watermark_ms or 0) >= ago - 60_000)
     assert first.metrics_url is not None
     with urllib.request.urlopen(first.metrics_url, timeout=10) as answer:
         assert f'frazil_records_landed_total{{stream="{made.stream}"}} 30.0' in answer.read().decode()
@@ -84,6 +92,19 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     made.produce({GOOD: 5}, topic=later(made), partition=0)
     reaches(made, "the later topic's rows", lambda beat: beat.work.landed == 55)
 
+    # A tag moves no head: the driver commits on, and the tag stays where it is.
+    head = made.table().metadata.current_snapshot_id
+    assert head is not None
+    tag_snapshot(made.catalog(), made.table_name, "audit", head, keep=None, note="", by="tester")
+    made.produce({GOOD: 10})
+    reaches(made, "rows after the tag", lambda beat: beat.work.landed == 65)
+    assert (made.beat().pid, made.table().metadata.refs["audit"].snapshot_id) == (first.pid, head)
+    (found,) = looked_up(made, "--row", f"_kafka_topic = '{later(made)}' and _kafka_offset = 0")
+    opened = found["landing"]["opened_by"]
+    assert (opened["what"], opened["attempt"], opened["pid"]) == ("driver", 1, first.pid)
+    assert (found["fate"], found["landing"]["generation"]) == ("row", first.generation)
+    before = made.spec_file.read_text()
+
     # A changed file is rolled out after the batch, and the next snapshot says so.
     made.write_spec(trigger={"every": "2s"}, source={"topics": [made.stream, later(made)]}, errors=letters_to(made))
     rolled = made.control().roll("the file changed", "tester").heartbeat
@@ -93,6 +114,9 @@ def test_the_life_of_a_driver(running: Pipeline) -> None:
     stamp = history(made.table().metadata, made.stream).newest
     assert stamp is not None
     assert (stamp.generation, stamp.epoch) == (rolled.generation, rolled.epoch)
+    # What made the rows of before is still known, also as a file.
+    assert read_file(made.folder().store, found["landing"]["config_hash"], first.generation) == before
+    assert read_file(made.folder().store, made.spec().config_hash, rolled.generation) == made.spec_file.read_text()
     assert session_members(first.pid) == []
 
     # The JVM is killed in the middle of work: the driver says so and ends, and the next goes on at the stamps.

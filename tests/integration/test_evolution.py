@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyiceberg.types import IntegerType, StringType
 
 from jobs.commit.schema_history import schema_history
 from jobs.errors import FrazilError
@@ -65,6 +66,28 @@ def test_a_table_is_made_of_the_first_records_and_killed_drivers_leave_it_to_the
     rows = one.table().scan().to_arrow()
     assert rows.column("size").null_count == rows.num_rows - 150
     assert len(schema_history(one.table().properties)) == 1
+
+
+def test_a_wider_and_an_optional_column_come_with_the_batch_whose_records_all_need_them(
+    pipeline: Callable[..., Pipeline], spark: SparkSession
+) -> None:
+    """The first run of its tasks is a survey, which leaves their records undecided; a killed driver commits none."""
+    one = infers(pipeline())
+    produce(one, [record(n, rate=1) for n in range(300)])
+    one.drain(spark)
+    with one.table().transaction() as change, change.update_schema(allow_incompatible_changes=True) as schema:
+        schema.add_column("size", IntegerType())
+        schema.add_column("shop", StringType(), required=True, default_value="-")
+    produce(one, [record(n, size=2**40 + n) for n in range(6_000)])
+    one.run_and_die("before_schema_commit")
+    one.run_and_die("after_schema_commit")
+    assert len(one.landed()) == 300, "nothing of the batch is committed"
+    one.drain(spark)
+    one.assert_exactly_once()
+    assert columns(one)["size"] == "long" and not one.table().schema().find_field("shop").required
+    assert one.dead() == {} and sum(one.table().scan().to_arrow().column("size").drop_null().to_pylist()) == sum(
+        2**40 + n for n in range(6_000)
+    )
 
 
 def test_columns_that_the_file_names_have_to_be_in_the_first_records(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from pyiceberg.types import StringType
 
 from jobs.registry.client import registry_client
 from jobs.registry.known_schemas import read_known_schemas
@@ -193,21 +194,25 @@ KEY_SCHEMA = '{"type":"record","name":"Key","fields":[{"name":"n","type":"long"}
 def test_keys_of_a_registry_beside_values_of_none(
     broker: str, registry: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Keys name their schema before their bytes or in a header; values are plain JSON."""
+    """Keys name their schema before their bytes or in a header; values are JSON. The newest one makes their struct."""
     pipeline = Pipeline(tmp_path, broker, "registry_keys")
     pipeline.create_topic()
     file = pipeline.home / "frazil.yaml"
     settings = {**yaml.safe_load(file.read_text()), "registry": {"url": registry, "timeout": "3s", "lag": "300ms"}}
     file.write_text(yaml.safe_dump(settings))
-    key = {"format": "avro", "schema": "n long, shop string not null", "into": "key"}
+    key = {"format": "avro", "schema": "registry", "into": "key", "unknown_fields": "fail"}
     pipeline.write_spec(
         decode={"value": "json", "schema": "id string", "key": key}, table={"name": pipeline.table_name}
     )
-    client = registry_client(pipeline.settings().registry)
-    try:
-        number = client.register(f"{pipeline.stream}-key", "AVRO", KEY_SCHEMA)
-    finally:
-        client.close()
+
+    def register(text: str) -> int:
+        client = registry_client(pipeline.settings().registry)
+        try:
+            return client.register(f"{pipeline.stream}-key", "AVRO", text)
+        finally:
+            client.close()
+
+    number = register(KEY_SCHEMA)
     prefix = b"\x00" + struct.pack(">I", number)
     producer = idempotent_producer(broker, pipeline.stream)
     for n in range(COUNT):
@@ -226,6 +231,21 @@ def test_keys_of_a_registry_beside_values_of_none(
     # The driver has learned the schema, and what comes back is read as it was.
     assert [each.number for each in read_known_schemas(pipeline.folder().store)] == [number]
     assert replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest()).failed == 1
+
+    # The registry has another version by now. The table says what a key's columns are, until somebody alters it.
+    newer = register(KEY_SCHEMA.replace("]}", ',{"name":"more","type":"string","default":""}]}'))
+    behind = _zigzag(7) + b"\x02s" + b"\x02m"
+    producer.produce(pipeline.stream, value=b'{"id":"b"}', key=b"\x00" + struct.pack(">I", newer) + behind, partition=0)
+    assert producer.flush(30) == 0
+    assert pipeline.drain(spark).counts.dead == 1
+    (letter,) = [each for each in pipeline.dead_table().scan().to_arrow().to_pylist() if each["offset"] == COUNT]
+    assert (letter["error_class"], letter["field"]) == ("unknown_field", "$.key.more")
+    with pipeline.table().update_schema() as change:
+        change.add_column(("key", "more"), StringType())
+    again = replay(pipeline.spec(), pipeline.settings(), pipeline.catalog(), ReplayRequest())
+    assert (again.replayed, again.failed_again) == (1, 1)
+    (row,) = [each for each in landed_rows(pipeline) if each["_kafka_offset"] == COUNT]
+    assert (row["id"], row["key"]) == ("b", {"n": 7, "shop": "s", "more": "m"})
 
 
 def _zigzag(number: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -17,7 +18,6 @@ from jobs.commit.errors import RolledBackError
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamp_history import history
-from jobs.contract.alteration import alter_table
 from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.maintain.compaction import rewrite_position_deletes
@@ -33,9 +33,11 @@ from jobs.promote.promotion import parse_type, promotion
 from jobs.replay.request import ReplayRequest
 from jobs.replay.run import replay
 from jobs.schema.parser import parse_schema
+from jobs.schema_contract.alteration import alter_table
 from jobs.spec.maintained_tables import MaintainedTable
 from jobs.spec.maintenance_policy import Policy
 from jobs.spec.models import StreamSpec
+from jobs.time_travel.tagging import delete_tag, tag_snapshot
 from jobs.verify.audit import audit
 from jobs.verify.ledger_fill import fill_ledger
 from jobs.write.target_writer import TargetWriter
@@ -75,7 +77,10 @@ def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark:
         if progress.result is None:
             wait_for(lambda: writer.batches > landed or writer.problem is not None, "a batch of the writer")
 
+    first = lake.table().metadata.snapshots[1].snapshot_id
     with Writer(lake) as writer:
+        # A tag is made beside the writer as well, who does not notice.
+        tag_snapshot(lake.catalog, NAME, "q3", first, keep=timedelta(days=90), note="the audit of Q3", by="ada")
         result = lake.maintain(lambda: spark, COMPACT, only={"compact"}, on_progress=beside)
     assert result.errors == ()
     assert writer.batches >= 4
@@ -89,11 +94,26 @@ def test_compaction_beside_a_writer_then_expiry_of_everything(lake: Lake, spark:
     assert data(lake) > before
 
     reached = lake.rows
+    (planned,) = lake.maintain(lambda: spark, EXPIRE, only={"expire"}, now=later, dry_run=True).plan.steps
+    assert "stay, for tag q3 (snapshot" in planned.reason and "the audit of Q3" in planned.reason
     result = lake.maintain(lambda: spark, EXPIRE, only={"expire"}, now=later)
     assert result.errors == ()
     (expired,) = result.done
-    assert (expired.files_after, expired.done) == (1, True)
-    assert int(expired.detail["deleted_data_files_count"]) >= len(before)
+    assert (expired.files_after, expired.done) == (2, True)
+    assert "tag q3" in str(expired.detail["held_by"]) and expired.files_after == planned.files_after
+    # What the tag names is all there; of all else only the head is left.
+    assert len(before & data(lake)) == 4
+    assert lake.ids(first) == dict.fromkeys(range(8), 1)
+    session, name = Procedures(spark, lake.settings, NAME)._session, f"{lake.settings.catalog.name}.{NAME}"
+    by_tag = session.sql(f"SELECT id FROM {name} VERSION AS OF 'q3'").collect()
+    assert sorted(row.id for row in by_tag) == list(range(8))
+    lake.land()
+    assert lake.ids() == dict.fromkeys(range(lake.rows), 1)
+    reached = lake.rows
+    delete_tag(lake.catalog, NAME, "q3")
+    result = lake.maintain(lambda: spark, EXPIRE, only={"expire"}, now=later)
+    (expired,) = result.done
+    assert (expired.files_after, expired.done, "held_by" in expired.detail) == (1, True, False)
     assert not before & data(lake)
     # The head is all that is left, and it may be a compaction: the property says where the stream stands.
     past = history(lake.table().metadata, STREAM).newest

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.integration
 
 FIRST = 'syntax = "proto3"; message Payment { string id = 1; }'
 SECOND = 'syntax = "proto3"; message Payment { string id = 1; string note = 2; }'
+KEY = 'syntax = "proto3"; message Key { string k = 1; }'
 OTHER = 'syntax = "proto3"; message Refund { string reason = 1; }'
 
 
@@ -43,6 +44,7 @@ class World:
     def __init__(self, pipeline: Pipeline, folder: Path) -> None:
         self.pipeline = pipeline
         self.folder = folder
+        self.key: int | None = None
         self.port = free_ports(secure=False).plain
         self.registry = self.made("kept", keep=True)
         self.registry.start()
@@ -50,27 +52,32 @@ class World:
         url = f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
         settings["registry"] = {"url": url, "timeout": "5s", "lag": "300ms"}
         (pipeline.home / "frazil.yaml").write_text(yaml.safe_dump(settings))
-        decode = {"value": "protobuf", "schema": "registry"}
+        key = {"format": "protobuf", "schema": "registry", "into": "key"}
+        decode = {"value": "protobuf", "schema": "registry", "key": key}
         pipeline.write_spec(decode=decode, table={"name": pipeline.table_name}, errors={"retry": {"timeout": "1s"}})
 
     def made(self, name: str, *, keep: bool) -> LocalRegistry:
         return LocalRegistry(self.folder / name, detached=True, keep=keep, port=self.port)
 
-    def register(self, text: str) -> int:
+    def register(self, text: str, what: str = "value") -> int:
         client = registry_client(self.pipeline.settings().registry)
         try:
-            return client.register(f"{self.pipeline.stream}-value", "PROTOBUF", text)
+            return client.register(f"{self.pipeline.stream}-{what}", "PROTOBUF", text)
         finally:
             client.close()
 
     def produce(self, *values: bytes | None) -> None:
         producer = idempotent_producer(self.pipeline.address, self.pipeline.stream)
         for number, value in enumerate(values):
-            producer.produce(self.pipeline.stream, value=value, partition=number % 2)
+            # A key says what the value says, in a schema of its own.
+            key = message(self.key, value[8:].decode()) if value and self.key is not None else None
+            producer.produce(self.pipeline.stream, value=value, key=key, partition=number % 2)
         assert producer.flush(30) == 0
 
     def ids(self) -> list[str]:
-        return sorted(self.pipeline.table().scan().to_arrow().column("id").to_pylist())
+        rows = self.pipeline.table().scan().to_arrow().to_pylist()
+        assert all(row["key"] == {"k": row["id"]} for row in rows)
+        return sorted(row["id"] for row in rows)
 
     def letters(self) -> dict[str, str]:
         rows = self.pipeline.dead_table().scan().to_arrow().to_pylist()
@@ -90,7 +97,7 @@ def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, 
     world = World(pipeline, tmp_path)
     watch: RegistryWatch | None = None
     try:
-        first = world.register(FIRST)
+        first, world.key = world.register(FIRST), world.register(KEY, "key")
         # A fresh stream, and nothing but a made-up id: the registry has its subject, so the record is what is bad.
         world.produce(message(424242, "x"))
         assert pipeline.drain(spark).counts.dead == 1
@@ -100,6 +107,8 @@ def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, 
         letters = world.letters()
         assert set(letters) == {UNKNOWN_SCHEMA, NO_SCHEMA_ID}
         assert letters[UNKNOWN_SCHEMA].startswith("needs the schema with id 424242, found none")
+
+        assert len(world.ids()) == 8
 
         # The registry dies. What is known is read without it; what is not is nobody's fault, and waits.
         second = world.register(SECOND)
@@ -114,7 +123,7 @@ def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, 
         assert pipeline.drain(spark).counts.landed == 2
         expected = sorted([*(f"a{n}" for n in range(8)), "b0", "b1", "c0", "c1"])
         assert world.ids() == expected
-        assert {each.number for each in read_known_schemas(pipeline.folder().store)} == {first, second}
+        assert {each.number for each in read_known_schemas(pipeline.folder().store)} == {first, world.key, second}
 
         # It is made anew, and gives the same ids to other schemas: an open stream notices, and the next opening.
         schemas = writer_schemas(pipeline.spec(), pipeline.settings())
@@ -126,11 +135,12 @@ def test_what_becomes_of_records_and_registry(broker: str, spark: SparkSession, 
         world.registry.start()
         assert world.register(OTHER) == first
         wait_for(lambda: schemas.remade is not None, "the comparison with the new registry", 30)
+        world.key = None
         world.produce(message(first, "no longer an id"))
         with pytest.raises(RegistryRemadeError, match=f"id {first} is another schema there"):
             pipeline.drain(spark)
         assert world.ids() == expected
-        assert forget_known_schemas(pipeline.folder().store) == 2
+        assert forget_known_schemas(pipeline.folder().store) == 3
         assert pipeline.drain(spark).counts.read == 1
     finally:
         if watch is not None:

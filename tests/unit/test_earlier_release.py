@@ -85,7 +85,15 @@ def columns(schema: Schema) -> list[tuple[Any, ...]]:
 )
 def test_small_files(files: dict[str, bytes], path: str, kind: type) -> None:
     content = files[f"state/streams/{path}"]
-    assert json.loads(msgspec.json.encode(msgspec.json.decode(content, type=kind))) == json.loads(content)
+    now = json.loads(msgspec.json.encode(msgspec.json.decode(content, type=kind)))
+    assert kept_of(now, json.loads(content)) == json.loads(content)
+
+
+def kept_of(now: Any, before: Any) -> Any:
+    """A document without the members that it did not have in the earlier release."""
+    if isinstance(now, dict) and isinstance(before, dict):
+        return {key: kept_of(value, before[key]) for key, value in now.items() if key in before}
+    return now
 
 
 def test_the_keeper_and_the_launched_file(files: dict[str, bytes]) -> None:

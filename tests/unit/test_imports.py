@@ -17,8 +17,8 @@ ROOMS = {
     "jobs": [
         "errors", "steps", "system", "schema", "formats", "spec", "redaction", "write", "commit", "state", "catalog",
         "translate", "registry", "kafka", "generate", "deadletter", "install", "spark", "local_broker",
-        "local_registry", "pipeline", "task", "supervise", "stream", "contract", "replay", "verify", "operator",
-        "maintain", "promote", "certify", "runtime",
+        "local_registry", "pipeline", "task", "supervise", "stream", "schema_contract", "replay", "publish", "verify",
+        "time_travel", "operator", "maintain", "promote", "increment", "contract", "certify", "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip

@@ -6,7 +6,7 @@ none fails. A record alters nothing that its table would refuse anyway: its need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -26,13 +26,20 @@ from jobs.formats.decoder import (
 )
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.block_text import Indices
+from jobs.formats.json.cures import Cures
 from jobs.formats.json.decoded_rows import with_rows, without_rows
-from jobs.formats.json.healing import ColumnAt, Heal, column_at, heal, healed
+from jobs.formats.json.healing import Heal
 from jobs.formats.json.new_fields import NewField, NewFields, NewFieldTypes, simple_kind, value_types
 from jobs.formats.json.renaming import Rename, as_sent
 from jobs.formats.json.seen_values import parsed
-from jobs.formats.json.shadow import CLASHES, shadow_of, with_shadow, with_text
-from jobs.formats.problems import CHANGE_PROPOSED, SCHEMA_CHANGE_PROPOSED, SCHEMA_CHANGE_REFUSED, change_refused
+from jobs.formats.json.shadowed import shadowed
+from jobs.formats.problems import (
+    CHANGE_PROPOSED,
+    SCHEMA_CHANGE_PROPOSED,
+    SCHEMA_CHANGE_REFUSED,
+    change_refused,
+    shown_key,
+)
 from jobs.schema.declared import StructType
 from jobs.schema.evolution_policy import EvolutionPolicy
 from jobs.schema.iceberg_schema import schema_text
@@ -41,8 +48,6 @@ from jobs.schema.needs import Change, Need, Path
 MOST_NEEDS = 2_000
 """Different ones that a block of records tells."""
 
-_LESSONS = 8
-_DECODERS = 15
 _BEYOND = "it has a number of more than 38 digits, or is nested too deep"
 
 
@@ -57,6 +62,7 @@ class EvolvingJsonDecoder:
         types: What new fields become.
         reference: Makes the reference decoder of other columns.
         rename: Gives a record with the names of columns.
+        refused_changes: Changes of columns that the table refuses: no record waits for them.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class EvolvingJsonDecoder:
         types: NewFieldTypes,
         reference: Callable[[StructType], ValueDecoder],
         rename: Rename = as_sent,
+        refused_changes: Collection[tuple[Change, Path]] = (),
     ) -> None:
         self._rename: Rename = rename
         self._inner: ValueDecoder = inner
@@ -77,8 +84,7 @@ class EvolvingJsonDecoder:
         self._policy: EvolutionPolicy = policy
         self._refused: Mapping[str, str] = refused
         self._types: NewFieldTypes = types
-        self._reference: Callable[[StructType], ValueDecoder] = reference
-        self._others: dict[StructType, ValueDecoder] = {}
+        self._cures: Cures = Cures(declared, policy, refused_changes, reference)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decodes a block; a bad record becomes a failure, it never raises.
@@ -88,10 +94,8 @@ class EvolvingJsonDecoder:
         """
         decoded = self._inner.decode(values)
         found = _Needs()
-        if decoded.failures and (self._policy.widen != "ignore" or self._policy.relax != "ignore"):
-            decoded = self._with_cures(values, decoded, found)
-        if decoded.failures and self._policy.clash == "shadow":
-            decoded = self._with_shadows(values, decoded, found)
+        if decoded.failures and self._policy.heals:
+            decoded = self._healed(values, decoded, found)
         if decoded.unknown_fields and self._policy.add != "ignore":
             decoded = self._with_new_fields(values, decoded, found)
         return replace(decoded, needs=found.all()) if found.by else decoded
@@ -159,33 +163,44 @@ class EvolvingJsonDecoder:
         found.simple.update(seen)
         return refused
 
-    def _with_cures(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
-        """Failed records as they are, with the needs of those that a change of the columns would let land."""
-        texts = dict(enumerate(_values(values, np.array([each.row for each in decoded.failures]))))
-        records = {each.row: self._rename(texts[index]) for index, each in enumerate(decoded.failures)}
+    def _healed(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
+        """The block with the needs of failed records that a change of the table would let land.
+
+        Those whose values lie as text in columns that are there land at once.
+        """
+        texts = _values(values, np.array([each.row for each in decoded.failures]))
+        records = {failure.row: self._rename(text) for failure, text in zip(decoded.failures, texts, strict=True)}
         object_at = cache(lambda row: parsed(records[row]))
-        open_ = {each.row: each for each in decoded.failures}
-        cures: dict[int, set[Heal]] = {}
-        columns, cured = self._declared, dict[int, set[Heal]]()
-        for _ in range(_LESSONS):
-            at: dict[str | None, ColumnAt | None] = {}
-            for row, failure in open_.items():
-                if failure.field not in at:
-                    at[failure.field] = column_at(columns, failure.field)
-                column = at[failure.field]
-                cure = column and heal(failure.error_class, column, object_at(row), self._policy)
-                if cure:
-                    cures.setdefault(row, set()).add(cure)
-                else:
-                    cures.pop(row, None)
-            rows = sorted(row for row in open_ if row in cures)
-            if not rows:
-                break
-            columns = healed(self._declared, {cure for row in rows for cure in cures[row]})
-            again = self._decoder_of(columns).decode(pa.array([records[row] for row in rows], pa.binary()))
-            cured |= {rows[index]: cures[rows[index]] for index in again.positions.tolist()}
-            open_ = {rows[each.row]: each for each in again.failures}
-        return self._told(decoded, cured, object_at, found) if cured else decoded
+        cured: dict[int, set[Heal]] = {}
+        if self._policy.widen != "ignore" or self._policy.relax != "ignore":
+            cured = self._cures.of(records, decoded.failures, object_at)
+        landed: dict[int, Decoded] = {}
+        beside: dict[int, list[Path]] = {}
+        if self._policy.clash == "shadow":
+            for failure in decoded.failures:
+                if failure.row in cured:
+                    continue
+                match shadowed(self._declared, self._cures, failure, records[failure.row], self._may_add):
+                    case Decoded() as one:
+                        landed[failure.row] = one
+                    case set() as heals:
+                        # A column beside is asked for once it is known what becomes of these.
+                        cured[failure.row] = heals
+                    case list() as paths:
+                        beside[failure.row] = paths
+                    case None:
+                        pass
+        if cured:
+            decoded = self._told(decoded, cured, object_at, found)
+        for row, paths in beside.items():
+            if self._take(row, self._new.of(object_at(row)), found) is None:
+                found.add(Need("add", path, StringType(), row) for path in paths)
+        return with_rows(decoded, landed) if landed else decoded
+
+    def _may_add(self, path: Path) -> bool:
+        """Whether the table may get a column of text."""
+        place = ".".join(("$", *path[:-1], shown_key(path[-1])))
+        return self._policy.add == "auto" and place not in self._refused
 
     def _told(
         self, decoded: Decoded, cured: Mapping[int, set[Heal]], object_at: Callable[[int], Any], found: _Needs
@@ -208,44 +223,6 @@ class EvolvingJsonDecoder:
             for each in decoded.failures
         ]
         return replace(decoded, failures=failures)
-
-    def _with_shadows(self, values: pa.BinaryArray, decoded: Decoded, found: _Needs) -> Decoded:
-        """The block with records whose clashing values land as text in a column beside theirs."""
-        clashing = [each for each in decoded.failures if each.error_class in CLASHES]
-        records = _values(values, np.array([each.row for each in clashing]))
-        parts: dict[int, Decoded] = {}
-        for failure, record in zip(clashing, records, strict=True):
-            landed = self._shadowed(failure, self._rename(record), found)
-            if landed is not None:
-                parts[failure.row] = landed
-        return with_rows(decoded, parts) if parts else decoded
-
-    def _shadowed(self, failure: Failure, record: bytes, found: _Needs) -> Decoded | None:
-        """The one record, once each value that clashes is text; None if it fails, or a column is not there yet."""
-        row, columns, needs = failure.row, self._declared, list[Need]()
-        text = record
-        for _ in range(_LESSONS):
-            column = column_at(columns, failure.field)
-            shadow = shadow_of(columns, column) if column and failure.error_class in CLASHES else None
-            rewritten = with_text(text, shadow) if shadow else None
-            if shadow is None or rewritten is None or not (shadow.exists or self._policy.add == "auto"):
-                return None
-            if not shadow.exists:
-                needs.append(Need("add", shadow.path, StringType(), row))
-                columns = with_shadow(columns, shadow.path)
-            text = rewritten
-            decoded = self._decoder_of(columns).decode(pa.array([text], pa.binary()))
-            if len(decoded.positions):
-                if needs and self._take(row, self._new.of(parsed(record)), found) is None:
-                    found.add(needs)
-                return None if needs else decoded
-            failure = decoded.failures[0].at(row)
-        return None
-
-    def _decoder_of(self, columns: StructType) -> ValueDecoder:
-        if columns not in self._others:
-            self._others = {**dict(list(self._others.items())[-_DECODERS:]), columns: self._reference(columns)}
-        return self._others[columns]
 
 
 class _Needs:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from jobs.formats.decoder import Format, UnknownField, ValueDecoder
-from jobs.formats.decoder_spec import DecoderSpec, declared_of
+from jobs.formats.decoder_spec import SURVEY, DecoderSpec, declared_of
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.evolving import EvolvingJsonDecoder
 from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.new_fields import new_field_types
 from jobs.formats.json.reference import JsonReferenceDecoder
 from jobs.formats.json.renaming import Rename, Renaming, as_sent
+from jobs.formats.json.survey import SurveyingJsonDecoder
 from jobs.formats.json.unknown_fields import unknown_fields
 from jobs.schema.declared import StructType
 from jobs.schema.evolution_policy import NO_EVOLUTION, EvolutionPolicy
@@ -26,14 +27,18 @@ def _reference(spec: DecoderSpec) -> ValueDecoder:
 
 
 def _block(spec: DecoderSpec) -> ValueDecoder:
+    if spec.options.get(SURVEY):
+        return SurveyingJsonDecoder(declared_of(spec), lambda columns, make: _made(spec, make, columns))
     return _made(spec, JsonBlockDecoder)
 
 
-def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder]) -> ValueDecoder:
+def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder], columns: StructType | None = None) -> ValueDecoder:
     """A decoder, with what tells what the table lacks, and what keeps fields without a column, as the stream asks."""
-    options, declared = dict(spec.options), declared_of(spec)
+    options, declared = dict(spec.options), columns or declared_of(spec)
+    options.pop(SURVEY, None)
     policy: EvolutionPolicy = options.pop("evolve", NO_EVOLUTION)
     refused, infer = dict(options.pop("refused", ())), options.pop("infer", None)
+    refused_changes = frozenset(options.pop("refused_changes", ()))
     column, keeps = options.pop("extra_column", True), options.get("unknown_fields") == "keep"
     if keeps:
         options["unknown_fields"] = "ignore"
@@ -49,6 +54,7 @@ def _made(spec: DecoderSpec, make: Callable[..., ValueDecoder]) -> ValueDecoder:
             types=new_field_types(infer),
             reference=lambda columns: JsonReferenceDecoder(columns, **options),
             rename=rename,
+            refused_changes=refused_changes,
         )
     if not keeps:
         return decoder

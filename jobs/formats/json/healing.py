@@ -6,7 +6,7 @@ What a record means stays the reference's to say: it decodes the record again wi
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from pyiceberg import types as ice
 from jobs.formats.problems import MISSING_FIELD, NULL_IN_REQUIRED, OUT_OF_RANGE
 from jobs.schema.declared import DeclaredType, Field, ListType, MapType, Primitive, StructType
 from jobs.schema.evolution_policy import EvolutionPolicy
-from jobs.schema.needs import Change, Path
+from jobs.schema.needs import Change, Need, Path
 
 _MOST_DIGITS = 38
 _INDEX = re.compile(r"\[(\d+|\.\.\.)\]")
@@ -37,6 +37,17 @@ class Heal(NamedTuple):
     change: Change
     path: Path
     type: Primitive | None = None
+
+    @classmethod
+    def of(cls, need: Need) -> Heal:
+        """The change that a need asks for, of a column that is there; the inverse of `iceberg`."""
+        match need.type:
+            case None:
+                return cls(need.change, need.path)
+            case ice.DecimalType(precision=precision, scale=scale):
+                return cls(need.change, need.path, Primitive("decimal", precision, scale))
+            case kind:
+                return cls(need.change, need.path, Primitive(str(kind)))
 
     @property
     def iceberg(self) -> ice.IcebergType | None:
@@ -93,13 +104,13 @@ def _columns_at(declared: DeclaredType, rest: str, path: Path, tokens: tuple[Tok
             return
 
 
-def heal(error_class: str, column: ColumnAt, record: Any, policy: EvolutionPolicy) -> Heal | None:
+def heal(error_class: str, column: ColumnAt, record: Callable[[], Any], policy: EvolutionPolicy) -> Heal | None:
     """The change that a failure asks for; None if no change is a cure, or the policy leaves the table as it is.
 
     Args:
         error_class: Of the failure.
         column: What it is about.
-        record: As `parsed` gives it.
+        record: Gives it as `parsed` does.
         policy: The stream's.
     """
     if error_class in (MISSING_FIELD, NULL_IN_REQUIRED):
@@ -112,7 +123,7 @@ def heal(error_class: str, column: ColumnAt, record: Any, policy: EvolutionPolic
         case Primitive("float"):
             return Heal("widen", column.path, Primitive("double"))
         case Primitive("decimal", int() as precision, int() as scale) as old:
-            digits = max(map(_digits, _values_at(record, column.tokens)), default=0)
+            digits = max(map(digits_of, _values_at(record(), column.tokens)), default=0)
             wider = digits + scale
             if precision < wider <= _MOST_DIGITS:
                 return Heal("widen", column.path, replace(old, precision=wider))
@@ -138,7 +149,7 @@ def _values_at(value: Any, tokens: tuple[Token, ...]) -> Iterator[Any]:
             return
 
 
-def _digits(value: Any) -> int:
+def digits_of(value: Any) -> int:
     """How many digits a number has before the point."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         return 0
@@ -147,6 +158,33 @@ def _digits(value: Any) -> int:
     except ArithmeticError:
         return 0
     return max(number.adjusted() + 1, 0) if number.is_finite() and number else 0
+
+
+def possible(declared: StructType, policy: EvolutionPolicy) -> Iterator[Heal]:
+    """Each change that could be asked for of columns that are there, of the widest type."""
+    for each in declared.fields:
+        yield from _possible(each.type, each.required, (each.name,), policy)
+
+
+def _possible(kind: DeclaredType, required: bool, path: Path, policy: EvolutionPolicy) -> Iterator[Heal]:
+    if required and policy.relax != "ignore":
+        yield Heal("relax", path)
+    match kind:
+        case StructType(fields):
+            for each in fields:
+                yield from _possible(each.type, each.required, (*path, each.name), policy)
+        case ListType(element, inner):
+            yield from _possible(element, inner, (*path, "element"), policy)
+        case MapType(_, value, inner):
+            yield from _possible(value, inner, (*path, "value"), policy)
+        case Primitive("int") if policy.widen != "ignore":
+            yield Heal("widen", path, Primitive("long"))
+        case Primitive("float") if policy.widen != "ignore":
+            yield Heal("widen", path, Primitive("double"))
+        case Primitive("decimal") if policy.widen != "ignore":
+            yield Heal("widen", path, replace(kind, precision=_MOST_DIGITS))
+        case _:
+            return
 
 
 def healed(declared: StructType, heals: Collection[Heal]) -> StructType:
@@ -169,5 +207,7 @@ def _healed_field(one: Field, path: Path, wider: dict[Path, Primitive | None], r
             inner = _healed_field(Field("value", value, required), (*path, "value"), wider, relaxed)
             kind = MapType(key, inner.type, inner.required)
         case Primitive():
-            kind = wider.get(path) or kind
+            # How JSON carries the value stays as it is.
+            if (wide := wider.get(path)) is not None:
+                kind = replace(kind, name=wide.name, precision=wide.precision, scale=wide.scale)
     return Field(one.name, kind, one.required and path not in relaxed)

@@ -8,6 +8,7 @@ from dataclasses import astuple
 
 from pyiceberg.catalog import Catalog
 
+from jobs.commit.branch import stream_table
 from jobs.commit.offsets import OffsetRange
 from jobs.commit.stamp_history import history
 from jobs.commit.target_positions import restart_positions, target_positions
@@ -51,7 +52,7 @@ def dry_run_queue(
     for name in spec.target_names:
         if not catalog.table_exists(name):
             raise FrazilError(f"stream {spec.stream}: table {name} does not exist.", fix=f"frazil run {spec.stream}")
-    sink, letters = (catalog.load_table(name) for name in (spec.table.name, spec.dead_letter_table))
+    sink, letters = (stream_table(catalog, spec, name) for name in (spec.table.name, spec.dead_letter_table))
     refuse_unknown_rows(spec, sink)
     corrected = request.corrected(spec)
     log = KafkaLog(settings.kafka).state(as_stream(corrected, topic).source)

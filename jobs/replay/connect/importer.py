@@ -205,7 +205,9 @@ class QueueRunner(BatchRunner):
         self.counts = QueueCounts()
         return super().run(frame, batch, end)
 
-    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskResults:
+    def _run_tasks(
+        self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
+    ) -> TaskResults:
         stream = self._stream
         # Tasks that run again see what the attempt before has landed.
         results, self.counts = self._task.run(

@@ -34,12 +34,16 @@ def queue_id(stream: str) -> str:
 
 
 def as_stream(spec: StreamSpec, topic: str) -> StreamSpec:
-    """The stream with the topic as its source: a queue holds what failed, so its failures stop nothing."""
+    """The stream with the topic as its source: a queue holds what failed, so its failures stop nothing.
+
+    What stands in it is old, so nothing of it is late, and it says nothing of the stream's watermark.
+    """
     return spec.model_copy(
         update={
             "stream": queue_id(spec.stream),
             "source": Source(topics=(topic,)),
             "errors": spec.errors.model_copy(update={"tolerance": "all", "stop_above": None}),
+            "event_time": None,
         }
     )
 
@@ -133,7 +137,7 @@ def reland_queue(spec: StreamSpec, settings: Settings, catalog: Catalog, note: s
 
 def _targets(spec: StreamSpec, catalog: Catalog) -> dict[str, Target]:
     name = queue_id(spec.stream)
-    return {table: Target(catalog, table, name) for table in spec.target_names}
+    return {table: Target(catalog, table, name, branch=spec.branch_of(table)) for table in spec.target_names}
 
 
 def _half_taken(problem: HalfCommittedError, spec: StreamSpec) -> HalfCommittedError:

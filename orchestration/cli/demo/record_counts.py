@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from jobs.catalog import find_table
+from jobs.commit.branch import stream_table
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamp_history import history
@@ -40,7 +42,7 @@ class StampedCounts:
 
 def stamped_counts(catalog: Catalog, spec: StreamSpec) -> StampedCounts:
     """What the newest stamps count; all zero before its first run."""
-    tables = {name: find_table(catalog, name) for name in spec.target_names}
+    tables = {name: find_table(catalog, name, spec.branch_of(name)) for name in spec.target_names}
     stamps = {name: history(table.metadata, spec.stream).newest if table else None for name, table in tables.items()}
     stamp = stamps[spec.coordinator]
     if stamp is None:
@@ -82,8 +84,8 @@ def table_sums(catalog: Catalog, spec: StreamSpec, kafka: KafkaLog) -> TableSums
     produced = sum(end - log.earliest[at] for at, end in log.latest.items())
     columns = spec.kafka_columns
     with_offsets = set(columns.coordinates) <= columns.names
-    landed = _scan(catalog, spec.table.name, columns.coordinates if with_offsets else ())
-    failed = _scan(catalog, spec.dead_letter_table, ("topic", "partition", "offset", "error_class"))
+    landed = _scan(stream_table(catalog, spec, spec.table.name), columns.coordinates if with_offsets else ())
+    failed = _scan(catalog.load_table(spec.dead_letter_table), ("topic", "partition", "offset", "error_class"))
     distinct = None
     if with_offsets:
         names = ["topic", "partition", "offset"]
@@ -102,9 +104,9 @@ def table_sums(catalog: Catalog, spec: StreamSpec, kafka: KafkaLog) -> TableSums
 
 def some_rows(catalog: Catalog, spec: StreamSpec, count: int) -> list[dict[str, Any]]:
     """A few rows of the stream's table."""
-    return catalog.load_table(spec.table.name).scan(limit=count).to_arrow().to_pylist()
+    return stream_table(catalog, spec, spec.table.name).scan(limit=count).to_arrow().to_pylist()
 
 
-def _scan(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
-    scan = catalog.load_table(name).scan(selected_fields=columns) if columns else catalog.load_table(name).scan()
+def _scan(table: Table, columns: tuple[str, ...]) -> pa.Table:
+    scan = table.scan(selected_fields=columns) if columns else table.scan()
     return scan.to_arrow()

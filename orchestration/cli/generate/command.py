@@ -57,7 +57,7 @@ class Share(click.ParamType):
 @click.option("--seed", help="The same seed gives the same records, times included.  [default: another each time]")
 @click.option("--topic", help="Where to.  [default: the stream's own, if it is one]")
 @click.option("--subject", help="Of the registry, for the schema of values.  [default: decode.subject, or TOPIC-value]")
-@click.option("--key-subject", help="Of the registry, for the schema of keys.  [default: TOPIC-key]")
+@click.option("--key-subject", help="As --subject, of keys.  [default: decode.key.subject, or TOPIC-key]")
 @click.option("--register", is_flag=True, help="Register a schema made of the stream's columns where there is none.")
 @click.option("--yes", is_flag=True, help="Also to brokers that are not on this machine.")
 @click.pass_obj

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import click
 from pyiceberg.schema import Schema
 
 from jobs.errors import FrazilError
-from jobs.formats.decoder_spec import ResolvedSchema, rows_of
+from jobs.formats.decoder_spec import ResolvedSchema
 from jobs.formats.known_formats import FORMATS
+from jobs.formats.record_columns import RecordColumns
 from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
 from jobs.generate.derived_schema import derived_schema
 from jobs.generate.record import RecordGenerator
@@ -45,20 +47,28 @@ def stream_generator(spec: StreamSpec, settings: Settings, subjects: Subjects) -
         FrazilError: Its columns are not known as yet, a subject is not there, or such records cannot be generated.
         RegistryError: The registry cannot be asked.
     """
-    columns = spec.record_columns
-    key = columns.key.decoder if columns.key else None
-    rows = _known_rows(spec, settings)
-    if not {_kind(spec.decode.format), _kind(key.kind if key else "json")} - {None}:
+    rows, columns = _known_rows(spec, settings)
+    key = columns.key
+    if not {_kind(spec.decode.format), _kind(key.decoder.kind if key else "json")} - {None}:
         return record_generator(spec.stream, rows or spec.resolved, columns)
     client = registry_client(settings.registry)
     try:
         writers = _Writers(client, spec.stream, register=subjects.register)
         writer = writers.find(spec.decode.format, subjects.value, rows.schema if rows else None, "values")
-        key_writer = writers.find(key.kind, subjects.key, rows_of(key), "keys") if key else None
+        key_rows = key.rows if key and key.is_resolved else None
+        key_writer = writers.find(key.decoder.kind, subjects.key, key_rows, "keys") if key else None
     finally:
         client.close()
     if rows is None and writer is not None:
-        rows = _rows_of(spec, writer, subjects.value)
+        made = _rows_of(spec.decode.format, spec.decode.options, writer, subjects.value)
+        rows = spec.decode.resolved_for(made).with_options(spec.evolution.as_options())
+    if key is not None and not key.is_resolved:
+        if key_writer is None:
+            raise FrazilError(
+                f"stream {spec.stream}: decode.key.schema is 'table', and table {spec.table.name} is not there yet.",
+                fix=f"frazil run {spec.stream}, which creates it",
+            )
+        columns = columns.with_key_of(_rows_of(key.decoder.kind, key.decoder.options, key_writer, subjects.key).fields)
     return record_generator(spec.stream, rows or spec.resolved, columns, writer, key_writer)
 
 
@@ -66,26 +76,27 @@ def _kind(format_: str) -> str | None:
     return FORMATS[format_].registry_kind
 
 
-def _known_rows(spec: StreamSpec, settings: Settings) -> ResolvedSchema | None:
-    """The rows as the stream's file or its table says them; None if neither does.
+def _known_rows(spec: StreamSpec, settings: Settings) -> tuple[ResolvedSchema | None, RecordColumns]:
+    """The rows as the stream's file or its table says them, None if neither does; and the columns beside them.
 
     They are those of the stream's driver, which may alter the table.
     """
-    if (declared := spec.decode.declared) is not None:
-        return declared.with_options(spec.evolution.as_options())
-    table = stream_table(spec, settings)
-    return None if table is None else spec.resolved_for(table.schema(), evolving=True)
+    declared = spec.decode.declared
+    rows = declared.with_options(spec.evolution.as_options()) if declared else None
+    table = None if spec.decode.declares_all else stream_table(spec, settings)
+    if table is None:
+        return rows, spec.record_columns
+    return spec.resolved_for(table.schema(), evolving=True), spec.record_columns_for(table.schema())
 
 
-def _rows_of(spec: StreamSpec, writer: OneSchema, subject: str) -> ResolvedSchema:
-    """The rows of a table that is still to be made, of the schema with which it would be."""
-    make: Callable[..., Schema] | None = FORMATS[spec.decode.format].writer_rows
+def _rows_of(format_: str, options: Mapping[str, Any], writer: OneSchema, subject: str) -> Schema:
+    """The columns of a table that is still to be made, of the schema with which it would be."""
+    make: Callable[..., Schema] | None = FORMATS[format_].writer_rows
     assert make is not None
     try:
-        rows = make(writer.schema.schema, spec.decode.options)
+        return make(writer.schema.schema, options)
     except BadWriterSchema as problem:
         raise FrazilError(f"the schema of subject {subject} cannot be read: {problem.message}") from None
-    return spec.decode.resolved_for(rows).with_options(spec.evolution.as_options())
 
 
 class _Writers:

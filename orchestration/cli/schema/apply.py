@@ -8,10 +8,10 @@ import click
 from pyiceberg.table.metadata import TableMetadata
 
 from jobs.catalog import connect_catalog
-from jobs.contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
-from jobs.contract.declared import schema_name
 from jobs.errors import FrazilError
 from jobs.schema.renamed import RenamedColumn, parse_rename
+from jobs.schema_contract.alteration import Alteration, alter_table, declared_alteration, proposed_alteration
+from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.state.store import StateStore
 from jobs.state.stream_folder import stream_folder

@@ -8,18 +8,19 @@ from typing import Any
 import click
 from pyiceberg.table.metadata import TableMetadata
 
-from jobs.contract.examples import ExamplesContract, examples_contract
-from jobs.contract.subjects import (
+from jobs.formats.known_formats import FORMATS
+from jobs.registry.client import registry_client
+from jobs.registry.errors import NotInRegistryError
+from jobs.schema_contract.examples import ExamplesContract, examples_contract
+from jobs.schema_contract.subjects import (
     SubjectContract,
+    key_as_value,
     metadata_of,
     of_keys,
     schema_in_file,
     subject_contract,
     subjects_of,
 )
-from jobs.formats.known_formats import FORMATS
-from jobs.registry.client import registry_client
-from jobs.registry.errors import NotInRegistryError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from orchestration.cli.schema.diff import stream_table
@@ -48,8 +49,11 @@ def check(ctx: click.Context, stream: str, against: str, key: bool, as_json: boo
     spec, settings = deployment.stream(stream), deployment.settings()
     table = stream_table(spec, settings)
     # One that is not there yet is made with the columns that the file declares, or else with those of the records.
-    metadata = table.metadata if table is not None else metadata_of(spec.table_schema_of(spec.declared_rows))
+    declared = spec.table_schema if spec.decode.declares_all else spec.declared_rows
+    metadata = table.metadata if table is not None else metadata_of(declared)
     if key:
+        if table is None and spec.decode.key is not None and spec.decode.key.schema_source != "declared":
+            ctx.exit(_check_without_columns(key_as_value(spec), settings, metadata, against, as_json=as_json))
         ctx.exit(_check_keys(spec, settings, metadata, against, as_json=as_json))
     if table is None and spec.decode.declared is None:
         ctx.exit(_check_without_columns(spec, settings, metadata, against, as_json=as_json))

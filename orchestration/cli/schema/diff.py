@@ -8,11 +8,11 @@ import click
 from pyiceberg.table import Table
 
 from jobs.catalog import NoCatalogYet, find_table, quick_catalog
-from jobs.contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
-from jobs.contract.finding import ContractFinding
-from jobs.contract.subjects import SubjectContract, asked_contracts
 from jobs.registry.client import quick_registry
 from jobs.schema.iceberg_schema import with_null
+from jobs.schema_contract.declared import DeclaredContract, declared_contract, identifier_sentence, schema_name
+from jobs.schema_contract.finding import ContractFinding
+from jobs.schema_contract.subjects import SubjectContract, asked_contracts
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import shown_path
@@ -92,7 +92,7 @@ def stream_table(spec: StreamSpec, settings: Settings) -> Table | None:
         FrazilError: The catalog does not answer within seconds.
     """
     try:
-        return find_table(quick_catalog(settings), spec.table.name)
+        return find_table(quick_catalog(settings), spec.table.name, spec.branch_of(spec.table.name))
     except NoCatalogYet:
         return None
 

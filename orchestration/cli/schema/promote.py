@@ -13,8 +13,7 @@ from pyiceberg.table import Table
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from jobs.catalog import connect_catalog
-from jobs.contract.alteration import alter_table
-from jobs.contract.declared import schema_name
+from jobs.commit.branch import on_branch
 from jobs.errors import FrazilError
 from jobs.maintain.table_lock import TableBusyError, table_lock
 from jobs.promote.backfill import Backfilled, backfill, refuse_backfill
@@ -23,6 +22,8 @@ from jobs.promote.kept_values import KeptValues, ProposedType, kept_values, prop
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.schema.kept_fields import EXTRA_COLUMN
 from jobs.schema.needs import Path, column_name
+from jobs.schema_contract.alteration import alter_table
+from jobs.schema_contract.declared import schema_name
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import shown_path
@@ -90,6 +91,7 @@ def promote_field(
             found = promotion(spec, table.schema(), path, _type(asked, field, kept, proposed))
         assert found is not None
         if backfilling:
+            _refuse_gated(spec)
             refuse_backfill(table, found)
     change = found.alteration(table.metadata, spec)
     if change.refused:
@@ -172,8 +174,18 @@ def _nulls(kept: KeptValues) -> int:
     return value.nulls if value else 0
 
 
+def _refuse_gated(spec: StreamSpec) -> None:
+    """A backfill writes files of the branch anew, which its publications cannot tell from those that have landed."""
+    if spec.publish is not None:
+        raise FrazilError(
+            f"stream {spec.stream} is published from branch {spec.publish.branch}, which takes appends only.",
+            fix="promote without --backfill: earlier rows keep the field, and are read with coalesce",
+        )
+
+
 def _backfilled(asked: _Asked, catalog: Catalog, found: Promotion) -> Backfilled:
-    table = catalog.load_table(asked.spec.table.name)
+    name = asked.spec.table.name
+    table = on_branch(catalog.load_table(name), asked.spec.branch_of(name))
     try:
         with (
             table_lock(asked.settings, asked.spec.table.name, str(table.metadata.table_uuid)) as lock,

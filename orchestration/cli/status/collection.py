@@ -9,14 +9,18 @@ from typing import NoReturn
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.catalog import NoCatalogYet, find_table
 from jobs.commit.log_state import without_id
 from jobs.commit.offsets import TopicPartition, from_topics
-from jobs.commit.stamp_history import history, stamps_along_main
+from jobs.commit.stamp_history import as_written, history, stamps_along_main, written_branch
 from jobs.errors import FrazilError
+from jobs.increment.validated_position import validated_position
 from jobs.kafka.metadata import KafkaLog
 from jobs.kafka.open_transactions import find_hanging
+from jobs.publish.ahead import branch_ahead
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.validation import SpecError
@@ -132,6 +136,8 @@ def _take_from_heartbeat(status: StreamStatus, beat: Heartbeat, age: float, *, l
     through = work.complete_through
     if through is not None:
         status.complete_through = _instant(through * 1000)
+    if work.watermark_ms is not None:
+        status.watermark, status.late = _instant(work.watermark_ms), work.late
 
 
 def add_tables_and_topics(
@@ -163,7 +169,9 @@ def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
     table = find_table(catalog, status.table)
     if table is None:
         return
-    newest = history(table.metadata, status.stream).newest
+    metadata = as_written(table.metadata, status.stream)
+    status.ahead = branch_ahead(table.metadata, status.stream)
+    newest = history(metadata, status.stream).newest
     if newest is not None:
         if status.state == "never ran":
             status.state = "idle"
@@ -174,10 +182,15 @@ def _look_at_tables(status: StreamStatus, catalog: Catalog) -> None:
         status.topics_without_id = without_id(newest.topics)
         if newest.valid_through_ms is not None and status.complete_through is None:
             status.complete_through = _instant(newest.valid_through_ms)
-    status.rows = total_rows(table)
+        times = newest.event_time
+        if times is not None and times.watermark_ms is not None and status.watermark is None:
+            status.watermark = _instant(times.watermark_ms)
+    status.rows = total_rows(metadata)
+    branch = written_branch(table.metadata, status.stream) or MAIN_BRANCH
+    status.last_check = validated_position(table.metadata.properties, status.stream, branch)
     status.last_commit = last_commit(table, status.stream) or status.last_commit
     dead = find_table(catalog, status.dead_letter_table)
-    status.dead = total_rows(dead) if dead is not None else None
+    status.dead = total_rows(dead.metadata) if dead is not None else None
 
 
 def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> None:
@@ -192,16 +205,16 @@ def _look_at_log(status: StreamStatus, spec: StreamSpec, kafka: KafkaLog) -> Non
         status.complete_through = datetime.now(UTC)
 
 
-def total_rows(table: Table) -> int:
+def total_rows(metadata: TableMetadata) -> int:
     """Collected for the status: the rows of a table, as its newest snapshot counts them."""
-    snapshot = table.current_snapshot()
+    snapshot = metadata.current_snapshot()
     summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
     return int(summary.get("total-records", 0))
 
 
 def last_commit(table: Table, stream: str) -> datetime | None:
     """When the stream last committed records here; None if never, or if that snapshot has expired."""
-    for snapshot_id, stamp in stamps_along_main(table.metadata, stream):
+    for snapshot_id, stamp in stamps_along_main(as_written(table.metadata, stream), stream):
         snapshot = table.snapshot_by_id(snapshot_id)
         if stamp.kind == "batch" and snapshot is not None:
             return _instant(snapshot.timestamp_ms)

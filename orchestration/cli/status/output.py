@@ -82,6 +82,7 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "attempt": f"{thousands(status.attempt)}, after {status.failures} that failed in a row",
         "epoch": thousands(status.epoch),
         "table": f"{status.table}: {_unless(status, 'catalog', thousands(status.rows))} rows",
+        **_branch(status),
         "dead letters": f"{status.dead_letter_table}: {_unless(status, 'catalog', thousands(status.dead))} rows",
         **{f"  {reason}": f"{count:,} since the driver started" for reason, count in sorted(status.reasons.items())},
         **_letter_topic(status),
@@ -89,6 +90,8 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         "batch": thousands(status.batch),
         "last commit": f"{ago(status.last_commit)}",
         "complete through": f"{ago(status.complete_through)}",
+        **({"watermark": f"{ago(status.watermark)}{_late(status)}"} if status.watermark else {}),
+        **_last_check(status),
         "rate": "–" if status.rate is None else f"{status.rate:,.1f} records per second",
         "lag": _unless(status, "kafka", thousands(status.lag)),
         **_undecided(status),
@@ -118,6 +121,37 @@ def print_details(status: StreamStatus, supervision: str) -> None:
         console.print(f"? {part}: {reason}", markup=False, style="yellow")
 
 
+def _branch(status: StreamStatus) -> dict[str, str]:
+    """Of a stream that writes another branch than main, what main lacks."""
+    ahead = status.ahead
+    if ahead is None:
+        return {}
+    if not ahead.snapshots:
+        return {"branch": f"{ahead.branch}: main has all of it"}
+    since = f", the first of {ago(ahead.since)}" if ahead.since else ""
+    count = f"{ahead.snapshots:,} {'snapshot' if ahead.snapshots == 1 else 'snapshots'}"
+    lines = {"branch": f"{ahead.branch}: {ahead.rows:,} rows of {count} are not in main{since}"}
+    if (held := ahead.held) is not None:
+        why = "; ".join(held.reasons[:2])
+        lines["  held"] = f"{held.rows:,} rows are held at the gate since {ago(held.since)}: {why}"
+        lines["  next"] = f"frazil release {status.stream}, or correct its contract and frazil publish {status.stream}"
+    return lines
+
+
+def _last_check(status: StreamStatus) -> dict[str, str]:
+    """What the last check of the stream's contract came to, where there was one."""
+    if status.last_check is None:
+        return {}
+    found = status.last_check.summary
+    failed = ", ".join(f"{count:,} {severity}" for severity, count in sorted(found.failed.items()))
+    said = (
+        f"{failed} of {found.expectations} expectations not met"
+        if failed
+        else f"all {found.expectations} expectations met"
+    )
+    return {"last check": f"{ago(status.last_check.at)}: {found.rows:,} rows, {said}"}
+
+
 def _unknown_fields(status: StreamStatus) -> dict[str, str]:
     """Keys that are not declared, the most frequent ones, with what would take the first."""
     known = status.unknown_fields
@@ -128,6 +162,10 @@ def _unknown_fields(status: StreamStatus) -> dict[str, str]:
     for path in status.unexpected[:_SHOWN_FIELDS]:
         lines[f"  {path}"] = known.sentence(path).removeprefix(f"{path} ")
     return lines | {"  next": known.advice(status.unexpected[0], status.stream)}
+
+
+def _late(status: StreamStatus) -> str:
+    return f"; {status.late:,} records came later, since the driver started" if status.late else ""
 
 
 def _undecided(status: StreamStatus) -> dict[str, str]:

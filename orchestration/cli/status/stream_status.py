@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.commit.offsets import TopicPartition, by_topic
+from jobs.increment.validated_position import ValidatedPosition
 from jobs.kafka.open_transactions import HANGING_SECONDS
+from jobs.publish.ahead import BranchAhead
 from jobs.stream.unknown_fields import UnknownFields
 from jobs.supervise.heartbeat import LastError
 
@@ -34,6 +36,9 @@ class StreamStatus:
             the file does not leave out on purpose, and `unknown_field_facts` all of them as data.
         unpublished_letters: Dead letters that their topic lacks, as the newest driver said; `outbox_error` why.
         complete_through: Every record that had come by then is in the table.
+        watermark: No record with an earlier event time is awaited any more; `late` so many came later than that, since
+            the driver started.
+        last_check: How far the table is checked against the stream's contract, and what that came to.
         file_problem: What is wrong with the stream's file.
         error: The newest driver's error; `fix` the next command, for it or for the state.
         decision: What the supervisor's last tick made of the stream.
@@ -74,6 +79,7 @@ class StreamStatus:
     rate: float | None = None
     rows: int | None = None
     dead: int | None = None
+    ahead: BranchAhead | None = None
     reasons: dict[str, int] = field(default_factory=dict)
     unknown_fields: UnknownFields | None = None
     unexpected: list[str] = field(default_factory=list)
@@ -82,6 +88,9 @@ class StreamStatus:
     outbox_error: LastError | None = None
     last_commit: datetime | None = None
     complete_through: datetime | None = None
+    watermark: datetime | None = None
+    late: int | None = None
+    last_check: ValidatedPosition | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -143,6 +152,19 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "records_per_second": status.rate,
         "rows": status.rows,
         "dead": status.dead,
+        "branch": status.ahead
+        and {
+            "name": status.ahead.branch,
+            "unpublished_rows": status.ahead.rows,
+            "unpublished_snapshots": status.ahead.snapshots,
+            "unpublished_since": _time(status.ahead.since),
+            "held": status.ahead.held
+            and {
+                "rows": status.ahead.held.rows,
+                "since": _time(status.ahead.held.since),
+                "reasons": list(status.ahead.held.reasons),
+            },
+        },
         "dead_letters_by_reason": status.reasons,
         "unknown_fields": {
             "since": status.unknown_fields and _time(datetime.fromtimestamp(status.unknown_fields.since, UTC)),
@@ -153,7 +175,21 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "outbox_error": status.outbox_error and status.outbox_error.message,
         "last_commit": _time(status.last_commit),
         "complete_through": _time(status.complete_through),
+        "watermark": _time(status.watermark),
+        "records_late": status.late,
+        "last_check": status.last_check and _check_facts(status.last_check),
         "unknown": status.unknown,
+    }
+
+
+def _check_facts(check: ValidatedPosition) -> dict[str, Any]:
+    summary = check.summary
+    return {
+        "at": _time(check.at),
+        "through_snapshot": check.snapshot_id,
+        "rows": summary.rows,
+        "expectations": summary.expectations,
+        "failed": dict(summary.failed),
     }
 
 

@@ -13,11 +13,12 @@ from pyiceberg.table import Table
 
 from jobs.catalog import CatalogUnusableError, NoCatalogYet, find_table, quick_catalog
 from jobs.commit.stamps import PROPERTY_PREFIX
-from jobs.contract.declared import identifier_sentence
-from jobs.deadletter.table import ARROW_SCHEMA, AlteredTableError, check_dead_letter_table
+from jobs.deadletter.table import ARROW_SCHEMA, DEAD_LETTER_SCHEMA, AlteredTableError, check_dead_letter_table
 from jobs.errors import FrazilError
 from jobs.maintain.table_selection import ExistingTables, missing_namespace, name_correction, own_tables
-from jobs.spec.base import field_path
+from jobs.schema_contract.declared import identifier_sentence
+from jobs.spec.base import Location, field_path
+from jobs.spec.column_problems import contract_problems_of, letter_contract_problems_of
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings, embedded_catalog
 from jobs.write.dry_run import check_new_table_writable, check_writable
@@ -69,7 +70,7 @@ def _in_the_way(settings: Settings, place: str, stream: str | None, subject: str
 
 def check_new_table(spec: StreamSpec) -> Iterator[Finding]:
     """Whether the table could be created as declared, and then written."""
-    if spec.decode.declared is None:
+    if not spec.decode.declares_all:
         return
     schema = spec.table_schema
     try:
@@ -89,6 +90,7 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
     except FrazilError as problem:
         yield Finding(spec.stream, "table", "unchecked", problem.message, problem.fix or _CHECK_CATALOG)
         return
+    yield from _contract_findings(spec, letter_contract_problems_of(spec.contract, DEAD_LETTER_SCHEMA))
     there = [each for each in (table, dead) if each is not None]
     yield from _check_places(spec, settings, there)
     for each in there:
@@ -130,13 +132,13 @@ def check_table(spec: StreamSpec, settings: Settings, catalog: Catalog | NoCatal
             f"give table.name of stream {spec.stream} another name",
         )
         return
-    rows = spec.resolved_for(table.schema()).schema
-    if spec.decode.declared is None and (problems := spec.problems_of(rows)):
+    yield from _contract_findings(spec, contract_problems_of(spec.contract, table.schema(), spec.evolution))
+    if not spec.decode.declares_all and (problems := spec.problems_with(table.schema())):
         fix = f"correct streams/{spec.stream}.yaml, or alter table {name}"
         for place, problem in problems:
             yield Finding(spec.stream, "table", "wrong", f"{field_path(place)}: {problem}", fix)
         return
-    new = spec.table_schema if spec.decode.declared else table.schema()
+    new = spec.table_schema_beside(table.schema()) if spec.decode.declared else table.schema()
     partitions = partition_spec(spec.table.partition_by, new)
     if is_as_made(table.metadata, spec.stream) and differs(table.metadata, new, partitions):
         sentence = f"table {name} has no rows, and not the columns or partitions that the stream declares; the next run"
@@ -195,6 +197,13 @@ def _made_otherwise(spec: StreamSpec, table: Table, new: Schema) -> Iterator[Fin
 def _place(location: str) -> str:
     """A location in one of the ways to write it."""
     return re.sub(r"^file:/*", "/", location).rstrip("/")
+
+
+def _contract_findings(spec: StreamSpec, problems: Sequence[tuple[Location, str]]) -> Iterator[Finding]:
+    """What is wrong with a contract, which changes no row: the rest goes on."""
+    for place, problem in problems:
+        fix = f"correct streams/{spec.stream}.yaml"
+        yield Finding(spec.stream, "contract", "wrong", f"{field_path(place)}: {problem}", fix)
 
 
 def _check_places(spec: StreamSpec, settings: Settings, tables: list[Table]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from jobs.registry.client import LINES_TO_ADD, RegistryClient, quick_registry
 from jobs.registry.errors import NotInRegistryError, RegistryError, RegistryUnavailableError
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
-from jobs.stream.new_rows import subjects
+from jobs.spec.subjects import key_subjects, value_subjects
 from orchestration.cli.validate.findings import Finding
 
 
@@ -35,12 +35,11 @@ def check_registry(specs: list[StreamSpec], settings: Settings) -> Iterator[Find
     yield Finding(None, "registry", "ok", f"{client.shown} answers")
     for spec in needing:
         topics = list(spec.source.topics or ())
-        if FORMATS[spec.decode.format].registry_kind is not None:
-            for subject in subjects(spec, topics):
-                yield _check_subject(spec, subject, "decode.value", spec.decode.format, client)
-        if spec.decode.key is not None and FORMATS[spec.decode.key.format].registry_kind is not None:
-            for topic in topics:
-                yield _check_subject(spec, f"{topic}-key", "decode.key", spec.decode.key.format, client)
+        for subject in value_subjects(spec.decode, topics):
+            yield _check_subject(spec, subject, "decode.value", spec.decode.format, client)
+        if spec.decode.key is not None:
+            for subject in key_subjects(spec.decode, topics):
+                yield _check_subject(spec, subject, "decode.key", spec.decode.key.format, client)
     client.close()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +174,25 @@ def test_metadata_has_stable_names_with_units_and_dagsters_own() -> None:
     assert [column.name for column in metadata["dagster/column_schema"].columns] == ["id", "amount"]
     # Greater than what JavaScript counts to exactly, so it is text.
     assert metadata["snapshot_id"] == "7000000000000000001"
+    assert metadata["look_up"] == "frazil at card-payments --snapshot 7000000000000000001"
     assert (metadata["records_landed"], metadata["records_dead"], metadata["tombstones"]) == (92, 5, 3)
     assert metadata["consumer_lag_records"] == 5
     assert metadata["offsets"].value == {"payments.v1": {"0": 40, "1": 60}}
     assert (metadata["batches"], metadata["records_per_second"], metadata["commit_ms"]) == (1, 25, 250)
     for value in metadata.values():
         dg.MaterializeResult(metadata={"checked": value})
+
+
+def test_a_watermark_is_told_with_how_far_it_is_behind() -> None:
+    done = drained(Counts(100, 92, 5, 3))
+    done.watermark_ms = round((time.time() - 100) * 1000)
+    done.batches[0] = replace(done.batches[0], late=4)
+    metadata = landed_metadata(spec(), done, FakeTable())  # type: ignore[arg-type]
+    assert metadata["watermark"].value == done.watermark_ms / 1000
+    assert 100 <= metadata["watermark_lag_s"] < 130
+    assert metadata["records_late"] == 4
+    without = landed_metadata(spec(), drained(Counts(1, 1)), FakeTable())  # type: ignore[arg-type]
+    assert not {"watermark", "watermark_lag_s", "records_late"} & set(without)
 
 
 def test_dead_letters_are_told_by_reason_the_most_frequent_first() -> None:

@@ -42,6 +42,7 @@ from jobs.stream import opening, takeover
 from jobs.stream.batch import BatchRunner
 from jobs.stream.open_stream import OpenStream
 from jobs.stream.results import TaskResults
+from jobs.stream.second_run import table_as_decided
 from jobs.task.tally import Tally
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
@@ -69,17 +70,20 @@ class Killed(BaseException):
     """The driver's process was killed here."""
 
 
-def destinations(partition: TopicPartition, offset: int, config: str, among: Sequence[TargetSpec] = PAIR) -> set[str]:
+def destinations(
+    partition: TopicPartition, offset: int, config: str, among: Sequence[TargetSpec] = PAIR, schema: int = 0
+) -> set[str]:
     """The targets that a record becomes a row of.
 
-    Some are tombstones and become none; some fail under one configuration and not under the other. Of the others some
-    go to a table that receives rows often, some to one that does seldom, and some to two tables.
+    Some are tombstones and become none; some fail under one configuration and not under the other, some under one
+    schema of the stream's table. Of the others some go to a table that receives rows often, some to one that does
+    seldom, and some to two tables.
     """
     kind, names = (offset * 7 + partition.partition * 3) % 10, {target.name for target in among}
     if kind == 0:
         return set()
     fails = kind == 1 or (kind in (2, 3) and config == "one") or (kind in (4, 5) and config == "two")
-    if fails:
+    if fails or kind == 8 - schema:
         return {DEAD} & names
     table = "orders.often" if kind in (3, 5, 6) else "orders.seldom" if offset % 11 == 4 else TABLE
     copied = {"orders.copies"} if (offset + partition.partition) % 6 == 1 else set[str]()
@@ -113,7 +117,7 @@ class FakeTable:
 
     def metadata(self) -> Any:
         head, schema, count = self.head, SCHEMAS[self.schema], len(self.snapshots)
-        return SimpleNamespace(
+        made = SimpleNamespace(
             table_uuid=self.uuid,
             snapshots=list(self.snapshots),
             refs={"main": SimpleNamespace(snapshot_id=head)} if head else {},
@@ -121,6 +125,7 @@ class FakeTable:
             schema=lambda: schema,
             alterations=self.alterations,
             current_schema_id=self.schema,
+            schemas=SCHEMAS,
             default_spec_id=0,
             spec=lambda: UNPARTITIONED_PARTITION_SPEC,
             specs=lambda: {0: UNPARTITIONED_PARTITION_SPEC},
@@ -128,6 +133,8 @@ class FakeTable:
             next_sequence_number=lambda: count + 1,
             current_snapshot=lambda: self.snapshots[head - 1] if head else None,
         )
+        made.model_copy = lambda update: SimpleNamespace(**vars(made) | update)
+        return made
 
 
 class World:
@@ -256,11 +263,12 @@ class World:
     def spec(self, config: str) -> Any:
         """The stream's file as a driver has it."""
         source = Source(topics=(TOPIC,))
-        return spec_with("payments", self.targets, config_hash=config, source=source, errors=Errors())
+        table = SimpleNamespace(name=TABLE)
+        return spec_with("payments", self.targets, config_hash=config, source=source, errors=Errors(), table=table)
 
-    def destinations(self, partition: TopicPartition, offset: int, config: str) -> set[str]:
+    def destinations(self, partition: TopicPartition, offset: int, config: str, schema: int = 0) -> set[str]:
         """The targets that a record becomes a row of."""
-        return destinations(partition, offset, config, self.targets)
+        return destinations(partition, offset, config, self.targets, schema)
 
     def ledger(self, target: TargetSpec) -> list[LedgerRow]:
         """What the ledger would hold of a table if it were filled in now."""
@@ -391,25 +399,30 @@ class Tasks(BatchRunner):
         super().__init__(stream, world)  # type: ignore[arg-type]
         self._world, self._config = world, config
 
-    def _run_tasks(self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed]) -> TaskResults:
+    def _run_tasks(
+        self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
+    ) -> TaskResults:
         files: dict[str, list[DataFile]] = {}
+        schema = table_as_decided(self._stream, needs).current_schema_id
         for name in self._world.names:
             rows = [
                 self._world.record(partition, offset)
                 for partition, (start, end) in ranges.items()
                 if partition not in needs[name].skip
                 for offset in range(max(start, needs[name].floors.get(partition, start)), end)
-                if name in self._world.destinations(partition, offset, self._config)
+                if name in self._world.destinations(partition, offset, self._config, schema)
             ]
             files[name] = [self._written(rows)] if rows else []
-        return TaskResults(files, [self._tally(p, range_, needs) for p, range_ in ranges.items()])
+        return TaskResults(files, [self._tally(p, range_, needs, schema) for p, range_ in ranges.items()])
 
-    def _tally(self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed]) -> Tally:
+    def _tally(
+        self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed], schema: int
+    ) -> Tally:
         lacked: dict[str, list[set[str]]] = {}
         for name, wanted in needs.items():
             first = max(range_.start, wanted.floors.get(partition, range_.start))
             offsets = range(first, range_.end) if partition not in wanted.skip else ()
-            lacked[name] = [self._world.destinations(partition, offset, self._config) for offset in offsets]
+            lacked[name] = [self._world.destinations(partition, offset, self._config, schema) for offset in offsets]
         read = lacked[TABLE]
         return Tally(
             *partition,

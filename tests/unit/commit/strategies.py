@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from jobs.commit.event_times import EventCounts, EventTimes, PartitionTime
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.stamp_fields import ANSWERS, Counts, Decision, LastRead, PartitionCounts
 from jobs.commit.stamps import Stamp
@@ -25,6 +26,28 @@ decisions = st.builds(
     decided_ranges,
     decided_ranges,
     st.none() | st.integers(0, 10**6),
+)
+instants = st.integers(-(2**40), 2**45)
+event_counts = st.builds(
+    EventCounts,
+    st.none() | instants,
+    st.none() | instants,
+    st.integers(0, 10**9),
+    st.integers(0, 10**9),
+    st.tuples(*[st.integers(0, 10**9)] * 5),
+    st.integers(0, 2**40),
+    st.integers(0, 10**9),
+    st.dictionaries(instants, st.integers(1, 10**6), max_size=4),
+    st.integers(0, 10**6),
+)
+event_times = st.builds(
+    EventTimes,
+    st.sampled_from(["at", "payload.at"]),
+    st.none() | instants,
+    st.none() | instants,
+    st.dictionaries(partitions, st.builds(PartitionTime, st.none() | instants, instants), max_size=8),
+    st.none() | instants,
+    event_counts,
 )
 made_stamps = st.builds(
     Stamp,
@@ -46,6 +69,7 @@ made_stamps = st.builds(
     parts=parts,
     decision=st.none() | decisions,
     moved=st.none() | st.integers(0, 10**6),
+    event_time=st.none() | event_times,
 )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from jobs.commit.accept import lost_offsets, lost_topic, recreated_table, recreated_topic, signed_answer
 from jobs.commit.errors import NothingToAcceptError
+from jobs.commit.event_times import EventTimes, PartitionTime
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.recovery import half_committed
 from jobs.commit.rollback import rollback
@@ -74,6 +75,31 @@ def test_until_it_is_landed_again_the_stream_is_as_complete_as_the_kept_stamps_s
     assert again.claimed(9).valid_through_ms == answered
     for name, stamp in rollback(histories, T, "keep", "c2").items():
         assert stamp.valid_through_ms == 70, f"what stays out of {name} is none of the stream's"
+
+
+def test_what_is_landed_again_is_judged_by_the_watermark_that_was_then() -> None:
+    """By the later one all of it would be late, and its letters could not be written, since those are there."""
+    then = EventTimes("at", 40, 30, {P0: PartitionTime(50, 1)}, 5)
+    now = EventTimes("at", 90, 80, {P0: PartitionTime(99, 2)}, 5)
+    past = rolled_to({P0: 20, P1: 5})
+    ancestor = past.stamped_ancestor
+    assert ancestor is not None
+    rolled = replace(past, newest=replace(NEWEST, event_time=now), stamped_ancestor=replace(ancestor, event_time=then))
+    assert rollback({T: rolled, D: WHOLE}, T, "reland", "c")[T].event_time == then
+    assert rollback({T: rolled, D: WHOLE}, T, "keep", "c")[T].event_time == now
+    nothing_left = replace(rolled_to(None), newest=replace(NEWEST, event_time=now))
+    assert rollback({T: nothing_left, D: WHOLE}, T, "reland", "c")[T].event_time is None
+    # Only the dead letters were rolled back: the table goes on where it is.
+    whole = replace(WHOLE, newest=replace(NEWEST, event_time=now))
+    assert rollback({T: whole, D: rolled_to({P0: 20, P1: 5})}, T, "reland", "c")[T].event_time == now
+
+
+def test_another_topic_of_the_name_leaves_the_watermark_and_forgets_its_partitions() -> None:
+    times = EventTimes("at", 90, 80, {P0: PartitionTime(99, 2), TopicPartition("u", 0): PartitionTime(95, 2)}, 5)
+    before = replace(NEWEST, topics={"t": "old"}, event_time=times)
+    new = recreated_topic({T: before, D: NEWEST}, T, "t", "new", {P0: 0, P1: 0})
+    assert new[T].event_time == replace(times, partitions={TopicPartition("u", 0): PartitionTime(95, 2)})
+    assert new[D].event_time is None
 
 
 def test_keeping_leaves_everything_where_it_was() -> None:

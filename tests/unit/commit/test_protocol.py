@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
@@ -16,11 +17,13 @@ from jobs.commit.errors import FencedError, HalfCommittedError
 from jobs.commit.offsets import TopicPartition
 from jobs.spec.targets import TargetSpec
 from jobs.stream import batch as batch_module
+from jobs.stream import batch_commit as batch_commit_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
 from tests.unit.commit.protocol_world import (
     DEAD,
     PAIR,
+    SCHEMAS,
     TARGETS,
     TOPIC,
     Driver,
@@ -36,7 +39,7 @@ HOT_SPOTS = ("before write", "after write", "verifies", "before an append", "aft
 @pytest.fixture(autouse=True)
 def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    for module in (batch_module, takeover_module):
+    for module in (batch_module, batch_commit_module, takeover_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
 
 
@@ -83,8 +86,9 @@ def assert_exactly_once(world: World) -> None:
     for partition, end in world.log.items():
         for offset in range(end):
             there = Counter({name: each.pop((partition, offset), 0) for name, each in counted.items()})
-            # As one configuration has it, on all targets alike.
-            if +there not in [Counter(world.destinations(partition, offset, config)) for config in CONFIGS]:
+            # As one configuration and one schema have it, on all targets alike.
+            ways = product(CONFIGS, range(len(SCHEMAS)))
+            if +there not in [Counter(world.destinations(partition, offset, *way)) for way in ways]:
                 wrong.append(f"{partition} {offset}: {dict(+there)}")
     assert not wrong and not any(counted.values()), (wrong, counted)
     assert_ledger_says_so(world)

@@ -212,3 +212,23 @@ def test_aws_says_it_by_a_code(code: str, denied: bool) -> None:
             self.response: Any = {"Error": {"Code": code}}
 
     assert is_denied(ClientError()) is denied
+
+
+@pytest.mark.parametrize("answer", [BadRequestError("Cannot add snapshot"), ValidationException("sequence number")])
+def test_a_commit_on_another_branch_in_between_is_no_fault_of_this_one(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, answer: Exception
+) -> None:
+    """It took the next sequence number, and catalogs refuse what has the same one as wrong."""
+    target = Target(catalog, NAME, "s", branch="ingest", backoff=lambda: Backoff(sleep=lambda _: None))
+    target.claim(1, first(1))
+    commit, real = prepare(target, 1, 0, 3), catalog.commit_table
+
+    def refuses_once(table: Table, requirements: Any, updates: Any) -> Any:
+        monkeypatch.setattr(catalog, "commit_table", real)
+        main = catalog.load_table(NAME)
+        commit_once(main, Append([data_file(main, 2)]), summary={}, properties={})
+        raise answer
+
+    monkeypatch.setattr(catalog, "commit_table", refuses_once)
+    assert commit() is ProposalOutcome.LANDED
+    assert target.refusals == 1

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobs.commit import reset as reset_module
+from jobs.commit.event_times import EventTimes, PartitionTime
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.recovery import half_committed
@@ -33,6 +34,7 @@ from jobs.commit.target_positions import restart_positions, target_positions
 from jobs.operator import reset as operator_reset
 from jobs.state.stream_folder import StreamFolder
 from jobs.stream import batch as batch_module
+from jobs.stream import batch_commit as batch_commit_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
 from jobs.stream.open_stream import OpenStream
@@ -181,7 +183,7 @@ def _world_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(operator_reset, "reset_stamps", noting)
     monkeypatch.setattr(batch_tasks_module, "task_metadata", lambda metadata: "{}")
-    for module in (batch_module, takeover_module):
+    for module in (batch_module, batch_commit_module, takeover_module):
         monkeypatch.setattr(module, "step", lambda name: pause(f"step {name}"))
 
 
@@ -322,3 +324,12 @@ def test_a_record_that_a_sleeper_writes_after_the_reset_is_dropped() -> None:
     assert world.store.documents, "the sleeper wrote what it was about to commit before the reset"
     recover(world, "one")
     assert_as_often_as_wanted(world, expected)
+
+
+def test_a_reset_leaves_the_watermark_where_it_is() -> None:
+    times = EventTimes("at", 90, 80, {P0: PartitionTime(99, 2)}, 5)
+    stamps = {"a.t": replace(_BOTH, event_time=times), "a.d": _BOTH}
+    made = (ResetMove(P0, 50, 20, OffsetRange(10, 100)),)
+    done = reset_stamps(stamps, "a.t", _BOTH.position, made, LOG, valid_through_ms=None, note="n", epoch=9)
+    assert [stamp.event_time for name, stamp in done if name == "a.t"] == [times, times]
+    assert [stamp.event_time for name, stamp in done if name == "a.d"] == [None]

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.commit.event_times import EventCounts, EventTimes, PartitionTime
 from jobs.commit.offsets import TopicPartition
 from jobs.commit.stamp_fields import Counts, Decision, LastRead, PartitionCounts
 from jobs.commit.stamps import Stamp, property_key
 from tests.unit.commit.strategies import stamps
 
 ONE = TopicPartition("payments", 0)
+NOW = 1_760_000_000_000
 STAMP = Stamp(
     "payments", "batch", 7, 3, "0123456789ab", start={ONE: 10}, position={ONE: 25}, rows={"a.t": 14, "a.d": 1}
 )
@@ -49,8 +51,30 @@ def test_a_stamp_of_48_partitions_is_small() -> None:
     marks = {partition: LastRead(at, at, 12) for partition, at in stamp.position.items()}
     assert len(replace(stamp, last_reads=marks).to_json()) < without + 48 * 3 + 30
     assert len(replace(stamp, start=at(345_678), position=at(365_678)).to_json()) < 1_200
+    # Of event times what lies between the partitions, with a few hundred bytes beside.
+    each = {p: PartitionTime(NOW - 100 * p.partition, NOW) for p in stamp.position}
+    held = EventCounts(NOW - 5_000, NOW, 3, 0, (5, 2, 1, 0, 0), 3_600_000, 0, {NOW // 3_600_000 * 3_600_000: 8})
+    times = EventTimes("at", NOW - 600_000, NOW - 660_000, each, NOW - 10**9, held)
+    assert len(replace(stamp, event_time=times).to_json()) < without + 48 * 6 + 310
     at_the_end = len(stamp.to_json())
     assert len(replace(stamp, ends=at(13_000_000)).to_json()) < at_the_end + 48 * 16
+
+
+def test_a_claim_and_an_answer_keep_the_watermark_and_nothing_of_the_batch() -> None:
+    times = EventTimes("at", 5, 3, {ONE: PartitionTime(7, 9)}, 1, EventCounts(1, 7, late=(1, 0, 0, 0, 0)))
+    stamp = replace(STAMP, event_time=times)
+    for later in (stamp.claimed(9), stamp.decided(Decision("reset"))):
+        assert later.event_time == EventTimes("at", 5, 3, {ONE: PartitionTime(7, 9)}, 1)
+
+
+def test_a_stamp_without_event_times_is_read() -> None:
+    """As earlier versions wrote them, and as streams without an event time still do."""
+    assert "event" not in STAMP.to_json()
+    old = (
+        '{"v":1,"stream":"payments","kind":"batch","batch":7,"epoch":3,"config":"0123456789ab",'
+        '"at":{"payments":[[10,25]]},"rows":{"a.t":14,"a.d":1}}'
+    )
+    assert Stamp.from_json(old) == STAMP
 
 
 def test_a_claim_keeps_what_tells_whether_the_batch_before_is_whole() -> None:

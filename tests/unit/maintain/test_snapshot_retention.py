@@ -158,3 +158,79 @@ def test_a_limit_of_mains_own_that_takes_what_is_held_is_refused() -> None:
     assert going(metadata, Expire(min_snapshots=1)) == 46
     with pytest.raises(FrazilError, match=r"age limit of its own.*needed by reader a.*Nothing expired"):
         expiry_cutoff(metadata, Expire(), [SnapshotHold("reader a", NOW - HOUR * 2, "")], NOW, NAME)
+
+
+def test_a_branch_that_a_stream_writes_is_not_left_to_an_age_limit() -> None:
+    """Iceberg drops a branch whose head is older than it may be, and all that stands on it alone."""
+    ages = [HOUR * age for age in (5, 4, 3, 2, 1)]
+    refs = {"ingest": {"snapshot-id": 3, "type": "branch", "max-ref-age-ms": int(HOUR.total_seconds() * 1000)}}
+    metadata = table(ages, refs=refs, parents={4: 2})
+    policy = Expire(keep=HOUR, min_snapshots=1)
+    assert expiry_cutoff(metadata, policy, (), NOW, NAME).going
+    with pytest.raises(FrazilError, match=r"branch ingest, which a stream writes.*would drop it") as refused:
+        expiry_cutoff(metadata, policy, (), NOW, NAME, {"main", "ingest"})
+    assert "REPLACE BRANCH ingest" in (refused.value.fix or "")
+
+
+def test_what_is_held_on_a_branch_stays_where_clocks_differ() -> None:
+    # 4 and 5 are of the branch; the clock that made 5 is behind the one of 4, and 5 has to stay.
+    ages = [HOUR * age for age in (9, 8, 7, 1, 6, 0.5)]
+    refs = {"ingest": {"snapshot-id": 5, "type": "branch"}}
+    metadata = table(ages, refs=refs, parents={4: 2, 5: 4, 6: 3})
+    held = SnapshotHold("ledger", snapshot_time(metadata.snapshots[3]), "")
+    assert (
+        snapshot_time(metadata.snapshots[4])
+        >= expiry_cutoff(metadata, Expire(keep=HOUR / 2, min_snapshots=1), [held], NOW, NAME).older_than
+    )
+
+
+def test_a_branch_s_own_age_limit_may_not_take_what_is_held() -> None:
+    ages = [HOUR * age for age in (5, 4, 3, 2, 1)]
+    refs = {"ingest": {"snapshot-id": 5, "type": "branch", "max-snapshot-age-ms": 60_000}}
+    metadata = table(ages, refs=refs)
+    held = [SnapshotHold("ledger", NOW - HOUR * 3, "")]
+    assert expiry_cutoff(metadata, Expire(keep=HOUR, min_snapshots=1), held, NOW, NAME).going
+    with pytest.raises(FrazilError, match="its branch ingest has an age limit"):
+        expiry_cutoff(metadata, Expire(keep=HOUR, min_snapshots=1), held, NOW, NAME, {"ingest"})
+
+
+def tagged(*ages: float, **tags: Any) -> TableMetadata:
+    """Of these ages in hours; a tag is a snapshot's number, or also its age limit in hours."""
+    refs: dict[str, Any] = {}
+    for name, wanted in tags.items():
+        number, limit = wanted if isinstance(wanted, tuple) else (wanted, None)
+        refs[name] = {"snapshot-id": number, "type": "tag"}
+        if limit is not None:
+            refs[name]["max-ref-age-ms"] = int(limit * 3_600_000)
+    note = '{"by":"ada@host","at":1.0,"note":"the audit of Q3"}'
+    return table([HOUR * age for age in ages], refs=refs, properties={"frazil.tag.q3": note})
+
+
+def test_a_tag_keeps_its_snapshot_and_nothing_else() -> None:
+    policy = Expire(keep=HOUR * 2, min_snapshots=1)
+    plain = expiry_cutoff(tagged(5, 4, 3, 1), policy, (), NOW, NAME)
+    assert (plain.going, plain.staying, plain.holds) == (3, 1, ())
+    found = expiry_cutoff(tagged(5, 4, 3, 1, q3=2, young=4), policy, (), NOW, NAME)
+    assert (found.going, found.staying, found.older_than) == (2, 2, plain.older_than)
+    # The one whose snapshot stays anyway holds nothing.
+    (hold,) = found.holds
+    assert hold.what == "tag q3 (snapshot 2 is tagged by ada@host: the audit of Q3)"
+    assert hold.since == snapshot_time(tagged(5, 4, 3, 1).snapshots[1])
+
+
+def test_a_tag_whose_time_is_over_keeps_nothing() -> None:
+    policy = Expire(keep=HOUR * 2, min_snapshots=1)
+    # Iceberg counts a tag's age from its snapshot on: that of 4 hours ago.
+    held = expiry_cutoff(tagged(5, 4, 3, 1, q3=(2, 4.5)), policy, (), NOW, NAME)
+    assert (held.going, [hold.what.split(" until ")[1] for hold in held.holds]) == (
+        2,
+        ["2026-03-10 12:30 UTC: the audit of Q3)"],
+    )
+    over = expiry_cutoff(tagged(5, 4, 3, 1, q3=(2, 3.9)), policy, (), NOW, NAME)
+    assert (over.going, over.staying, over.holds) == (3, 1, ())
+    # A table may limit the age of all that do not say.
+    metadata = tagged(5, 4, 3, 1, other=2)
+    short = metadata.model_copy(update={"properties": {"history.expire.max-ref-age-ms": str(3 * 3_600_000)}})
+    assert expiry_cutoff(short, policy, (), NOW, NAME).going == 3
+    long = metadata.model_copy(update={"properties": {"history.expire.max-ref-age-ms": str(9 * 3_600_000)}})
+    assert expiry_cutoff(long, policy, (), NOW, NAME).going == 2

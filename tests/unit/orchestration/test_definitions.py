@@ -144,6 +144,7 @@ def test_who_asks_what_is_said_by_the_resources_that_are_required(tmp_path: Path
 
     asks = {sensor.name: set(sensor.required_resource_keys) - {"deployment"} for sensor in repository.sensor_defs}
     assert asks == {
+        "frazil_closed_partitions": {"catalog"},
         "frazil_reconcile": {"catalog", "kafka"},
         "frazil_replays": {"catalog"},
         "frazil_schemas": {"catalog", "registry"},

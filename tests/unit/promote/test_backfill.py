@@ -18,7 +18,6 @@ from jobs.catalog import connect_catalog
 from jobs.commit.operations import Append
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.stamps import BACKFILL_KEY
-from jobs.contract.alteration import alter_table
 from jobs.errors import FrazilError
 from jobs.formats.json.kept_fields import KeepingJsonDecoder
 from jobs.formats.json.reference import JsonReferenceDecoder
@@ -28,6 +27,7 @@ from jobs.promote.backfill import Backfilled, backfill
 from jobs.promote.kept_values import kept_values, proposed_type
 from jobs.promote.promotion import Promotion, parse_field, parse_type, promotion
 from jobs.schema.parser import parse_schema
+from jobs.schema_contract.alteration import alter_table
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.verify.other_writers import foreign_snapshots

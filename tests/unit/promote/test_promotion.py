@@ -9,7 +9,6 @@ import pytest
 from pyiceberg.types import StringType
 
 from jobs.commit.schema_history import schema_history
-from jobs.contract.alteration import alter_table
 from jobs.errors import FrazilError
 from jobs.promote.backfill import backfill
 from jobs.promote.kept_sql import coalesce_sql
@@ -18,6 +17,7 @@ from jobs.schema.iceberg_schema import iceberg_schema
 from jobs.schema.kept_fields import with_extra_column
 from jobs.schema.name_matching import NAME_MAPPING
 from jobs.schema.parser import parse_schema
+from jobs.schema_contract.alteration import alter_table
 from jobs.spec.models import StreamSpec
 from tests.helpers.evolving_stream import EvolvingStream
 

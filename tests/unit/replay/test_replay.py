@@ -350,6 +350,16 @@ def test_a_table_that_is_repartitioned_meanwhile_gets_files_of_its_own(
     assert not list(dead_letters.folder.glob("pending-*"))
 
 
+def test_late_letters_land_however_late_they_are_and_only_where_they_are_named(dead_letters: DeadLetterWorld) -> None:
+    dead_letters.add([GOOD] * 2, reason="late")
+    dead_letters.add([GOOD])
+    assert dead_letters.replay().replayed == 1
+    named = Selection(reasons=("late",))
+    assert dead_letters.replay(selection=named).replayed == 2
+    assert set(dead_letters.landed().values()) == {1}
+    assert len(dead_letters.landed()) == 3
+
+
 def test_letters_without_coordinates_come_back_only_where_they_are_named(dead_letters: DeadLetterWorld) -> None:
     dead_letters.add([GOOD] * 2, reason="no_coordinates")
     dead_letters.add([GOOD])

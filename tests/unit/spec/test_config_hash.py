@@ -80,6 +80,7 @@ def test_changes_with_what_changes_the_rows(change: Callable[[dict[str, Any]], N
         setting("source", "start", to="latest"),
         setting("source", "max_records_per_batch", to=5),
         setting("freshness", to={"warn": "1h", "fail": "2h"}),
+        setting("contract", to={"expectations": [{"expect_column_values_to_not_be_null": {"column": "id"}}]}),
         setting("trigger", to="available_now"),
         setting("table", "properties", to={"write.parquet.compression-level": 3}),
         setting("errors", "stop_above", to={"ratio": 0.5}),
@@ -131,14 +132,15 @@ def fields_of(model: type[SpecModel], path: str = "") -> Iterator[tuple[str, boo
 CHANGES_ROWS = {
     "decode.value", "decode.schema_text", "decode.unknown_fields", "decode.key", "decode.headers", "decode.schema_id",
     "decode.case_insensitive",
-    "table.name", "table.partition_by", "table.kafka_columns",
+    "table.name", "table.branch", "publish.branch", "table.partition_by", "table.kafka_columns",
     # The letters' table is hashed as what it comes to, so the block is marked and not its `table`.
     "errors.tolerance", "errors.dead_letters", "errors.dead_letters.mask",
     "evolve.add", "evolve.widen", "evolve.relax", "evolve.clash",
+    "event_time.column", "event_time.grace", "event_time.late",
 }  # fmt: skip
 CHANGES_NONE = {
     "stream", "description", "owner", "trigger.every", "table.properties", "table.location", "table.sort_by",
-    "table.identifier_fields", "table.force_optional",
+    "table.identifier_fields", "table.force_optional", "publish.gate", "publish.every",
     "decode.subject",
     # Which records are read, and when: never what becomes of one.
     "source.topics", "source.topics_pattern", "source.group", "source.start.timestamp", "source.start.offsets",
@@ -146,11 +148,12 @@ CHANGES_NONE = {
     "errors.dead_letters.table", "errors.dead_letters.keep",
     "errors.dead_letters.mask.columns", "errors.dead_letters.mask.headers", "errors.dead_letters.mask.key",
     "evolve.limits.columns", "evolve.limits.new_columns_per_hour", "evolve.limits.depth",
+    "event_time.idle_after", "event_time.closes", "event_time.zone", "event_time.since",
 }  # fmt: skip
 # Blocks that are about a stream's driver, its watching and its tables' upkeep, whatever they will hold.
 NEVER = (
     "errors.retry.", "errors.stop_above.", "errors.replay.", "errors.dead_letters.topic.",
-    "freshness.", "slo.", "restart.", "maintenance.",
+    "freshness.", "slo.", "restart.", "maintenance.", "contract.",
 )  # fmt: skip
 
 

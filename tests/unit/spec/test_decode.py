@@ -61,7 +61,7 @@ def test_columns_that_differ_by_case_only_cannot_be_told_apart_in_any_case() -> 
     for case_insensitive in (True, False):
         decode = {"value": "json", "schema": "table", "case_insensitive": case_insensitive}
         file = {"stream": "s", "source": {"topics": ["t"]}, "decode": decode, "table": {"name": "n.s"}}
-        problems = StreamSpec.model_validate(file).problems_of(table)
+        problems = StreamSpec.model_validate(file).problems_with(table)
         place = ("decode", "case_insensitive")
         message = "columns a and A differ by case only, so a field in another case is neither"
         assert problems == ([(place, message)] if case_insensitive else [])

@@ -53,7 +53,7 @@ def opened(dead_letters: DeadLetterWorld, positions: dict[str, int]) -> OpenStre
 class Runner(BatchRunner):
     """Its tasks find that one record failed."""
 
-    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any) -> TaskResults:
+    def _run_tasks(self, frame: Any, batch: int, ranges: Any, needs: Any, survey: bool) -> TaskResults:
         table = self._stream.dead_letters.table
         records = pa.record_batch(
             {
@@ -100,8 +100,7 @@ def test_a_commit_that_a_locked_catalog_holds_up_says_so(dead_letters: DeadLette
     kafka: Any = SimpleNamespace(
         ends=lambda partitions: LogEnds({}, {}, {}), departures=lambda marks: {}, identities=lambda topics: {}
     )
-    runner = Runner(opened(dead_letters, {SINK: 0, DEAD: 0}), kafka)
-    runner.waits = BatchWaits(long_seconds=0.2)
+    runner = Runner(opened(dead_letters, {SINK: 0, DEAD: 0}), kafka, waits=BatchWaits(long_seconds=0.2))
     uri = dead_letters.settings.catalog.revealed()["uri"].removeprefix("sqlite:///")
     told: list[int] = []
     with contextlib.closing(sqlite3.connect(uri, isolation_level=None)) as other:

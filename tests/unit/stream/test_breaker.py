@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from jobs.commit.errors import ToleranceError
+from jobs.commit.event_times import EventCounts, EventTimes
 from jobs.commit.stamp_fields import Counts
 from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.state.stream_folder import StreamFolder
@@ -45,11 +47,13 @@ class World:
         for minutes, read, dead in batches:
             self.commit(minutes, read, dead)
 
-    def commit(self, minutes: int, read: int, dead: int, kind: Any = "batch") -> None:
+    def commit(self, minutes: int, read: int, dead: int, kind: Any = "batch", late: int = 0) -> None:
         counts = Counts(read=read, landed=read - dead, dead=dead)
         self.totals += counts
         number = len(self.snapshots) + 1
         stamp = Stamp("payments", kind, number, 1, "c", {}, {}, counts=counts, totals=self.totals, sequence=number)
+        if late:
+            stamp = replace(stamp, event_time=EventTimes("at", 9, 5, batch=EventCounts(dead=late)))
         self.newest = stamp
         parent = self.snapshots[-1].snapshot_id if self.snapshots else None
         self.snapshots.append(
@@ -98,6 +102,23 @@ def test_what_counts(tmp_path: Path, batches: list[tuple[int, int, int]], dead: 
         return
     with pytest.raises(WindowToleranceError, match=r"records within 1h failed, more than errors\.stop_above\.window"):
         breaker.check(results(50, dead))
+
+
+def test_late_records_are_none_that_failed(tmp_path: Path) -> None:
+    """Neither in the batch nor within the window, where its stamps say how many of its letters are late."""
+    world = World(tmp_path, [])
+    example = Example("payments", 0, 5, "event_time", "late", "$.at")
+    late = Tally("payments", 0, read=100, dead=100, reasons={"late": 100}, examples={"late": example})
+    world.breaker().check(TaskResults({}, [late]))
+    world.commit(30, 200, 108, late=100)
+    world.breaker().check(TaskResults({}, [late, *results(10, 2).tallies]))
+    with pytest.raises(WindowToleranceError, match="11 of 310 records") as stop:
+        world.breaker().check(TaskResults({}, [late, *results(10, 3).tallies]))
+    assert "late" not in stop.value.message
+    world.spec = stream_spec("id string", errors={"tolerance": "none"})
+    world.breaker().check(TaskResults({}, [late]))
+    with pytest.raises(ToleranceError, match=r"and 1 of 101 failed; .*wrong_type in decode_value"):
+        world.breaker().check(TaskResults({}, [late, *results(1, 1).tallies]))
 
 
 def test_snapshots_that_expired_in_between_are_counted_by_the_totals(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,6 +113,9 @@ class FakeQuery:
 
     def waits_for(self) -> str | None:
         return None
+
+    def between_batches(self, act: Callable[[], None]) -> None:
+        act()
 
     def ask_to_end(self) -> None:
         self.asked_to_end = True

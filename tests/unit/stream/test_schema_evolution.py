@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from jobs.commit.errors import FencedError, SchemaChangeError
@@ -20,6 +20,7 @@ from jobs.commit.target_positions import need
 from jobs.errors import FrazilError
 from jobs.schema.name_matching import NAME_MAPPING as PROPERTY
 from jobs.stream import schema_evolution
+from jobs.stream.open_stream import OpenStream
 from jobs.stream.schema_evolution import field_place
 from jobs.stream.schema_proposals import forget_proposal, proposals
 from jobs.task import needs as task_needs
@@ -274,7 +275,7 @@ def test_files_of_the_schema_before_land_from_a_pending_record(home: Path) -> No
     needs = {name: need(ranges, one.stream.positions[name]) for name in one.stream.targets}
     seen = one.stream.targets[SINK].seen()
     frame: Any = None
-    results = one.runner._run_tasks(frame, 0, ranges, needs)
+    results = one.runner._run_tasks(frame, 0, ranges, needs, survey=False)
     stamp = Stamp("payments", "batch", 0, 1, one.spec.config_hash, start={one.at: 0}, position={one.at: 1})
     planned = PendingTarget({one.at: 0}, stamp, tuple(results.files[SINK]), seen)
     encoded = Pending(ranges, {SINK: planned}).encode({SINK: one.table.metadata})
@@ -379,25 +380,66 @@ def test_a_name_mapping_knows_the_new_columns(home: Path) -> None:
     assert {each.field_id for each in found.root if "x" in each.names} == {schema.find_field("x").field_id}
 
 
-@pytest.mark.parametrize("alters", [True, False])
-def test_letters_that_a_second_run_does_not_make_are_told(
-    home: Path, caplog: pytest.LogCaptureFixture, alters: bool
+def interrupted(home: Path, **options: Any) -> EvolvingStream:
+    """A stream whose rows of a batch have landed, and whose letters have not: they have to be made anew."""
+    one = EvolvingStream(home, **options)
+    commit = one.stream.commit
+
+    def lost(target: Target, *given: Any) -> ProposalOutcome:
+        if target.name == one.spec.dead_letter_table:
+            raise OSError("killed")
+        return commit(target, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OpenStream, "commit", lambda self, *given: lost(*given))
+        with pytest.raises(OSError, match="killed"):
+            one.land({"id": "a", "x": 1}, {"id": "b"}, {"id": "c", "n": 2**40}, {"id": 1})
+    one.stream.folder.store.delete(one.stream.folder.pending(1))
+    return one
+
+
+@pytest.mark.parametrize("more", [0, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decode": {"schema": "table", "unknown_fields": "fail"}},
+        {"decode": {"schema": "table"}, "add": "propose", "widen": "propose"},
+        {"add": "auto", "widen": "ignore", "limits": {"columns": 2}},
+    ],
+)
+def test_a_second_run_decides_by_the_schema_of_the_first(home: Path, options: dict[str, Any], more: int) -> None:
+    """The table takes by then what it did not; records that come after the batch are decided on by what it is now."""
+    first = EvolvingStream(home / "as-ever", **options)
+    first.land({"id": "a", "x": 1}, {"id": "b"}, {"id": "c", "n": 2**40}, {"id": 1})
+    one = interrupted(home / "interrupted", **options)
+    assert one.letters == {} and one.rows == first.rows == [{"id": "b"}]
+    with one.table.update_schema() as schema:
+        schema.add_column("x", LongType())
+        schema.update_column("n", LongType())
+    schemas = len(one.table.metadata.schemas)
+    one.stream.anchor.table = one.table
+    after = [{"id": "d", "x": 1}, {"id": "e", "n": 2**40}][:more]
+    one.land(*after, batch=1)
+    assert one.letters == first.letters and set(one.letters) == {0, 2, 3}
+    assert one.rows == [{"id": "b"}, *after]
+    assert len(one.table.metadata.schemas) == schemas
+    assert one.land({"id": "f", "x": 2}, batch=2).counts.landed == 1
+
+
+def test_a_second_run_after_a_stamp_without_its_schema_tells_what_it_cannot_mend(
+    home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The rows have landed, the letters have to be made again, and by then the table takes what it did not."""
-    one = EvolvingStream(home, decode={"schema": "table", "unknown_fields": "fail"})
-
-    def meanwhile() -> None:
-        if one.runs == 1:
-            with one.catalog.load_table(one.spec.dead_letter_table).update_spec() as spec:
-                spec.add_field("topic", IdentityTransform())
-            with one.table.update_schema() as schema:
-                schema.add_column("x" if alters else "y", LongType())
-
-    one.between = meanwhile
-    one.land({"id": "a", "x": 1}, {"id": "b"})
-    assert one.runs == 2 and one.letters == ({} if alters else {0: "unknown_field"})
-    told = [message for message in caplog.messages if "1 were to be dead letters, and 0 are now" in message]
-    assert len(told) == alters
+    """A release before named no schema in its stamps."""
+    one = interrupted(home, decode={"schema": "table", "unknown_fields": "fail"})
+    anchor = one.stream.anchor
+    assert anchor.newest is not None and anchor.newest.schema_id is not None
+    anchor.newest = replace(anchor.newest, schema_id=None)
+    with one.table.update_schema() as schema:
+        schema.add_column("x", LongType())
+    anchor.table = one.table
+    one.land(batch=1)
+    assert set(one.letters) == {2, 3}
+    assert [each for each in caplog.messages if "3 were to be dead letters, and 2 are now" in each]
 
 
 @pytest.mark.parametrize(

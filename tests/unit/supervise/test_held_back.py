@@ -113,6 +113,19 @@ def test_one_that_has_died_is_started_as_it_was(landed: World, action: str) -> N
     assert "note string" not in (landed.folder() / "launched.yaml").read_text()
 
 
+def test_a_struct_of_keys_that_the_table_lacks_is_told_with_its_line(landed: World) -> None:
+    path = landed.write("payments")
+    text = path.read_text().replace("schema: id", "key: {format: json, schema: table, into: key}\n  schema: id")
+    head, _, tail = text.partition("schema: id")
+    path.write_text(f"{head}schema: table\n{tail.partition(chr(10))[2]}")
+    (line,) = [n for n, each in enumerate(path.read_text().splitlines(), 1) if "into: key" in each]
+    with pytest.raises(SpecError) as caught:
+        landed.control().roll(*WHY)
+    assert caught.value.problems == (
+        f"{path}:{line}: decode.key.schema: the table has no column key, whose fields would be those of a key",
+    )
+
+
 def test_a_catalog_that_does_not_answer_holds_the_change_back(landed: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = landed.beat()
     add_column(landed)

@@ -7,10 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
 from jobs.deadletter.masking import MARK
+from jobs.errors import FrazilError
 from jobs.kafka.records import HEADERS
+from jobs.replay.request import ReplayRequest
+from jobs.replay.run import replay
+from jobs.schema.name_matching import NAME_MAPPING
 from tests.helpers.dead_letters import GOOD, DeadLetterWorld
+from tests.helpers.evolving_stream import EvolvingStream
 from tests.helpers.tasks import TaskOutput, TaskWorld, records, stream_spec
 
 DECODE: dict[str, Any] = {
@@ -89,3 +95,60 @@ def test_a_letter_without_what_a_row_needs_stays_a_letter(tmp_path: Path) -> Non
     assert (result.replayed, result.reasons[0].error_class) == (1, "letter_masked")
     assert world.landed() == {"p-1": 1}
     world.close()
+
+
+FROM_TABLE: dict[str, Any] = {"key": {"format": "json", "schema": "table", "into": "key"}}
+
+
+def test_a_key_s_columns_are_those_that_the_table_has_at_each_batch(tmp_path: Path) -> None:
+    one = EvolvingStream(tmp_path, decode=FROM_TABLE, key="k long not null, shop string")
+    one.keys = {0: b'{"k": 1, "shop": "a"}', 2: b'{"k": 3, "more": 1}', 3: b'{"k": "x"}', 4: b'{"shop": "a"}'}
+    # A new column of the value is made as ever; no key makes one.
+    done = one.land({"id": "a"}, {"id": "b"}, {"id": "c", "new": 1}, {"id": "d"}, {"id": "e"})
+    assert one.rows == [
+        {"id": "a", "key": {"k": 1, "shop": "a"}},
+        {"id": "b"},
+        {"id": "c", "key": {"k": 3, "shop": None}, "new": 1},
+    ]
+    assert {path: each.records for path, each in done.unknown_fields.items()} == {"$key.more": 1}
+    assert one.letters == {3: "wrong_type", 4: "missing_field"}
+    with one.table.update_schema() as change:
+        change.add_column(("key", "more"), LongType())
+        change.rename_column(("key", "shop"), "store")
+    mapping = one.table.schema().name_mapping.model_dump_json().replace('"store"', '"store","shop"')
+    with one.table.transaction() as change:
+        change.set_properties({NAME_MAPPING: mapping})
+    one.stream.targets[one.spec.table.name].read()
+    one.keys[5] = b'{"k": 4, "more": 5, "shop": "b"}'
+    one.land({"id": "f"}, batch=1)
+    assert one.rows[-1] == {"id": "f", "key": {"k": 4, "store": "b", "more": 5}}
+
+
+def test_a_table_that_lost_the_column_of_keys_gets_no_rows(tmp_path: Path) -> None:
+    one = EvolvingStream(tmp_path, decode=FROM_TABLE, key="k long")
+    with one.table.update_schema() as change:
+        change.delete_column("key")
+    one.stream.targets[one.spec.table.name].read()
+    with pytest.raises(FrazilError, match="and the table has no column key"):
+        one.land({"id": "a"})
+    assert one.rows == []
+
+
+def test_letters_of_such_keys_are_masked_and_come_back_by_what_the_table_says(tmp_path: Path) -> None:
+    for mask in ((), ("key.shop",)):
+        home = tmp_path / ("masked" if mask else "plain")
+        one = EvolvingStream(home, decode=FROM_TABLE, key="k int not null, shop string", mask=mask)
+        wrong = b'{"k": 3000000000, "shop": "a"}'
+        one.keys = {0: wrong, 1: wrong}
+        one.land({"id": "a"}, b"{")
+        letters = one.catalog.load_table(one.spec.dead_letter_table).scan().to_arrow().to_pylist()
+        assert {each["key"] for each in letters} == {None if mask else wrong}
+        (letter,) = [each for each in letters if each["stage"] == "decode_key"]
+        assert (letter["error_class"], letter["field"]) == ("out_of_range", "$.key.k")
+        with one.table.update_schema() as change:
+            change.update_column(("key", "k"), LongType())
+        result = replay(one.spec, one.settings, one.catalog, ReplayRequest())
+        assert (result.replayed, result.failed_again) == ((0, 2) if mask else (1, 1))
+        assert {each.error_class for each in result.reasons} == {"letter_masked" if mask else "malformed_json"}
+        assert one.rows == ([] if mask else [{"id": "a", "key": {"k": 3_000_000_000, "shop": "a"}}])
+        one.catalog.close()

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.types import DecimalType
 
 from jobs.formats.decoder import Decoded, ValueDecoder
 from jobs.formats.decoder_spec import resolved_rows
-from jobs.formats.json import evolving
+from jobs.formats.json import cures, evolving
 from jobs.formats.json.block import JsonBlockDecoder
 from jobs.formats.json.evolving import EvolvingJsonDecoder
 from jobs.formats.json.new_fields import NewFieldTypes
@@ -178,6 +179,66 @@ def test_rows_are_those_of_a_decoder_without_evolution(made: list[dict[str, Any]
     assert found.positions.tolist() == [at for at in plain.positions.tolist() if at not in also]
     assert {each.error_class for each in found.failures if each.row in also} <= {"schema_change_refused"}
     assert all(0 <= need.row < len(made) for need in found.needs)
+
+
+FAULTY = parse_schema(
+    "id string not null, n int not null, d decimal(4,2) not null, f float, s struct<a int not null, b float not null>, "
+    "l list<struct<x int not null, d decimal(4,2)> not null>, m map<string, int not null>, t timestamptz not null"
+)
+numbers = st.sampled_from([None, 1, 2**40, 2**70, -(2**31), -(2**31) - 1, "x", True])
+decimals = st.sampled_from([None, 1, 1.5, 123.5, -99999.5, 1e30, 1e37, 1.234, "x"])
+floats_ = st.sampled_from([None, 1, 1e30, -1e39, 1e300, 1e400, "x"])
+faulty_records = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "id": st.sampled_from(["a", None, 5]),
+            "n": numbers,
+            "d": decimals,
+            "f": floats_,
+            "s": st.none() | st.fixed_dictionaries({}, optional={"a": numbers, "b": floats_}),
+            "l": st.none()
+            | st.lists(st.none() | st.fixed_dictionaries({}, optional={"x": numbers, "d": decimals}), max_size=3),
+            "m": st.none() | st.dictionaries(st.sampled_from("pq"), numbers, max_size=2),
+            "t": st.sampled_from([None, "2026-01-01T00:00:00Z"]),
+        },
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(faulty_records, st.integers(0, 3), st.sampled_from(["auto", "ignore"]), st.sampled_from(["auto", "ignore"]))
+@settings(max_examples=60, deadline=None)
+def test_faults_found_at_once_are_those_found_one_by_one(
+    records: list[dict[str, Any]], lessons: int, widen: Any, relax: Any
+) -> None:
+    policy = EvolutionPolicy("auto", widen, relax)
+    told: list[list[dict[Any, int]]] = []
+    for most in (lessons, 200):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cures, "LESSONS", most)
+            decoder = EvolvingJsonDecoder(
+                JsonReferenceDecoder(FAULTY),
+                FAULTY,
+                policy=policy,
+                refused={},
+                types=NewFieldTypes(),
+                reference=JsonReferenceDecoder,
+            )
+            texts = [json.dumps(each).encode() for each in records]
+            # Of several wider decimals for one column the widest counts.
+            told.append([widest_of(decoder.decode(pa.array([each], pa.binary()))) for each in texts])
+    assert told[0] == told[1]
+
+
+def widest_of(decoded: Decoded) -> dict[Any, int]:
+    found: dict[Any, int] = {}
+    for need in decoded.needs:
+        kind = need.type
+        key = (need.change, need.path, None if isinstance(kind, DecimalType) else str(kind))
+        found[key] = max(found.get(key, 0), kind.precision if isinstance(kind, DecimalType) else 0)
+    return found
 
 
 COLUMNS = parse_schema("id string not null, n int, s struct<a int>, l list<struct<x double>>")

@@ -298,7 +298,7 @@ def test_what_a_table_lacks_is_told_by_the_columns_names() -> None:
     assert {(need.change, need.path, str(need.type), need.row) for need in evolving.needs} == {
         ("add", ("payer", "new"), "long", 0),
         ("widen", ("n",), "long", 1),
-        ("add", ("n_text",), "string", 1),
+        ("add", ("n_text",), "string", 2),
     }
     assert [each.error_class for each in evolving.failures] == ["out_of_range", "wrong_type", "ambiguous_field"]
     keeping = decoded_by(spec_of({"unknown_fields": "keep"}, {}))

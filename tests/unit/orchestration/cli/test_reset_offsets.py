@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -14,6 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from jobs.catalog import connect_catalog
+from jobs.commit.event_times import EventTimes
 from jobs.commit.log_state import LogState
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
 from jobs.commit.reset import ResetMove, ResetRefusedError
@@ -25,6 +27,7 @@ from jobs.operator.reset_guard import existing_targets, reset_refusal
 from jobs.operator.reset_plan import describe_reset
 from jobs.operator.reset_request import explicit_offsets, reset_request
 from jobs.schema.kafka_columns import KAFKA_COLUMNS
+from jobs.spec.event_time import EventTime
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.spec.targets import DEAD_LETTER_COORDINATES
@@ -242,6 +245,27 @@ def test_a_plan_says_what_lands_twice_and_how_it_does_not(settings: Settings, sp
     assert (facts["before"], facts["after"]) == ({"t.v1": {"0": 50, "1": 5}}, {"t.v1": {"0": 30, "1": 9}})
     assert facts["partitions"][1]["no_longer_kept"] == 2
     assert plan.undo == "frazil reset-offsets payments --to t.v1:0=50 --reason 'undo the reset' --yes"
+
+
+@pytest.mark.parametrize(
+    ("late", "after", "warns"), [("dead_letter", 30, True), ("land", 30, False), ("dead_letter", 55, False)]
+)
+def test_going_back_behind_the_watermark_says_what_becomes_of_old_records(
+    settings: Settings, spec: StreamSpec, late: str, after: int, warns: bool
+) -> None:
+    block = EventTime.model_validate({"column": "created_at", "late": late})
+    with connect_catalog(settings) as catalog:
+        targets = tables(catalog, spec)
+        newest = targets[spec.table.name].newest
+        assert newest is not None
+        newest = replace(newest, event_time=EventTimes("created_at", 1_700_000_000_000))
+        made = (ResetMove(P0, 50, after, OffsetRange(0, 60)),)
+        spec = spec.model_copy(update={"event_time": block})
+        request = reset_request(f"t.v1:0={after}")
+        plan = describe_reset(spec, request, targets, made, newest, [], on_count=lambda *_: None)
+    said = "\n".join(reset_sentences(plan, "frazil"))
+    assert ("The watermark stays at 2023-11-14T22:13:20.000+00:00" in said) is warns
+    assert ("set event_time.late to land first" in said) is warns
 
 
 def test_a_snapshot_after_an_earlier_reset_is_no_way_back(settings: Settings, spec: StreamSpec) -> None:

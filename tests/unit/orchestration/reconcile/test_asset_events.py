@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from jobs.spec.models import Freshness
+from jobs.spec.slo import Freshness
 from jobs.state.local_store import LocalStore
 from jobs.supervise.launches import KeptRestart, read_launch, write_launch
 from orchestration.reconcile.asset_events import report_seconds
@@ -118,6 +118,24 @@ def test_fresh_means_complete_and_not_busy(orders: World) -> None:
     # Nothing waits any more: complete, whatever the stamps say.
     assert drive(4, NOW + 300, None, lag=0) == (1, [])
     assert drive(5, NOW + 400, NOW + 395) == (1, [])
+
+
+def test_by_event_time_fresh_means_that_the_watermark_is(orders: World) -> None:
+    file = orders.file("orders")
+    by = "event_time: {column: _kafka_timestamp, grace: 1m}\nfreshness: {warn: 5m, fail: 15m, by: event_time}\n"
+    file.write_text(file.read_text().replace("freshness: {warn: 5m, fail: 15m}\n", "") + by)
+
+    def drive(snapshot: int, at: float, watermark: float | None) -> Any:
+        ms = None if watermark is None else int(watermark) * 1000
+        told_of = work(9, snapshot_id=snapshot, lag_at=at, valid_through_ms=int(at) * 1000, watermark_ms=ms)
+        orders.drive("orders", now=at, work=told_of)
+        return told(orders.tick(at), SINK)
+
+    assert drive(1, NOW, None) == [], "complete it is, but nobody knows of which event time"
+    assert drive(2, NOW + 150, NOW + 150 - 301) == []
+    (report,) = drive(3, NOW + 300, NOW + 300 - 299)
+    assert values(report)["watermark"] == NOW + 1
+    assert values(report)["watermark_lag_s"] >= 0
 
 
 def test_a_stream_that_catches_up_without_a_new_snapshot_is_fresh_again(orders: World) -> None:

@@ -85,6 +85,26 @@ def test_keys_that_are_not_declared_warn_once_until_there_are_others(orders: Wor
     assert drive(NOW + 1100)["unknown_fields"].description.startswith("No record of this configuration had a key")
 
 
+BY_EVENT_TIME = "event_time: {column: _kafka_timestamp, grace: 1m}\nfreshness: {warn: 5m, fail: 15m, by: event_time}\n"
+
+
+def test_by_event_time_the_watermark_is_judged_and_not_what_has_come(orders: World) -> None:
+    file = orders.file("orders")
+    file.write_text(file.read_text().replace("freshness: {warn: 5m, fail: 15m}\n", "") + BY_EVENT_TIME)
+
+    def drive(watermark: float | None) -> Any:
+        ms = None if watermark is None else int(watermark) * 1000
+        orders.drive("orders", now=NOW, work=work(5, valid_through_ms=int(NOW) * 1000, watermark_ms=ms))
+        orders.memory.streams.clear()
+        return {each.check_name: each for each in events(orders.tick(NOW), dg.AssetCheckEvaluation)}["lag_within_slo"]
+
+    behind = drive(NOW - 901)
+    assert not behind.passed
+    assert "its watermark is 901 s behind; 900 s are allowed (freshness.fail)" in (behind.description or "")
+    assert drive(NOW - 899).passed
+    assert drive(None).passed, "not known yet"
+
+
 def test_failed_checks_explain_themselves(orders: World) -> None:
     orders.write("orders", "slo: {lag_records: 100, lag_time: 10m, dead_letter_ratio: 0.01}\n")
 

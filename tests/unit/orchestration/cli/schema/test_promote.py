@@ -118,6 +118,17 @@ def test_what_does_not_go_together(home: Path, words: tuple[str, ...]) -> None:
     assert typed(home, *words).exit_code == 2
 
 
+def test_rows_of_a_gated_stream_are_left_alone(home: Path) -> None:
+    file = home / "streams" / "payments.yaml"
+    expected = "contract: {expectations: [{expect_column_values_to_not_be_null: {column: id}}]}"
+    file.write_text(f"{file.read_text()}{expected}\npublish: {{gate: contract}}\n")
+    refused = typed(home, "--promote", "$.note", "--backfill", "--yes")
+    assert refused.exit_code == 1
+    assert "is published from branch ingest, which takes appends only" in refused.stderr
+    assert "without --backfill" in refused.stderr
+    assert rows(home)[0][0] is None
+
+
 def test_a_table_that_is_maintained_is_left_alone(home: Path) -> None:
     settings = Deployment.at(home).settings()
     with connect_catalog(settings) as catalog:

@@ -58,6 +58,8 @@ def worked(world: World, **changes: Any) -> Heartbeat:
         valid_through_ms=int(time.time() * 1000) - 9000,
         reasons={"malformed_json": 2},
         recent=Recent(10.0, 100, 98, 2),
+        watermark_ms=int(time.time() * 1000) - 3_600_000,
+        late=12,
     )
     return msgspec.structs.replace(
         world.beat(), work=work, ui_url="http://127.0.0.1:4040", metrics_url="http://127.0.0.1:9100/metrics", **changes
@@ -92,6 +94,7 @@ def test_status_of_one_stream_shows_everything(world: World) -> None:
         "wished            running, by tester@here: a test",
         f"driver            process {world.beat().pid} on ",
         "malformed_json  2 since the driver started",
+        "watermark         1 h 0 min ago; 12 records came later, since the driver started",
         "Spark UI          http://127.0.0.1:4040",
         "metrics           http://127.0.0.1:9100/metrics",
         f"log               {world.beat().log}",

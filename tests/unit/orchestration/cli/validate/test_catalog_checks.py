@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pyiceberg.types import LongType, NestedField, StructType
 
 from jobs.catalog import connect_catalog
 from jobs.commit.errors import NothingToAcceptError
@@ -51,6 +52,40 @@ def test_columns_that_disagree_are_wrong(settings: Settings, spec: StreamSpec) -
     assert [finding.verdict for finding in findings] == ["wrong"]
     assert "amount" in findings[0].sentence
     assert findings[0].fix == "frazil schema apply payments, or correct decode.schema of stream payments"
+
+
+def test_columns_of_a_contract_that_the_tables_lack_are_wrong(settings: Settings, spec: StreamSpec) -> None:
+    entries = [{"expect_column_values_to_not_be_null": {"column": name}} for name in ("id", "amuont")]
+    contract = {"expectations": entries, "dead_letters": [{"expect_column_to_exist": {"column": "x"}}, entries[1]]}
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+    data = spec.model_dump(mode="json") | {"decode": {"value": "json", "schema": "table"}, "contract": contract}
+    findings = live_findings([StreamSpec.model_validate(data)], settings)
+    found = [(each.verdict, each.sentence) for each in findings if each.subject == "contract"]
+    at = "expect_column_values_to_not_be_null.column: the rows have no column 'amuont'"
+    assert found == [
+        ("wrong", f"contract.dead_letters[1].{at}"),
+        ("wrong", f"contract.expectations[1].{at}; did you mean 'amount'?"),
+    ]
+
+
+def test_a_struct_of_keys_that_the_table_lacks_is_wrong(settings: Settings, spec: StreamSpec) -> None:
+    key = {"format": "json", "schema": "table", "into": "key"}
+    decode = {"value": "json", "schema": "table", "key": key}
+    from_table = StreamSpec.model_validate(spec.model_dump(mode="json") | {"decode": decode})
+    with connect_catalog(settings) as catalog:
+        create_table(catalog, spec)
+        (finding,) = of_tables(from_table, settings)
+        assert (finding.verdict, finding.fix) == (
+            "wrong",
+            "correct streams/payments.yaml, or alter table orders.payments",
+        )
+        assert finding.sentence == (
+            "decode.key.schema: the table has no column key, whose fields would be those of a key"
+        )
+        with catalog.load_table(spec.table.name).update_schema() as change:
+            change.add_column("key", StructType(NestedField(1, "n", LongType())))
+    assert [each.verdict for each in of_tables(from_table, settings)] == ["ok"]
 
 
 def test_another_sort_order_or_place_is_told(settings: Settings, spec: StreamSpec, tmp_path: Path) -> None:

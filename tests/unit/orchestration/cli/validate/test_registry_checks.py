@@ -18,6 +18,8 @@ from resources.deployment import Deployment
 from tests.helpers.registry_server import RegistryServer, serving
 from tests.unit.orchestration.deployments import deployment_in
 
+KEY = {"format": "avro", "schema": "registry", "into": "key"}
+
 
 def stream(format_: str = "avro", topics: tuple[str, ...] = ("payments",), **decode: Any) -> StreamSpec:
     return StreamSpec.model_validate(
@@ -74,6 +76,12 @@ def test_one_that_is_configured_is_asked_whether_it_answers(tmp_path: Path) -> N
             "has no subject refunds-value: nothing was produced as yet, or under",
         ),
         (stream(topics=("refunds",), subject="payments-value"), "ok", "subject payments-value stands at version 3"),
+        (stream("json", schema="table", key=KEY), "unchecked", "has no subject payments-key: nothing was produced"),
+        (
+            stream("json", schema="table", key=KEY | {"subject": "payments-value"}),
+            "ok",
+            "subject payments-value stands",
+        ),
     ],
 )
 def test_the_subject_of_each_topic_is_looked_for(spec: StreamSpec, verdict: str, said: str) -> None:

@@ -1,0 +1,255 @@
+"""Contract in Dagster: a check for each expectation, on the table or the dead letters, over what is new in them."""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets import dagster_names
+from assets.audit_check import EXACTLY_ONCE
+from assets.contract_metadata import outcome_metadata
+from assets.dead_letters import LETTERS_WAITING, REPLAY_WOULD_HELP
+from assets.failures import failure
+from assets.last_reported import is_driver_only, last_check_result
+from assets.published_check import PUBLISHED
+from assets.schema_contract import SCHEMA_CONTRACT
+from assets.stream_checks import ADDS_UP, DESCRIPTIONS
+from assets.table_health import TABLE_HEALTH
+from jobs.errors import FrazilError
+from jobs.spec.contract import Expectation
+from jobs.spec.models import StreamSpec
+from jobs.spec.targets import TargetSpec
+from jobs.spec.validation import SpecError
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from jobs.contract.check_result import TableCheck
+    from jobs.contract.outcome import ExpectationOutcome
+
+# The checks that tables and dead letters have anyway.
+_TAKEN = frozenset(
+    {*DESCRIPTIONS, ADDS_UP, EXACTLY_ONCE, PUBLISHED, SCHEMA_CONTRACT, TABLE_HEALTH, LETTERS_WAITING, REPLAY_WOULD_HELP}
+)
+_PREFIXES = {"rows": "check_", "dead_letters": "dead_check_"}
+_CRITICAL = "critical"
+_MOST_TEXT = 300
+
+
+class ContractConfig(dg.Config):
+    """Which rows are checked; without anything what is new since the last check of the whole contract."""
+
+    whole: bool = Field(default=False, description="Look at the whole table.")
+    where: str = Field(default="", description="Look at the rows of which this holds, such as day = '2026-01-01'.")
+    engine: str = Field(default="", description="pandas or spark; without it Spark where rows are many.")
+
+
+def expectations_by_key(
+    spec: StreamSpec, keys: Sequence[dg.AssetKey]
+) -> dict[dg.AssetCheckKey, tuple[TargetSpec, Expectation]]:
+    """The expectations of a stream's contract, by the check that each is.
+
+    Args:
+        keys: Of the stream's targets, in their order.
+    """
+    contract = spec.contract
+    if contract is None:
+        return {}
+    return {
+        dg.AssetCheckKey(key, check_name(each)): (target, each)
+        for target, key in zip(spec.targets, keys, strict=True)
+        for each in (contract.expectations if target.role == "rows" else contract.dead_letters)
+    }
+
+
+def check_name(expectation: Expectation) -> str:
+    """The name of an expectation's check: its own, unless frazil has a check of that name on every table."""
+    return f"contract_{expectation.name}" if expectation.name in _TAKEN else expectation.name
+
+
+def contract_checks(spec: StreamSpec, keys: Sequence[dg.AssetKey]) -> Iterator[dg.AssetChecksDefinition]:
+    """The checks of a stream's contract, of each of its tables apart; none without one.
+
+    Args:
+        keys: Of the stream's targets, in their order.
+    """
+    every = expectations_by_key(spec, keys)
+    for target in spec.targets:
+        mine = {key: expectation for key, (of, expectation) in every.items() if of == target}
+        if mine:
+            yield _target_checks(spec, target, mine, keys[0])
+
+
+def _target_checks(
+    spec: StreamSpec, target: TargetSpec, known: Mapping[dg.AssetCheckKey, Expectation], table_key: dg.AssetKey
+) -> dg.AssetChecksDefinition:
+    # Of each table apart: what keeps one from being checked says nothing of the other.
+    @dg.multi_asset_check(
+        name=dagster_names.op_name(spec).replace("drain_", _PREFIXES[target.role], 1),
+        can_subset=True,
+        specs=[_check_spec(key, expectation) for key, expectation in known.items()],
+    )
+    def check_contract(
+        context: dg.AssetCheckExecutionContext,
+        config: ContractConfig,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        spark: SparkResource,
+    ) -> Iterator[dg.AssetCheckResult]:
+        selected = {key: each for key, each in known.items() if key in context.selected_asset_check_keys}
+        if is_driver_only(context, spec, table_key):
+            yield from _as_before(context, spec, selected)
+            return
+        # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        from jobs.contract.check import Check
+        from jobs.contract.check_result import CheckedRows
+        from jobs.translate import translate_errors
+
+        settings, now = deployment.settings(), _as_it_is_now(deployment, spec)
+        there = _still_expected(now, target, selected)
+        if not there:
+            yield from _as_before(context, spec, selected)
+            return
+        try:
+            with translate_errors(settings, spec.stream), catalog.catalog() as connected:
+                found = Check(
+                    spec=now,
+                    settings=settings,
+                    catalog=connected,
+                    spark=lambda: spark.get_session("sql"),
+                    rows=CheckedRows.of(config.whole, config.where or None),
+                    only=there if len(selected) < len(known) else (),
+                    engine=_engine(config.engine),
+                    on_progress=_Progress(context),
+                ).run(target)
+        except FrazilError as problem:
+            raise failure(problem) from None
+        context.log.info(f"{found.extent} {_recorded(found)}")
+        yield from _results(context, spec, found, selected)
+
+    return check_contract
+
+
+def _check_spec(key: dg.AssetCheckKey, expectation: Expectation) -> dg.AssetCheckSpec:
+    arguments = ", ".join(f"{name}: {value}" for name, value in expectation.arguments.items())
+    text = f"{expectation.type} ({arguments})" if arguments else expectation.type
+    return dg.AssetCheckSpec(
+        key.name,
+        asset=key.asset_key,
+        description=text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…",
+        blocking=expectation.severity == _CRITICAL,
+        metadata={
+            "severity": expectation.severity,
+            **{f"meta_{name}": str(each) for name, each in expectation.meta.items()},
+        },
+    )
+
+
+def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpec:
+    try:
+        return deployment.stream(spec.stream)
+    except SpecError:
+        # Its file broke: what was expected when it was launched still is.
+        return spec
+
+
+def _still_expected(now: StreamSpec, target: TargetSpec, mine: Mapping[dg.AssetCheckKey, Expectation]) -> list[str]:
+    """The names of expectations that the file has by now; Dagster may have loaded an earlier one."""
+    contract = now.contract
+    if contract is None:
+        return []
+    there = {each.name for each in (contract.expectations if target.role == "rows" else contract.dead_letters)}
+    return [each.name for each in mine.values() if each.name in there]
+
+
+def _engine(text: str) -> Any:
+    if text not in ("", "pandas", "spark"):
+        raise FrazilError(f"engine: '{text}' is neither pandas nor spark.", fix="leave it empty")
+    return text or None
+
+
+def _recorded(found: "TableCheck") -> str:
+    if found.recorded:
+        return f"{found.rows:,} rows count as checked from now on."
+    return f"They do not count as checked: {found.not_recorded}." if found.not_recorded else ""
+
+
+def _as_before(
+    context: dg.AssetCheckExecutionContext, spec: StreamSpec, selected: Iterable[dg.AssetCheckKey]
+) -> Iterator[dg.AssetCheckResult]:
+    for key in selected:
+        kept = last_check_result(context, key.asset_key, key.name, f"frazil check {spec.stream}")
+        if kept is not None:
+            yield kept
+
+
+def _results(
+    context: dg.AssetCheckExecutionContext,
+    spec: StreamSpec,
+    found: "TableCheck",
+    mine: Mapping[dg.AssetCheckKey, Expectation],
+) -> Iterator[dg.AssetCheckResult]:
+    outcomes = {each.name: each for each in found.outcomes}
+    for key, expectation in mine.items():
+        outcome = outcomes.get(expectation.name)
+        if outcome is not None:
+            yield check_result(found, outcome, key)
+            continue
+        # Nothing was new: what was said of the rows before still holds.
+        whole = f"frazil check {spec.stream} --all"
+        kept = last_check_result(context, key.asset_key, key.name, whole, "where no row is new")
+        yield kept or dg.AssetCheckResult(
+            passed=True,
+            asset_key=key.asset_key,
+            check_name=key.name,
+            description=found.extent,
+            metadata={"rows_checked": 0},
+        )
+
+
+def check_result(found: "TableCheck", outcome: "ExpectationOutcome", key: dg.AssetCheckKey) -> dg.AssetCheckResult:
+    """An expectation's outcome as the result of its check: critical ones are errors, the others warnings."""
+    severity = dg.AssetCheckSeverity.ERROR if outcome.severity == _CRITICAL else dg.AssetCheckSeverity.WARN
+    return dg.AssetCheckResult(
+        passed=outcome.passed,
+        asset_key=key.asset_key,
+        check_name=key.name,
+        severity=severity,
+        description=_sentence(found, outcome),
+        metadata=outcome_metadata(found, outcome),
+    )
+
+
+def _sentence(found: "TableCheck", outcome: "ExpectationOutcome") -> str:
+    if outcome.problem is not None:
+        return f"It could not be evaluated: {outcome.problem}"
+    seen = f" It found {outcome.observed}." if outcome.observed else ""
+    if outcome.passed:
+        return f"{found.rows:,} rows are as expected.{seen} {found.extent}"
+    which = "The rows"
+    if outcome.unexpected is not None and outcome.elements:
+        share = outcome.unexpected / outcome.elements
+        which = f"{outcome.unexpected:,} of {outcome.elements:,} rows ({share:.2%})"
+    # What is new counts as checked, and is not looked at again.
+    fix = f"frazil check {found.stream} --all --only {outcome.name}"
+    return f"{which} are not as expected.{seen} {found.extent} Next: {fix}"
+
+
+class _Progress:
+    """Logs what a check does, each thing once."""
+
+    def __init__(self, context: dg.AssetCheckExecutionContext) -> None:
+        self._context: dg.AssetCheckExecutionContext = context
+        self._said: str = ""
+
+    def __call__(self, said: str) -> None:
+        # A count of rows that grows is one thing.
+        if said.endswith("rows read"):
+            return
+        if said != self._said:
+            self._said = said
+            self._context.log.info(said)

@@ -1,0 +1,123 @@
+"""The check `published` of a gated stream: what it has landed is judged by its contract, and published or held."""
+
+# No `from __future__ import annotations` here: Dagster looks at the parameters' types as they are.
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from assets import dagster_names
+from assets.failures import failure
+from assets.last_reported import is_driver_only, last_check_result
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.spec.validation import SpecError
+from resources.catalog import CatalogResource
+from resources.deployment_resource import DeploymentResource
+from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from jobs.publish.gated import GateResult
+
+PUBLISHED = "published"
+
+
+def published_check(spec: StreamSpec, key: dg.AssetKey) -> Iterator[dg.AssetChecksDefinition]:
+    """The check of a gated stream's table; none of another stream.
+
+    Args:
+        key: Of its table.
+    """
+    if spec.publish is None:
+        return
+
+    @dg.multi_asset_check(
+        name=dagster_names.op_name(spec).replace("drain_", "publish_", 1),
+        can_subset=True,
+        specs=[
+            dg.AssetCheckSpec(
+                PUBLISHED,
+                asset=key,
+                description=f"Holds what the stream has landed on branch {spec.publish.branch} against its contract, "
+                "and publishes it to main. Red while something is held.",
+                blocking=True,
+            )
+        ],
+    )
+    def publish_stream(
+        context: dg.AssetCheckExecutionContext,
+        deployment: DeploymentResource,
+        catalog: CatalogResource,
+        spark: SparkResource,
+    ) -> Iterator[dg.AssetCheckResult]:
+        now = _as_it_is_now(deployment, spec)
+        if is_driver_only(context, spec, key) or now.publish is None:
+            kept = last_check_result(context, key, PUBLISHED, f"frazil publish {spec.stream}")
+            if kept is not None:
+                yield kept
+            return
+        # Imported here: a code location that only loads should not wait for it, nor hold what only a check needs.
+        from jobs.contract.gate_judge import ContractJudge
+        from jobs.publish.gated import publish_if_fit
+        from jobs.translate import translate_errors
+
+        settings = deployment.settings()
+        try:
+            with translate_errors(settings, spec.stream), catalog.catalog() as connected:
+                session, log = lambda: spark.get_session("sql"), context.log.info
+                judge = ContractJudge(now, settings, connected, session, on_progress=log)
+                by = f"Dagster, run {context.run.run_id}"
+                found = publish_if_fit(now, settings, connected, by, judge, judge.judged_by)
+        except FrazilError as problem:
+            raise failure(problem) from None
+        yield published_result(now, found, key)
+
+    yield publish_stream
+
+
+def _as_it_is_now(deployment: DeploymentResource, spec: StreamSpec) -> StreamSpec:
+    try:
+        return deployment.stream(spec.stream)
+    except SpecError:
+        # Its file broke: it is judged by what it was launched with.
+        return spec
+
+
+def published_result(spec: StreamSpec, found: "GateResult", key: dg.AssetKey) -> dg.AssetCheckResult:
+    """What came of an interval at the gate, as the result of the check."""
+    from jobs.commit.offsets import describe_ranges
+
+    held, interval = found.gate.held, found.interval
+    metadata: dict[str, Any] = {
+        "became": found.became,
+        "rows": interval.rows if interval else 0,
+        "files": len(interval.files) if interval else 0,
+        "gate_generation": found.gate.generation,
+    }
+    if interval and interval.ranges:
+        metadata["offsets"] = describe_ranges(interval.ranges, limit=50)
+    if found.snapshot_id is not None:
+        # As text: a snapshot id is greater than what JavaScript can count to.
+        metadata["snapshot_id"] = str(found.snapshot_id)
+    if held is None:
+        said = "Main has all that the stream has landed."
+        if found.became == "published" and interval:
+            said = f"{interval.rows:,} rows were published."
+    else:
+        metadata |= {"held_rows": held.rows, "held_since": dg.MetadataValue.timestamp(held.since)}
+        metadata["reasons"] = dg.MetadataValue.md("\n".join(f"- {each}" for each in held.reasons))
+        said = (
+            f"{held.rows:,} rows are held, offsets {describe_ranges(held.ranges)}: {'; '.join(held.reasons[:3])}. "
+            f"Next: frazil release {spec.stream} --reason TEXT; or correct the contract, then frazil publish "
+            f"{spec.stream}"
+        )
+    severity = dg.AssetCheckSeverity.ERROR
+    return dg.AssetCheckResult(
+        passed=held is None,
+        asset_key=key,
+        check_name=PUBLISHED,
+        severity=severity,
+        description=said,
+        metadata=metadata,
+    )

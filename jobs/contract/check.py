@@ -1,0 +1,255 @@
+"""Check of a table against its contract: rows are chosen, loaded, evaluated, and count as checked from then on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from jobs.catalog import existing_table
+from jobs.contract.check_result import CheckedRows, TableCheck, contract_digest
+from jobs.contract.check_rows import EngineName, RowBound, loaded_rows
+from jobs.contract.earlier_rows import EarlierRows
+from jobs.contract.evaluation import EvaluationContext, evaluate
+from jobs.contract.masked_columns import masked_columns
+from jobs.contract.needed_columns import needed_columns
+from jobs.errors import FrazilError
+from jobs.increment.increment import Increment, increment_since
+from jobs.increment.row_selection import RowSelection, increment_rows, present_coordinates, rows_sql, whole_table
+from jobs.increment.validated_position import CheckSummary, record_validated, validated_position
+from jobs.promote.stored_rows import UnreadableFileError
+from jobs.spec.contract import Expectation
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.spec.targets import TargetSpec
+from jobs.spec.validation import suggestion
+from jobs.steps import step
+from jobs.verify.ledger_table import read_ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress = Callable[[str], None]
+"""Told what is done now, in a few words."""
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """How a contract is checked.
+
+    Attributes:
+        catalog: The tables'.
+        spark: Starts Spark, or gives the session that runs; asked only where it is needed.
+        rows: Which rows.
+        only: Names of the expectations; none: all.
+        engine: None: by how many rows there are.
+        record: Whether rows count as checked afterwards, if all of the contract was evaluated on all that is new.
+        branch: Of the table; None: the one that the stream writes. Dead letters are on the one that it writes, always.
+        bound: What pandas is given at most.
+        on_progress: Told what is done.
+    """
+
+    spec: StreamSpec
+    settings: Settings
+    catalog: Catalog
+    spark: Callable[[], SparkSession]
+    rows: CheckedRows = field(default_factory=CheckedRows)
+    only: Collection[str] = ()
+    engine: EngineName | None = None
+    record: bool = True
+    branch: str | None = None
+    bound: RowBound = field(default_factory=RowBound)
+    on_progress: Progress = lambda _: None
+
+    def expectations(self, target: TargetSpec) -> Sequence[Expectation]:
+        """Those of the contract about a target, without those that were not asked for."""
+        every = contract_of(self.spec, target)
+        return [each for each in every if each.name in self.only] if self.only else every
+
+    def run(self, target: TargetSpec) -> TableCheck:
+        """Check one of the stream's tables.
+
+        Raises:
+            FrazilError: A name is unknown, the table cannot be read, or Great Expectations is not installed.
+        """
+        known = [each.name for one in self.spec.targets for each in contract_of(self.spec, one)]
+        if unknown := sorted({*self.only} - {*known}):
+            near = suggestion(unknown[0], known)
+            said = f"; did you mean '{near}'?" if near else f": it has {', '.join(known) or 'none'}"
+            raise FrazilError(
+                f"the contract of stream {self.spec.stream} has no expectation '{unknown[0]}'{said}",
+                fix=f"frazil check {self.spec.stream}",
+            )
+        began, attempts = time.monotonic(), 0
+        while True:
+            attempts += 1
+            result = TableCheck(self.spec.stream, target.name, target.role, self.rows, _now())
+            try:
+                self._checked(target, result)
+            except (FileNotFoundError, UnreadableFileError) as problem:
+                # Snapshots expired while they were read. The next look finds what has become of their rows.
+                if attempts == _ATTEMPTS or not _is_gone(problem):
+                    raise
+                self.on_progress("snapshots have expired meanwhile: the table is read again")
+                continue
+            result.seconds = time.monotonic() - began
+            return result
+
+    def run_on(self, target: TargetSpec, table: Table, files: Sequence[DataFile], head: int) -> TableCheck:
+        """Check the rows of data files as they landed, which readers may not see yet; nothing is recorded.
+
+        Args:
+            table: As it is, not as a branch has it.
+            files: Of it.
+            head: The snapshot that has them, and what else the table has.
+        """
+        began, result = time.monotonic(), TableCheck(self.spec.stream, target.name, target.role, self.rows, _now())
+        found = Increment(self._branch(target), "files", "", table.metadata.snapshot_by_id(head), files=tuple(files))
+        result.found, result.not_recorded = found, "they were judged for their publication"
+        selection = increment_rows(found, table, target.coordinates, None)
+        self._evaluated(selection, self.expectations(target), target, result)
+        result.seconds = time.monotonic() - began
+        return result
+
+    def _checked(self, target: TargetSpec, result: TableCheck) -> None:
+        table = existing_table(self.catalog, target.name)
+        expectations = self.expectations(target)
+        if table is None or not expectations:
+            return
+        self.on_progress(f"{target.name}: finding what is new")
+        result.found = found = self._increment(table, target)
+        selection = replace(self._selection(found, table, target), branch=self._branch(target))
+        if selection.empty or (self.rows.scope == "increment" and found.empty):
+            result.not_recorded = "there is nothing new"
+            self._move_on(found, table, target)
+            return
+        self._evaluated(selection, expectations, target, result)
+        result.not_recorded = self._why_not_recorded(result)
+        if not result.not_recorded:
+            summary = CheckSummary(result.rows, len(result.outcomes), result.failures, contract_digest(expectations))
+            position = found.validated(result.at, summary)
+            step("check_before_record")
+            if position is not None:
+                result.recorded = record_validated(
+                    self.catalog, target.name, self.spec.stream, position, self._branch(target)
+                )
+                result.not_recorded = "" if result.recorded else "another check has come as far"
+
+    def _move_on(self, found: Increment, table: Table, target: TargetSpec) -> None:
+        """Let the position follow a head that others have moved, so that it holds no snapshots for nothing."""
+        before = validated_position(table.metadata.properties, self.spec.stream, self._branch(target))
+        if before is None or not self.record or found.head is None or found.head.snapshot_id == before.snapshot_id:
+            return
+        if (now := found.validated(before.at, before.summary)) is not None:
+            record_validated(self.catalog, target.name, self.spec.stream, now, self._branch(target))
+
+    def _increment(self, table: Table, target: TargetSpec) -> Increment:
+        stream, branch = self.spec.stream, self._branch(target)
+        position = validated_position(table.metadata.properties, stream, branch)
+        uuid = str(table.metadata.table_uuid)
+        return increment_since(
+            table.metadata,
+            table.io,
+            stream,
+            position if self.rows.scope == "increment" else None,
+            branch=branch,
+            locatable=present_coordinates(table, target.coordinates) is not None,
+            ledger=lambda after: read_ledger(self.catalog, self.settings, stream, target.name, after, uuid),
+        )
+
+    def _selection(self, found: Increment, table: Table, target: TargetSpec) -> RowSelection:
+        mine = self.spec.stream if target.role == "dead_letters" else None
+        if self.rows.scope == "increment":
+            return increment_rows(found, table, target.coordinates, mine)
+        head = found.head.snapshot_id if found.head else None
+        return whole_table(table, target.coordinates, mine, where=self.rows.where, snapshot_id=head)
+
+    def _evaluated(
+        self, selection: RowSelection, expectations: Sequence[Expectation], target: TargetSpec, result: TableCheck
+    ) -> None:
+        table, schema = selection.table, selection.table.schema()
+        names = [each.name for each in schema.fields]
+        time_column = _time_column(self.spec, target)
+        columns = needed_columns(expectations, schema, (*target.coordinates, time_column))
+        counted = 0
+
+        def on_rows(rows: int) -> None:
+            nonlocal counted
+            counted += rows
+            self.on_progress(f"{target.name}: {counted:,} rows read")
+
+        rows = loaded_rows(
+            selection, columns, self.engine, self.spark, self.settings, bound=self.bound, on_rows=on_rows
+        )
+        result.engine = "pandas" if isinstance(rows, pa.Table) else "spark"
+        result.rows = _count(rows)
+        if not result.rows and self.rows.scope == "increment":
+            return
+        head = result.found.head.snapshot_id if result.found and result.found.head else None
+        everything = whole_table(table, target.coordinates, None, snapshot_id=head)
+        earlier = EarlierRows(everything, rows, self.spark, self.settings)
+        # Rows that are the whole table have no others beside them.
+        alone = self.rows.scope == "table" or (
+            self.rows.scope == "increment" and result.found is not None and result.found.found == "table"
+        )
+        context = EvaluationContext(
+            coordinates=tuple(name for name in target.coordinates if name in names),
+            masked=masked_columns(self.spec, schema, table.properties) if target.role == "rows" else (),
+            known_keys=None if alone else earlier.known_keys,
+            past_volumes=partial(earlier.past_volumes, time_column=time_column),
+            time_column=time_column if time_column in names else None,
+            progress=lambda name: self.on_progress(f"{target.name}: {name} on {result.rows:,} rows"),
+        )
+        result.outcomes = evaluate(rows, expectations, context)
+        catalog = self.settings.catalog.name
+        result.sql = {
+            each.name: rows_sql(selection, catalog, each.filter)
+            for each in result.outcomes
+            if not each.passed and each.filter is not None
+        }
+
+    def _why_not_recorded(self, result: TableCheck) -> str:
+        if not self.record:
+            return "nothing is recorded in a dry run"
+        if self.only:
+            return "only some expectations of the contract were asked for"
+        if self.rows.scope == "condition":
+            return "only rows of which a condition holds were asked for"
+        if problems := [each.name for each in result.outcomes if each.problem is not None]:
+            return f"{problems[0]} could not be evaluated"
+        return ""
+
+    def _branch(self, target: TargetSpec) -> str:
+        return self.branch if self.branch is not None and target.role == "rows" else target.branch
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def contract_of(spec: StreamSpec, target: TargetSpec) -> Sequence[Expectation]:
+    """The expectations of a stream's contract about one of its targets."""
+    if spec.contract is None:
+        return ()
+    return spec.contract.expectations if target.role == "rows" else spec.contract.dead_letters
+
+
+def _time_column(spec: StreamSpec, target: TargetSpec) -> str | None:
+    return spec.kafka_columns.timestamp if target.role == "rows" else "timestamp"
+
+
+def _count(rows: pa.Table | DataFrame) -> int:
+    return rows.num_rows if isinstance(rows, pa.Table) else rows.count()  # pyright: ignore[reportReturnType]
+
+
+def _is_gone(problem: BaseException) -> bool:
+    return isinstance(problem, FileNotFoundError) or isinstance(problem.__cause__, FileNotFoundError)

@@ -1,0 +1,101 @@
+"""Great Expectations in this process: imported where a contract is evaluated, and nowhere else."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from jobs.contract.outcome import MOST_SAMPLES
+from jobs.errors import FrazilError
+
+KEY = "frazil"
+"""Of an expectation's `meta`: what its result is told by, since results come in another order than expectations."""
+
+
+def import_gx() -> None:
+    """Import Great Expectations, which takes some seconds, with nothing sent to anybody.
+
+    Raises:
+        FrazilError: It is not installed.
+    """
+    if importlib.util.find_spec("great_expectations") is None:
+        raise FrazilError(
+            "contracts need Great Expectations, and it is not installed", fix="pip install 'frazil[expectations]'"
+        )
+    # Read when the package is imported.
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    # Its warnings name expectations and metrics that are registered a second time, which is meant (exact_expectations).
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        # It imports what Python gives up.
+        warnings.simplefilter("ignore")
+        import great_expectations  # noqa: F401
+
+
+class Batch:
+    """A frame of pandas or Spark, to be validated; nothing of it is kept on disk, nothing goes over the network."""
+
+    def __init__(self, frame: Any, *, spark: bool) -> None:
+        import great_expectations
+
+        sources = _context().data_sources
+        # Whoever has the frame says for how long it is cached.
+        spark_or_pandas = sources.add_or_update_spark if spark else sources.add_or_update_pandas
+        source = spark_or_pandas("spark" if spark else "pandas", **({"persist": False} if spark else {}))
+        definition = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+        self._batch: Any = definition.get_batch({"dataframe": frame})
+        self._suite: Any = great_expectations.ExpectationSuite
+
+    def validate(self, expectations: Sequence[Any], *, samples: Sequence[str] = ()) -> dict[int, Any]:
+        """Validate expectations.
+
+        Args:
+            expectations: Each with its number as `KEY` in its meta.
+            samples: Columns that say where a row is from, where the rows that are not accepted are asked for.
+
+        Returns:
+            Results by the numbers.
+        """
+        suite = self._suite(name="contract", expectations=list(expectations))
+        wanted: Any = {"result_format": "BOOLEAN_ONLY"}
+        if samples:
+            wanted = {
+                "result_format": "SUMMARY",
+                "partial_unexpected_count": MOST_SAMPLES,
+                "unexpected_index_column_names": list(samples),
+            }
+        with warnings.catch_warnings():
+            # About pandas and NumPy within Great Expectations; what cannot be computed is an error.
+            warnings.simplefilter("ignore")
+            found = self._batch.validate(suite, result_format=wanted)
+        return {result.expectation_config.meta[KEY]: result for result in found.results}
+
+
+@cache
+def _context() -> Any:
+    import great_expectations
+    from great_expectations.data_context.types import base
+
+    config = base.DataContextConfig(
+        # Without a folder for pages of results.
+        store_backend_defaults=base.InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        progress_bars=base.ProgressBarsConfig(globally=False),
+        analytics_enabled=False,
+    )
+    return great_expectations.get_context(mode="ephemeral", project_config=config)
+
+
+def error_of(result: Any) -> str | None:
+    """Why a metric could not be computed, as Great Expectations says it; None if it could."""
+    info: Mapping[str, Any] = result.exception_info or {}
+    if info.get("raised_exception") is False:
+        return None
+    if info.get("raised_exception"):
+        return str(info.get("exception_message"))
+    said = [each.get("exception_message") for each in info.values() if isinstance(each, Mapping)]
+    return str(said[0]) if said else None

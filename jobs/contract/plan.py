@@ -1,0 +1,172 @@
+"""Plan of an evaluation: what Great Expectations is asked for each expectation, in the columns that it sees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.contract.columns import Column, Form, NotEvaluable, SeenColumn, find_column, seen_together
+from jobs.spec.contract import Expectation
+from jobs.spec.expectation_catalogue import expectation_types
+from jobs.spec.row_condition import Condition, condition_columns, row_condition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = frozenset({
+    "expect_column_to_exist", "expect_table_column_count_to_be_between", "expect_table_column_count_to_equal",
+    "expect_table_columns_to_match_ordered_list", "expect_table_columns_to_match_set",
+})  # fmt: skip
+"""About the columns of the table, and not about its rows."""
+_FORMS: Mapping[str, Form] = {
+    **dict.fromkeys(
+        (
+            "expect_column_mean_to_be_between", "expect_column_median_to_be_between",
+            "expect_column_stdev_to_be_between", "expect_column_quantile_values_to_be_between",
+            "expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers",
+        ),
+        "number",
+    ),
+    **dict.fromkeys(("expect_column_sum_to_be_between", "expect_multicolumn_sum_to_equal"), "sum"),
+    **dict.fromkeys(
+        (
+            "expect_column_value_lengths_to_be_between", "expect_column_value_lengths_to_equal",
+            "expect_column_values_to_match_regex", "expect_column_values_to_match_regex_list",
+            "expect_column_values_to_not_match_regex", "expect_column_values_to_not_match_regex_list",
+            "expect_column_values_to_match_strftime_format", "expect_column_values_to_be_json_parseable",
+            "expect_column_values_to_match_json_schema",
+            "expect_column_kl_divergence_to_be_less_than",
+        ),
+        "text",
+    ),
+    **dict.fromkeys(
+        (
+            "expect_column_values_to_be_null", "expect_column_values_to_not_be_null",
+            "expect_column_proportion_of_non_null_values_to_be_between",
+        ),
+        "presence",
+    ),
+}  # fmt: skip
+_TOGETHER = frozenset({
+    "expect_column_pair_values_a_to_be_greater_than_b", "expect_column_pair_values_to_be_equal",
+    "expect_multicolumn_sum_to_equal", "expect_multicolumn_values_to_be_equal",
+    "expect_select_column_values_to_be_unique_within_record",
+})  # fmt: skip
+_VALUES_AS_BOUNDS = frozenset({
+    "expect_column_values_to_be_between", "expect_column_max_to_be_between", "expect_column_min_to_be_between",
+    "expect_column_mean_to_be_between", "expect_column_median_to_be_between", "expect_column_sum_to_be_between",
+})  # fmt: skip
+# Quantiles are compared with a tolerance, which would be days.
+_NUMBERS_ALONE = frozenset({"expect_column_stdev_to_be_between", "expect_column_quantile_values_to_be_between"})
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedExpectation:
+    """What is asked for an expectation.
+
+    Attributes:
+        number: Its place in the contract.
+        expectation: As the contract has it.
+        columns: Those that it is about, in the order in which it names them.
+        condition: Of the rows that it is about.
+    """
+
+    number: int
+    expectation: Expectation
+    columns: tuple[SeenColumn, ...]
+    condition: Condition | None
+
+    @property
+    def about_rows(self) -> bool:
+        """Whether it accepts rows or not; else it is about all of them together."""
+        kind = self.expectation.type
+        return "mostly" in expectation_types()[kind].arguments
+
+    def involved(self) -> tuple[str, ...]:
+        """The names of all columns that it looks at."""
+        condition = condition_columns(self.condition) if self.condition else ()
+        return (*(seen.column.name for seen in self.columns), *condition)
+
+    def arguments(self, names: Mapping[SeenColumn, str], *, spark: bool) -> dict[str, Any]:
+        """The arguments for Great Expectations.
+
+        Args:
+            names: Of the columns in the frame.
+            spark: Whether Java reads regular expressions.
+        """
+        kind = self.expectation.type
+        given = {name: value for name, value in self.expectation.arguments.items() if name != "row_condition"}
+        kinds = expectation_types()[kind].arguments
+        columns = iter(self.columns)
+        found: dict[str, Any] = {}
+        for name, argument in kinds.items():
+            if name not in given:
+                continue
+            value = given[name]
+            if argument.kind == "column":
+                value = names[next(columns)]
+            elif argument.kind == "columns":
+                value = [names[next(columns)] for _ in value]
+            elif argument.kind == "regex":
+                value = same_regex(value, spark=spark)
+            elif argument.kind == "regexes":
+                value = [same_regex(each, spark=spark) for each in value]
+            elif self.columns:
+                value = self._of_column(name, value)
+            found[name] = value
+        return found
+
+    def _of_column(self, name: str, value: Any) -> Any:
+        first = self.columns[0]
+        kind = self.expectation.type
+        if name == "value_set":
+            return [first.argument(each) for each in value]
+        if name == "value_pairs_set":
+            a, b = self.columns
+            return [(a.argument(one), b.argument(other)) for one, other in value]
+        if name == "sum_total" or (name in ("min_value", "max_value") and kind in _VALUES_AS_BOUNDS):
+            return first.argument(value)
+        if name == "quantile_ranges":
+            ranges = [[first.argument(end) for end in each] for each in value["value_ranges"]]
+            return {"quantiles": list(value["quantiles"]), "value_ranges": ranges}
+        return value
+
+
+def planned(number: int, expectation: Expectation, schema: pa.Schema) -> PlannedExpectation:
+    """What is asked for an expectation on rows of a schema.
+
+    Raises:
+        NotEvaluable: The rows lack a column, or have other values in it than the expectation is about.
+    """
+    kind = expectation.type
+    condition = expectation.arguments.get("row_condition")
+    met = row_condition(condition) if condition is not None else None
+    for name in condition_columns(met) if met else ():
+        find_column(schema, name)
+    if kind in SCHEMA:
+        return PlannedExpectation(number, expectation, (), None)
+    columns = [find_column(schema, name) for name in expectation.columns]
+    form = _FORMS.get(kind, "exact")
+    if kind in _NUMBERS_ALONE:
+        _no_times(columns[0])
+    seen = seen_together(columns, form) if kind in _TOGETHER else [column.in_form(form) for column in columns]
+    plan = PlannedExpectation(number, expectation, tuple(seen), met)
+    plan.arguments(dict.fromkeys(seen, ""), spark=False)
+    return plan
+
+
+def _no_times(column: Column) -> None:
+    if column.kind not in ("integer", "decimal", "float"):
+        raise NotEvaluable(f"column {column.name} does not hold numbers, and this expectation is about numbers")
+
+
+def same_regex(regex: str, *, spark: bool) -> str:
+    r"""A regular expression that means in Java what it means in Python.
+
+    In both \d, \w, \s and (?i) are about ASCII, and lines end with \n alone: Java is told so by (?d), Python by (?a).
+    """
+    flag = "d" if spark else "a"
+    flags = re.match(r"\(\?([a-zA-Z]+)\)", regex)
+    return f"(?{flag}{flags[1]}){regex[flags.end() :]}" if flags else f"(?{flag}){regex}"

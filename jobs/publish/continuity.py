@@ -1,0 +1,183 @@
+"""Continuity of a branch with its publications: whether it still goes on from what main is said to have of it.
+
+A number says how far main has a branch. It says nothing once the branch was moved back behind it, once another branch
+was published in between, or once the stream has landed on main itself. Then rows would be doubled or passed over, so
+nothing is published until somebody has decided what main lacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from jobs.commit.lineage import ancestors, expired_ancestors, older_versions
+from jobs.commit.offsets import describe_ranges
+from jobs.commit.stamp_history import History, stamps_along_main
+from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
+from jobs.publish.interval import Interval, UnpublishableError, branch_begin, landed_snapshots
+from jobs.publish.publication import branch_through, through
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Why a branch cannot be published from where main has it, and from where it can, once somebody has decided.
+
+    Attributes:
+        stream: The stream.
+        why: A sentence.
+        leave_out: The sequence number from which on it goes on without what is in question.
+        again: The one from which on all is published; None where that would double rows.
+    """
+
+    stream: str
+    why: str
+    leave_out: int
+    again: int | None
+
+    def error(self) -> UnpublishableError:
+        """The refusal, with the commands that end it."""
+        again = f"`frazil publish {self.stream} --after-rollback again` to publish it if main lacks it; or "
+        return UnpublishableError(
+            f"stream {self.stream}: {self.why} Nothing was published.",
+            fix=("" if self.again is None else again)
+            + f"`frazil publish {self.stream} --after-rollback leave-out` to go on without it, and copy by hand what "
+            "main lacks; with --reason TEXT",
+        )
+
+    def begin_again(self) -> int:
+        """From where all is published.
+
+        Raises:
+            UnpublishableError: That would double rows.
+        """
+        if self.again is None:
+            raise self.error()
+        return self.again
+
+
+def refuse_break(found: Break | None) -> None:
+    """Raise what a break says, if there is one.
+
+    Raises:
+        UnpublishableError: There is.
+    """
+    if found is not None:
+        raise found.error()
+
+
+def branch_break(metadata: TableMetadata, stream: str, branch: str, newest: Stamp | None) -> Break | None:
+    """Whether a branch was moved back behind its publication, or has rows that another branch's went past.
+
+    Args:
+        metadata: The table's own, not as a branch has it.
+        newest: The stamp of the last publication.
+    """
+    if newest is None or branch not in metadata.refs:
+        return None
+    along = list(ancestors(metadata, metadata.refs[branch].snapshot_id))
+    own, last = branch_through(newest, branch), through(newest)
+    begin = branch_begin(metadata, branch)
+    numbers = [each.sequence_number or 0 for each in along]
+    if not numbers:
+        return None
+    if begin < own and own not in numbers and numbers[-1] < own:
+        return Break(
+            stream,
+            f"branch {branch} does not have the snapshot through which it was published (sequence number {own}): it "
+            "was moved back behind that, or made again. What was landed on it since may be in main already.",
+            leave_out=numbers[0],
+            again=next(each for each in numbers if each < own),
+        )
+    if own >= last:
+        return None
+    covered = _covered(metadata, newest, branch)
+    between = [each for each in along if max(own, begin) < (each.sequence_number or 0) <= last]
+    passed = [each for each in landed_snapshots(between, stream) if each.snapshot_id not in covered]
+    if not passed:
+        return None
+    before = [each.sequence_number or 0 for each in between if each.snapshot_id in covered]
+    return Break(
+        stream,
+        f"{len(passed):,} of its snapshots on branch {branch}, the newest {passed[0].snapshot_id}, are older than the "
+        "last publication, which was of another branch, and nobody can say whether main has their records.",
+        leave_out=between[0].sequence_number or 0,
+        again=max([own, begin, *before]),
+    )
+
+
+def _covered(metadata: TableMetadata, newest: Stamp, branch: str) -> set[int]:
+    """The snapshots that main has, or that were published from other branches."""
+    found = {each.snapshot_id for each in ancestors(metadata)}
+    for other, number in newest.published.items():
+        if other != branch and other in metadata.refs:
+            along = ancestors(metadata, metadata.refs[other].snapshot_id)
+            found |= {each.snapshot_id for each in along if (each.sequence_number or 0) <= number}
+    return found
+
+
+def landed_on_main(metadata: TableMetadata, stream: str, found: Interval) -> Break | None:
+    """Whether the stream itself has landed records of an interval on main meanwhile."""
+    for snapshot_id, stamp in stamps_along_main(metadata, stream, found.after):
+        if stamp.kind != "batch" or stamp.branch:
+            continue
+        both = {
+            partition: range_
+            for partition, range_ in found.ranges.items()
+            if stamp.start.get(partition, 0) < range_.end and range_.start < stamp.position.get(partition, 0)
+        }
+        if both:
+            return Break(
+                stream,
+                f"it has landed records of what branch {found.branch} has ({describe_ranges(both)}) on {MAIN_BRANCH} "
+                f"itself, with snapshot {snapshot_id}: they would be there twice.",
+                leave_out=found.until,
+                again=None,
+            )
+    return None
+
+
+def kept_publication(stream: str, branch: str, table: Table, past: History) -> tuple[int, dict[str, int]]:
+    """How far main has the branch after a rollback: by the newest publication that it still stands on.
+
+    Where that has expired, older versions of the metadata may know it.
+
+    Args:
+        table: As it is, not as a branch has it.
+        past: The publications.
+
+    Returns:
+        The sequence number, and those by branch.
+
+    Raises:
+        UnpublishableError: Nothing says which publications main still has.
+        OSError: Older versions of the metadata are needed, and the storage does not answer.
+    """
+    metadata, stamp = table.metadata, past.stamped_ancestor
+    along = list(ancestors(metadata))
+    if stamp is None and along:
+        begin = branch_begin(metadata, branch) if branch in metadata.refs else 0
+        never_before = past.newest is not None and not past.newest.decision and _began(past.newest) <= begin
+        for each in () if never_before else chain(along, expired_ancestors(along[-1], older_versions(table))):
+            if each is None or (each.sequence_number or 0) <= begin:
+                never_before = True
+                break
+            text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
+            if text and (said := Stamp.from_json(text)).stream == stream + PUBLISH_PART:
+                stamp = said
+                break
+        if stamp is None and not never_before:
+            raise UnpublishableError(
+                f"stream {stream}: main has had several publications of branch {branch}, and the snapshots that say "
+                "which of them it still has after the rollback have expired. Nothing was decided.",
+                fix=f"`frazil publish {stream} --after-rollback leave-out` with --reason TEXT, and copy by hand what "
+                "main lacks",
+            )
+    return through(stamp), dict(stamp.published) if stamp else {}
+
+
+def _began(stamp: Stamp) -> int:
+    return min(stamp.start.values(), default=0)

@@ -1,0 +1,154 @@
+"""Gate of a stream's publications: what it lets pass, what it holds, and who decided, as a property of the table.
+
+The gate's state is set by commits on main, which publications assert. Its generation rises with each decision of an
+operator, so what was judged before one is not published after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import msgspec
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.errors import FrazilError
+from jobs.publish.interval import Interval
+
+GATE_PREFIX = "frazil.gate."
+FORMAT = 1
+# A sentence each; the check has all of it.
+MOST_REASONS = 10
+
+
+def gate_property(stream: str) -> str:
+    """The table property with the state of a stream's gate."""
+    return GATE_PREFIX + stream
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was judged of an interval.
+
+    Attributes:
+        passed: Whether it may be published.
+        reasons: Sentences, why it may not; or what else was found, if it may.
+        judged_by: Changes with what it was judged by: a hash of the contract.
+        rows: How many rows were looked at.
+    """
+
+    passed: bool
+    reasons: tuple[str, ...] = ()
+    judged_by: str = ""
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An interval that is not published, since it was judged not to be fit.
+
+    Attributes:
+        after: Main has the branch through this sequence number.
+        until: The interval's last sequence number; what came later waits behind it.
+        rows: Of the interval.
+        ranges: Its offsets.
+        first_at: When its first rows were committed.
+        since: When it was held first.
+        reasons: Why.
+        judged_by: See `Verdict`.
+    """
+
+    after: int
+    until: int
+    rows: int
+    ranges: Mapping[TopicPartition, OffsetRange]
+    first_at: datetime | None
+    since: datetime
+    reasons: tuple[str, ...]
+    judged_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The state of a stream's gate.
+
+    Attributes:
+        generation: How many decisions operators have made.
+        held: What is held; None if nothing is.
+    """
+
+    generation: int = 0
+    held: Held | None = None
+
+    def holding(self, interval: Interval, verdict: Verdict, now: datetime) -> Self:
+        """The gate as it holds an interval; for how long it has done so is counted from the first time."""
+        since = self.held.since if self.held and self.held.after == interval.after else now
+        reasons = verdict.reasons[:MOST_REASONS]
+        held = Held(
+            *(interval.after, interval.until, interval.rows, interval.ranges, interval.first_at),
+            *(since, reasons, verdict.judged_by),
+        )
+        return replace(self, held=held)
+
+    def decided(self) -> Self:
+        """The gate after an operator's decision about what was held."""
+        return replace(self, generation=self.generation + 1, held=None)
+
+    def open(self) -> Self:
+        """The gate once what was held is published."""
+        return replace(self, held=None)
+
+    def still_holds(self, after: int, judged_by: str) -> bool:
+        """Whether nothing has come up by which the interval after a sequence number might pass now."""
+        return self.held is not None and (self.held.after, self.held.judged_by) == (after, judged_by)
+
+    def to_json(self) -> str:
+        """As the table property."""
+        said: dict[str, Any] = {"v": FORMAT, "generation": self.generation}
+        if (held := self.held) is not None:
+            said["held"] = {
+                "after": held.after,
+                "until": held.until,
+                "rows": held.rows,
+                "ranges": [[p.topic, p.partition, *range_] for p, range_ in sorted(held.ranges.items())],
+                "first": held.first_at.isoformat() if held.first_at else None,
+                "since": held.since.isoformat(),
+                "reasons": list(held.reasons),
+                "by": held.judged_by,
+            }
+        return msgspec.json.encode(said).decode()
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], stream: str) -> Self:
+        """The state that a table's properties tell; an open gate without any.
+
+        Raises:
+            FrazilError: It is of another version.
+        """
+        text = properties.get(gate_property(stream))
+        if not text:
+            return cls()
+        said = msgspec.json.decode(text)
+        if said.get("v") != FORMAT:
+            raise FrazilError(
+                f"stream {stream}: the gate of its table is of format {said.get('v')!r}, not {FORMAT}: it was "
+                "written by another version.",
+                fix="publish with the version of frazil that did so last, or a newer one",
+            )
+        held = said.get("held")
+        return cls(said["generation"], _held(held) if held else None)
+
+
+def _held(said: Mapping[str, Any]) -> Held:
+    return Held(
+        said["after"],
+        said["until"],
+        said["rows"],
+        {TopicPartition(topic, n): OffsetRange(start, end) for topic, n, start, end in said["ranges"]},
+        datetime.fromisoformat(said["first"]) if said["first"] else None,
+        datetime.fromisoformat(said["since"]).astimezone(UTC),
+        tuple(said["reasons"]),
+        said["by"],
+    )

@@ -1,0 +1,218 @@
+"""Gated publishing: an interval is judged before it is published; one that is not fit is held, until that is decided.
+
+What was judged is what is published: the same files, while nobody has decided anything, on main's head and the
+branch's as they are then. An interval that is held, and all that lands behind it, waits: for an operator who releases
+it, or for another contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Literal
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.commit.compare_and_swap import Backoff
+from jobs.commit.operations import Append
+from jobs.commit.proposals import Proposal
+from jobs.commit.session import CommitSession
+from jobs.commit.stamp_fields import Counts
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.publish.gate import Gate, Verdict, gate_property
+from jobs.publish.interval import Interval
+from jobs.publish.publication import PUBLISHED_KEY, THROUGH, publication_text
+from jobs.publish.publishing import (
+    appended,
+    given_up,
+    interval_of,
+    past_others,
+    publication_stamp,
+    publishing_session,
+    refuse_other_spec,
+)
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.steps import step
+
+HELD_KEY = "frazil.held"
+# Somebody else decides, or the branch is altered, each time while it is judged.
+_ATTEMPTS = 5
+
+Judge = Callable[[Interval], Verdict]
+Became = Literal["nothing new", "published", "held", "still held"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What came of an interval at the gate.
+
+    Attributes:
+        became: What; `still held` if it was not judged again, since nothing has come up by which it might pass.
+        interval: None if the branch is not there yet.
+        gate: As it is now.
+        verdict: Where it was judged.
+        snapshot_id: Main's new head, if it was published.
+    """
+
+    became: Became
+    interval: Interval | None
+    gate: Gate
+    verdict: Verdict | None = None
+    snapshot_id: int | None = None
+
+
+def publish_if_fit(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    by: str,
+    judge: Judge,
+    judged_by: str,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    backoff: Callable[[], Backoff] = Backoff,
+) -> GateResult:
+    """Judge what the stream has landed on its branch, and append it to main, or hold it.
+
+    Args:
+        by: Who publishes.
+        judge: Judges exactly an interval's files.
+        judged_by: Changes with what it judges by; what was held by the same is not judged again.
+        now: The present instant.
+        backoff: Between the attempts at a commit.
+
+    Raises:
+        LeaseHeldError: Somebody else publishes the stream.
+        RolledBackError: Main was rolled back to before a publication.
+        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
+        FrazilError: It could not be judged.
+    """
+    with publishing_session(spec, settings, catalog, backoff) as session:
+        target = session.targets[spec.table.name]
+        for _ in range(_ATTEMPTS):
+            newest = target.read()
+            gate = Gate.of(target.table.metadata.properties, spec.stream)
+            found = interval_of(spec, target.table, newest)
+            if found is None or not found.files:
+                _pass_others(session, target, spec)
+                return GateResult("nothing new", found, gate)
+            if gate.still_holds(found.after, judged_by):
+                return GateResult("still held", found, gate)
+            refuse_other_spec(spec, found, target.table.metadata)
+            step("publish_before_verdict")
+            verdict = judge(found)
+            step("publish_after_verdict")
+            propose = partial(_judged, session, target, spec, by, found, gate, verdict, now())
+            became = target.swap(
+                propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec)
+            )
+            if became is None:
+                continue
+            step("publish_after_hold" if became == "held" else "publish_after_commit")
+            gate = Gate.of(target.table.metadata.properties, spec.stream)
+            return GateResult(became, found, gate, verdict, target.snapshot_id if became == "published" else None)
+    raise FrazilError(
+        f"stream {spec.stream}: what branch {spec.branch_of(spec.table.name)} has was altered, or decided about, each "
+        "time while it was judged. Nothing was published.",
+        fix=f"frazil publish {spec.stream}",
+    )
+
+
+def _pass_others(session: CommitSession, target: Target, spec: StreamSpec) -> None:
+    """Note on main that what stands on the branch is others', unless the stream lands something meanwhile."""
+
+    def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[None]:
+        found = interval_of(spec, target.table, newest)
+        return Proposal(None) if found is None or found.files else past_others(session, spec, newest, found, None)
+
+    target.swap(propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec))
+
+
+def _judged(
+    session: CommitSession,
+    target: Target,
+    spec: StreamSpec,
+    by: str,
+    found: Interval,
+    gate: Gate,
+    verdict: Verdict,
+    now: datetime,
+    newest: Stamp | None,
+    metadata: TableMetadata,
+) -> Proposal[Became | None]:
+    """The commit by which a judged interval is published or held; None if it is not what it was, and nothing to commit.
+
+    Args:
+        found: As it was judged. The stream may have landed more since, which waits for the next time.
+        gate: As it was then.
+        newest: The newest publication now.
+        metadata: Of the table now.
+    """
+    again = interval_of(spec, target.table, newest, found.until)
+    if again is None or (again.after, again.paths) != (found.after, found.paths):
+        return Proposal(None)
+    if Gate.of(metadata.properties, spec.stream).generation != gate.generation:
+        return Proposal(None)
+    told = {"gate": gate.generation, "judged_by": verdict.judged_by, "checked_rows": verdict.rows}
+    if verdict.passed:
+        refuse_other_spec(spec, again, metadata)
+        step("publish_before_commit")
+        said = {PUBLISHED_KEY: publication_text(again, by, verdict="passed", **told)}
+        stamp = publication_stamp(session, spec, newest, again)
+        return Proposal("published", appended(again), stamp, said, _property(spec, gate.open()))
+    holding = gate.holding(again, verdict, now)
+    said = {HELD_KEY: publication_text(again, by, verdict="held", reasons=list(verdict.reasons), **told)}
+    beside = Append(beside={again.branch: again.head})
+    return Proposal("held", beside, _holding_stamp(session, spec, newest, again), said, _property(spec, holding))
+
+
+def release(spec: StreamSpec, settings: Settings, catalog: Catalog, by: str, why: str) -> GateResult:
+    """Publish what is held, in spite of what was judged of it; what has landed behind it is left to the next judgement.
+
+    Args:
+        by: Who releases it.
+        why: The reason, which is kept.
+
+    Raises:
+        FrazilError: Nothing is held.
+    """
+    with publishing_session(spec, settings, catalog, Backoff) as session:
+        target = session.targets[spec.table.name]
+
+        def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Interval]:
+            gate = Gate.of(metadata.properties, spec.stream)
+            held = gate.held
+            found = interval_of(spec, target.table, newest, held.until) if held else None
+            if held is None or found is None or found.after != held.after:
+                raise FrazilError(
+                    f"stream {spec.stream}: nothing is held at its gate.", fix=f"frazil publish {spec.stream}"
+                )
+            refuse_other_spec(spec, found, metadata)
+            step("publish_before_commit")
+            told = {"gate": gate.generation + 1, "why": why, "reasons": list(held.reasons)}
+            said = {PUBLISHED_KEY: publication_text(found, by, verdict="released", **told)}
+            stamp = replace(publication_stamp(session, spec, newest, found), note=f"{by}: {why}")
+            return Proposal(found, appended(found), stamp, said, _property(spec, gate.decided()))
+
+        found = target.swap(propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec))
+        step("publish_after_commit")
+        gate = Gate.of(target.table.metadata.properties, spec.stream)
+        return GateResult("published", found, gate, snapshot_id=target.snapshot_id)
+
+
+def _property(spec: StreamSpec, gate: Gate) -> dict[str, str]:
+    return {gate_property(spec.stream): gate.to_json()}
+
+
+def _holding_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval) -> Stamp:
+    """Says that main has the branch as far as before."""
+    stamp = publication_stamp(session, spec, newest, found)
+    totals = newest.totals if newest else Counts()
+    published = {**stamp.published, found.branch: found.after}
+    return replace(stamp, position={THROUGH: found.after}, rows={}, counts=Counts(), totals=totals, published=published)

@@ -1,0 +1,251 @@
+"""Interval of a stream: what it has landed on its branch and main does not have, as data files.
+
+An interval is what stands in the branch's head and came after a sequence number: the one through which main has the
+branch. Each of its files has to be of a snapshot that is stamped, by this stream, its replays or queues, or by another
+stream. What nobody has stamped, and what has lost its snapshot, is not guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from jobs.commit.branch import begin_property
+from jobs.commit.lineage import ancestors
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
+from jobs.errors import FrazilError
+from jobs.write.manifest_doubles import exact_entries
+
+# What stands behind this mark in an id is a stream's replays, its queues, or its publications.
+PART_MARK = "~"
+
+
+class UnpublishableError(FrazilError):
+    """What stands on a branch is not what its streams have landed there, so nobody can say what main lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What a stream has landed on a branch since a publication.
+
+    Attributes:
+        branch: The branch.
+        after: Main has all of the branch through this sequence number.
+        until: The sequence number of the branch's head.
+        head: The id of the branch's head.
+        files: The stream's.
+        ranges: The offsets that its batches read, by partition.
+        snapshots: Ids of the snapshots that added the files, oldest first.
+        first_at: When the first of them was committed.
+        last_at: When the last of them was.
+        others: Files of other streams on the branch, which publish them.
+    """
+
+    branch: str
+    after: int
+    until: int
+    head: int
+    files: tuple[DataFile, ...] = ()
+    ranges: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    snapshots: tuple[int, ...] = ()
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    others: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of the files."""
+        return sum(each.record_count for each in self.files)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Of the files."""
+        return frozenset(each.file_path for each in self.files)
+
+
+def interval_since(
+    metadata: TableMetadata, io: FileIO, stream: str, branch: str, published: int, until: int | None = None
+) -> Interval | None:
+    """What the stream has landed on the branch, and main lacks; None if the branch is not there yet.
+
+    Args:
+        metadata: The table's own, not as a branch has it.
+        io: Reads manifests.
+        published: The sequence number through which the branch was published before; 0 if it never was.
+        until: The last sequence number that is looked at; None: the branch's head.
+
+    Raises:
+        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
+        FileNotFoundError: A manifest is gone: snapshots expire at this moment.
+    """
+    ref = metadata.refs.get(branch)
+    along = list(ancestors(metadata, ref.snapshot_id)) if ref else []
+    if not along:
+        return None
+    head, after = along[0], max(published, branch_begin(metadata, branch))
+    last = (head.sequence_number or 0) if until is None else until
+    new = [each for each in along if after < (each.sequence_number or 0) <= last][::-1]
+    found = Interval(branch, after, last, head.snapshot_id)
+    own, foreign = _sorted_out(new, stream)
+    _refuse_unstamped(new, own.keys() | foreign, stream, branch)
+    files, others = _files_of(head, metadata, io, stream, found, own.keys(), foreign)
+    adding = landed_snapshots(new, stream)
+    expected = sum(_number(each, "added-data-files") for each in adding)
+    if len(files) != expected:
+        raise UnpublishableError(
+            f"stream {stream}: its snapshots on branch {branch} since sequence number {after} added {expected:,} data "
+            f"files, and {len(files):,} of them stand there: somebody has removed some, or brought some back.",
+            fix=_undo(branch, stream),
+        )
+    times = [datetime.fromtimestamp(each.timestamp_ms / 1000, UTC) for each in adding]
+    return Interval(
+        branch,
+        after,
+        found.until,
+        found.head,
+        tuple(files),
+        _ranges(own[each.snapshot_id] for each in new if each.snapshot_id in own),
+        tuple(each.snapshot_id for each in adding),
+        min(times, default=None),
+        max(times, default=None),
+        others,
+    )
+
+
+def branch_begin(metadata: TableMetadata, branch: str) -> int:
+    """The sequence number through which a branch has nothing that main has not, whatever was published since.
+
+    What the branch and main come from is in both: the stream's first commit notes where that was, in case its snapshot
+    expires; and a branch that was made again from main, or main that was brought to the branch, shows by its ancestors.
+
+    Raises:
+        UnpublishableError: Neither says it.
+    """
+    said = metadata.properties.get(begin_property(branch), "")
+    noted = int(said) if said.isdigit() else None
+    on_main = {each.snapshot_id for each in ancestors(metadata)}
+    of_both = (each for each in ancestors(metadata, metadata.refs[branch].snapshot_id) if each.snapshot_id in on_main)
+    common = next((each.sequence_number or 0 for each in of_both), None)
+    known = [each for each in (noted, common) if each is not None]
+    if not known:
+        raise UnpublishableError(
+            f"branch {branch} and {MAIN_BRANCH} have no snapshot in common any more, and nothing says where {branch} "
+            "began.",
+            fix=f"in Spark: CALL system.fast_forward('<table>', '{MAIN_BRANCH}', '{branch}'), if {MAIN_BRANCH} has "
+            f"nothing that {branch} lacks; or drop {branch} once all of it is in {MAIN_BRANCH}",
+        )
+    return max(known)
+
+
+def _sorted_out(new: Sequence[Snapshot], stream: str) -> tuple[dict[int, Stamp], set[int]]:
+    """The stamps of the stream, its replays and its queues by snapshot; and the snapshots of other streams."""
+    own: dict[int, Stamp] = {}
+    foreign: set[int] = set()
+    for each in new:
+        text = each.summary.additional_properties.get(SUMMARY_KEY) if each.summary else None
+        if not text:
+            continue
+        stamp = Stamp.from_json(text)
+        if stamp.stream.endswith(PUBLISH_PART):
+            # It stands on main, and what it brought is from the branch.
+            continue
+        if stamp.stream.partition(PART_MARK)[0] == stream:
+            own[each.snapshot_id] = stamp
+        else:
+            foreign.add(each.snapshot_id)
+    return own, foreign
+
+
+def landed_snapshots(snapshots: Sequence[Snapshot], stream: str) -> list[Snapshot]:
+    """Those of the snapshots by which the stream, its replays or its queues landed rows."""
+    own, _ = _sorted_out(snapshots, stream)
+    return [each for each in snapshots if each.snapshot_id in own and _number(each, "added-data-files")]
+
+
+def _refuse_unstamped(new: Sequence[Snapshot], stamped: set[int], stream: str, branch: str) -> None:
+    for each in new:
+        changes = sum(_number(each, name) for name in ("added-data-files", "deleted-data-files", "added-delete-files"))
+        summary = each.summary.additional_properties if each.summary else {}
+        if (each.snapshot_id in stamped and BACKFILL_KEY not in summary) or not changes:
+            continue
+        did = each.summary.operation.value if each.summary else "change"
+        raise UnpublishableError(
+            f"stream {stream}: snapshot {each.snapshot_id} on branch {branch} is no commit of a stream ({did}): rows "
+            "that were rewritten or added there by others cannot be told from those that the stream landed.",
+            fix=_undo(branch, stream),
+        )
+
+
+def _undo(branch: str, stream: str) -> str:
+    return (
+        f"in Spark: ALTER TABLE … REPLACE BRANCH {branch} AS OF VERSION <the snapshot before>, then `frazil accept "
+        f"{stream} --rollback reland` if the stream had landed since"
+    )
+
+
+def _files_of(
+    head: Snapshot, metadata: TableMetadata, io: FileIO, stream: str, found: Interval, own: Set[int], foreign: Set[int]
+) -> tuple[list[DataFile], int]:
+    """The stream's files in the head that came after main, in the order of their commits; and how many are others'."""
+    mine: list[tuple[int, DataFile]] = []
+    others = 0
+    for snapshot_id, sequence, file in _entries_of(head, metadata, io, stream, found):
+        if snapshot_id in own:
+            mine.append((sequence, file))
+        elif snapshot_id in foreign:
+            others += 1
+        else:
+            raise UnpublishableError(
+                f"stream {stream}: branch {found.branch} has files of snapshot {snapshot_id}, which has expired, so "
+                "nobody can say whose rows they are.",
+                fix=f"in Spark: CALL system.fast_forward('<table>', '{MAIN_BRANCH}', '{found.branch}'), if "
+                f"{MAIN_BRANCH} has nothing that the branch lacks; and leave the expiry to `frazil maintain`",
+            )
+    return [file for _, file in sorted(mine, key=lambda each: each[0])], others
+
+
+def _entries_of(
+    head: Snapshot, metadata: TableMetadata, io: FileIO, stream: str, found: Interval
+) -> Iterator[tuple[int | None, int, DataFile]]:
+    """Of the data files in a snapshot that are of an interval: their snapshot, its number, and the file."""
+    specs, schema, after, until, branch = metadata.specs(), metadata.schema(), found.after, found.until, found.branch
+    for manifest in head.manifests(io):
+        if manifest.sequence_number <= after:
+            continue
+        if manifest.content != ManifestContent.DATA:
+            raise UnpublishableError(
+                f"stream {stream}: branch {branch} has deletes that are newer than what was published: somebody has "
+                "taken rows out of it.",
+                fix=_undo(branch, stream),
+            )
+        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+        exact_entries(io, manifest, entries, specs[manifest.partition_spec_id], schema)
+        for entry in entries:
+            if entry.status != ManifestEntryStatus.DELETED and after < (entry.sequence_number or 0) <= until:
+                yield entry.snapshot_id, entry.sequence_number or 0, entry.data_file
+
+
+def _number(snapshot: Snapshot, name: str) -> int:
+    return int(snapshot.summary.additional_properties.get(name, 0)) if snapshot.summary else 0
+
+
+def _ranges(stamps: Iterable[Stamp]) -> dict[TopicPartition, OffsetRange]:
+    """From where to where the batches of a stream read, by partition; replays and queues have no offsets of topics."""
+    found: dict[TopicPartition, OffsetRange] = {}
+    for stamp in stamps:
+        if stamp.kind != "batch" or PART_MARK in stamp.stream:
+            continue
+        for partition, end in stamp.position.items():
+            start = stamp.start.get(partition, 0)
+            if end > start:
+                known = found.get(partition, OffsetRange(start, end))
+                found[partition] = OffsetRange(min(known.start, start), max(known.end, end))
+    return found

@@ -1,0 +1,285 @@
+"""Publishing: what a stream has landed on its branch is appended to main, in one commit, once.
+
+It is no fast-forward, which any compaction or DELETE on main would end: the files of the interval become part of main
+as they are. The commit asserts main's head, the branch's head and the table, and says in the same breath how far main
+has the branch now. So whoever is killed before it has published nothing, and whoever is killed after it finds nothing
+to publish; of two at once, one finds main moved, reads again, and sees that the interval is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from jobs.commit.accept import signed_answer
+from jobs.commit.compare_and_swap import Backoff
+from jobs.commit.errors import CommitRefusedError, RolledBackError, table_gone
+from jobs.commit.offsets import describe_ranges
+from jobs.commit.operations import Append
+from jobs.commit.proposals import Proposal
+from jobs.commit.session import CommitSession
+from jobs.commit.stamp_fields import Counts, Decision
+from jobs.commit.stamps import Stamp
+from jobs.commit.target import Target
+from jobs.errors import FrazilError
+from jobs.publish.continuity import Break, branch_break, kept_publication, landed_on_main, refuse_break
+from jobs.publish.interval import Interval, UnpublishableError, interval_since
+from jobs.publish.publication import PUBLISHED_KEY, THROUGH, publication_id, publication_text, publications, through
+from jobs.spec.models import StreamSpec
+from jobs.spec.settings import Settings
+from jobs.state.lease import LeaseHeldError, stream_lease
+from jobs.steps import step
+
+T = TypeVar("T")
+
+RollbackAnswer = Literal["again", "leave-out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a publishing did.
+
+    Attributes:
+        interval: What the branch had that main lacked; None if the branch is not there yet.
+        snapshot_id: Main's new head; None if there was nothing to publish.
+    """
+
+    interval: Interval | None
+    snapshot_id: int | None = None
+
+
+def unpublished(spec: StreamSpec, table: Table) -> Interval | None:
+    """What the stream has landed on its branch and main lacks; None if the branch is not there yet.
+
+    Args:
+        table: As it is, not as a branch has it.
+
+    Raises:
+        RolledBackError: Main was rolled back to before a publication.
+        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
+    """
+    past = publications(table, spec.stream)
+    if past.rolled_back:
+        raise _main_rolled_back(spec)
+    return interval_of(spec, table, past.newest)
+
+
+def publish(
+    spec: StreamSpec,
+    settings: Settings,
+    catalog: Catalog,
+    by: str,
+    *,
+    backoff: Callable[[], Backoff] = Backoff,
+) -> Published:
+    """Append to main what the stream has landed on its branch, while it may go on landing there.
+
+    Args:
+        by: Who publishes.
+        backoff: Between the attempts at the commit.
+
+    Raises:
+        LeaseHeldError: Somebody else publishes the stream.
+        RolledBackError: Main was rolled back to before a publication.
+        UnpublishableError: Others have written to the branch, or snapshots of it have expired.
+    """
+    with publishing_session(spec, settings, catalog, backoff) as session:
+        target = session.targets[spec.table.name]
+
+        def propose(newest: Stamp | None, metadata: TableMetadata) -> Proposal[Published]:
+            found = interval_of(spec, target.table, newest)
+            if found is None or not found.files:
+                return past_others(session, spec, newest, found, Published(found))
+            refuse_other_spec(spec, found, metadata)
+            step("publish_before_commit")
+            append, said = appended(found), {PUBLISHED_KEY: publication_text(found, by)}
+            return Proposal(Published(found), append, publication_stamp(session, spec, newest, found), said)
+
+        done = target.swap(propose, epoch=session.epoch, check=session.lease.verify, given_up=partial(given_up, spec))
+        if done.interval is None or not done.interval.files:
+            return done
+        step("publish_after_commit")
+        return replace(done, snapshot_id=target.snapshot_id)
+
+
+def appended(found: Interval) -> Append:
+    """The operation that appends an interval to main, as long as its branch stands where it was read."""
+    return Append(found.files, beside={found.branch: found.head})
+
+
+def publication_stamp(session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval) -> Stamp:
+    """What a publication of an interval is stamped with.
+
+    Args:
+        newest: The stamp of the last one.
+    """
+    counts = Counts(found.rows, found.rows)
+    return Stamp(
+        session.id,
+        "batch",
+        newest.batch + 1 if newest else 0,
+        session.epoch,
+        spec.config_hash,
+        start={THROUGH: found.after},
+        position={THROUGH: found.until},
+        rows={spec.table.name: found.rows},
+        counts=counts,
+        totals=(newest.totals if newest else Counts()) + counts,
+        published={**(newest.published if newest else {}), found.branch: found.until},
+    )
+
+
+def past_others(
+    session: CommitSession, spec: StreamSpec, newest: Stamp | None, found: Interval | None, answer: T
+) -> Proposal[T]:
+    """Nothing of the stream is to be published; where others' rows stand on its branch, that is noted on main.
+
+    Their snapshots expire once they have published them. Who would still begin before them could not tell any more
+    whose rows those are.
+    """
+    if found is None or not found.others:
+        return Proposal(answer)
+    return Proposal(answer, Append(beside={found.branch: found.head}), publication_stamp(session, spec, newest, found))
+
+
+def answer_rollback(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, answer: RollbackAnswer, note: str
+) -> Interval | None:
+    """Say what becomes of what a rollback of main, or a break of the branch, has left in question (see `continuity`).
+
+    It is published again, or left out.
+
+    Args:
+        note: Who decides, and why.
+
+    Returns:
+        What is to be published now.
+
+    Raises:
+        UnpublishableError: Publishing again would double rows, or nobody can say whether it would.
+        FrazilError: There is nothing to be answered, or somebody committed to it at the same moment.
+    """
+    with publishing_session(spec, settings, catalog, Backoff) as session:
+        target = session.targets[spec.table.name]
+        past = target.history()
+        newest, branch = past.newest, spec.branch_of(spec.table.name)
+        broken = None if past.rolled_back else break_of(spec, target.table, newest)
+        if not (past.rolled_back or broken):
+            raise FrazilError(
+                f"stream {spec.stream}: main of table {spec.table.name} has all that was published.",
+                fix=f"frazil publish {spec.stream}",
+            )
+        if broken is not None:
+            stands = broken.leave_out if answer == "leave-out" else broken.begin_again()
+            published = {**(newest.published if newest else {}), branch: stands}
+        elif answer == "leave-out":
+            stands, published = through(newest), newest.published if newest else {}
+        else:
+            stands, published = kept_publication(spec.stream, branch, target.table, past)
+        decision = Decision("rollback_keep" if answer == "leave-out" else "rollback_reland", removed=past.removed)
+        newest = newest or Stamp(session.id, "accept", -1, session.epoch, spec.config_hash, start={}, position={})
+        decided = replace(newest.decided(decision), start={THROUGH: stands}, position={THROUGH: stands})
+        target.restamp(signed_answer(replace(decided, published=published), session.epoch, note))
+        return interval_of(spec, target.table, target.newest)
+
+
+@contextlib.contextmanager
+def publishing_session(
+    spec: StreamSpec, settings: Settings, catalog: Catalog, backoff: Callable[[], Backoff]
+) -> Iterator[CommitSession]:
+    """Hold the publishing of a stream for the length of the block; its first commit is its claim."""
+    refuse_without_branch(spec)
+    name, table = publication_id(spec.stream), spec.table.name
+    lease = stream_lease(settings, name)
+    held = lease.read()
+    if held and held.held():
+        raise LeaseHeldError(
+            f"stream {spec.stream}: it is being published by process {held.pid} on {held.host}.",
+            fix=f"wait for it to end, or stop process {held.pid} and run this again",
+        )
+    try:
+        target = Target(catalog, table, name, backoff)
+    except NoSuchTableError:
+        raise table_gone(spec.stream, table) from None
+    session = CommitSession(name, spec.config_hash, lease, {table: target})
+    try:
+        with session.held():
+            yield session
+    except RolledBackError:
+        raise _main_rolled_back(spec) from None
+
+
+def refuse_without_branch(spec: StreamSpec) -> None:
+    """See that the stream writes another branch than main.
+
+    Raises:
+        FrazilError: It does not.
+    """
+    if spec.branch_of(spec.table.name) == MAIN_BRANCH:
+        raise FrazilError(
+            f"stream {spec.stream} writes to {MAIN_BRANCH} of table {spec.table.name}: there is nothing to publish.",
+            fix=f"table: {{branch: ingest}} in streams/{spec.stream}.yaml, for rows that are published later",
+        )
+
+
+def interval_of(spec: StreamSpec, table: Table, newest: Stamp | None, until: int | None = None) -> Interval | None:
+    """What the stream has landed on its branch since a publication; None if the branch is not there yet.
+
+    Args:
+        table: As it is, not as a branch has it.
+        newest: The publication's stamp.
+        until: The last sequence number that is looked at; None: the branch's head.
+    """
+    branch, metadata = spec.branch_of(spec.table.name), table.metadata
+    refuse_break(branch_break(metadata, spec.stream, branch, newest))
+    found = interval_since(metadata, table.io, spec.stream, branch, through(newest), until)
+    refuse_break(landed_on_main(metadata, spec.stream, found) if found else None)
+    return found
+
+
+def break_of(spec: StreamSpec, table: Table, newest: Stamp | None) -> Break | None:
+    """Why a branch cannot be published from where main has it; None if it can."""
+    branch, metadata = spec.branch_of(spec.table.name), table.metadata
+    if broken := branch_break(metadata, spec.stream, branch, newest):
+        return broken
+    found = interval_since(metadata, table.io, spec.stream, branch, through(newest))
+    return landed_on_main(metadata, spec.stream, found) if found else None
+
+
+def refuse_other_spec(spec: StreamSpec, found: Interval, metadata: TableMetadata) -> None:
+    """Files of one commit are of the table's present partition spec."""
+    former = sum(each.spec_id != metadata.default_spec_id for each in found.files)
+    if former:
+        raise UnpublishableError(
+            f"stream {spec.stream}: {former:,} of {len(found.files):,} data files on branch {found.branch} "
+            f"({describe_ranges(found.ranges)}) were written before the partitioning of table {spec.table.name} was "
+            "changed, and main takes none of those.",
+            fix=f"set the former partitioning again (in Spark: ALTER TABLE … ADD or DROP PARTITION FIELD), `frazil "
+            f"publish {spec.stream}`, then change it",
+        )
+
+
+def _main_rolled_back(spec: StreamSpec) -> RolledBackError:
+    return RolledBackError(
+        f"stream {spec.stream}: main of table {spec.table.name} was rolled back to before its last publication, or "
+        "replaced. Nothing was published.",
+        fix=f"`frazil publish {spec.stream} --after-rollback again` to publish what was taken out, or `frazil publish "
+        f"{spec.stream} --after-rollback leave-out` to go on without it; each with --reason TEXT",
+    )
+
+
+def given_up(spec: StreamSpec, said: str) -> FrazilError:
+    """The error after too many refusals."""
+    return CommitRefusedError(
+        f"stream {spec.stream}: nothing was published: {said}",
+        fix=f"frazil publish {spec.stream}, once fewer others commit to {spec.table.name}",
+    )

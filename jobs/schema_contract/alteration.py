@@ -1,0 +1,207 @@
+"""Alteration of a table's schema, as somebody asks for it: what changes, what stands in its way, and its one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import NestedField
+
+from jobs.commit.branch import stream_table
+from jobs.commit.compare_and_swap import compare_and_swap
+from jobs.commit.errors import CommitRefusedError
+from jobs.commit.name_mapping import changed_mapping
+from jobs.commit.operations import ChangeSchema
+from jobs.commit.pyiceberg_commit import commit_once
+from jobs.commit.schema_history import new_record, with_record
+from jobs.errors import FrazilError
+from jobs.schema.difference import Difference, differences
+from jobs.schema.evolution import judged, protected_columns
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.identifier_fields import identifier_names, identifier_problem, with_identifier_fields
+from jobs.schema.needs import Coordinates, RecordNeed
+from jobs.schema.renamed import RenamedColumn, renamed_schema
+from jobs.schema.schema_change import SchemaChange, changed_schema, columns_of
+from jobs.schema_contract.declared import declared_columns, own_columns
+from jobs.spec.models import StreamSpec
+from jobs.write.uuid_columns import uuid_properties
+
+_ANY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What becomes of a table's schema.
+
+    Attributes:
+        changes: Additions, promotions and relaxed columns.
+        renames: Made before them.
+        refused: Why the table would still not be as the file declares, as sentences.
+        identifiers: The table's identifier fields from now on, by their full names; None: as they are.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    renames: tuple[RenamedColumn, ...] = ()
+    refused: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] | None = None
+
+    @property
+    def sentences(self) -> list[str]:
+        """Each change, in the order in which they are made."""
+        named = [] if self.identifiers is None else [f"set identifier fields {', '.join(self.identifiers)}"]
+        return [*map(str, self.renames), *map(str, self.changes), *named]
+
+
+def declared_alteration(spec: StreamSpec, metadata: TableMetadata, renames: Sequence[RenamedColumn] = ()) -> Alteration:
+    """What lets a table take the columns that a stream's file declares; nothing is ever dropped.
+
+    Args:
+        spec: One whose file declares its columns.
+        metadata: The table's.
+        renames: Columns that are called otherwise from now on.
+
+    Raises:
+        FrazilError: A column cannot be renamed so.
+    """
+    own = own_columns(spec)
+    for rename in renames:
+        if rename.old[0] in own:
+            raise FrazilError(f"column {rename.old[0]} is frazil's own, and is not renamed.")
+    schema = renamed_schema(metadata.schema(), renames)
+    protected = protected_columns(schema, metadata.partition_specs) | _sorted_by(metadata, schema)
+    columns, changes, refused = dict(columns_of(schema)), list[SchemaChange](), list[str]()
+    for difference in differences(declared_columns(spec), schema, own=own):
+        if difference.fits:
+            continue
+        needs = difference.needs
+        if needs is None:
+            refused.append(str(difference))
+        elif why := _kept(difference, columns.get(needs.path), schema, protected):
+            refused.append(f"{difference}; {why}")
+        else:
+            changes.append(SchemaChange(needs.change, needs.path, needs.type))
+    return with_identifiers(spec, metadata, Alteration(tuple(changes), tuple(renames), tuple(refused)))
+
+
+def proposed_alteration(spec: StreamSpec, metadata: TableMetadata, proposed: Sequence[SchemaChange]) -> Alteration:
+    """What proposals make of a table as it is: they were made one by one, for the table as it was then.
+
+    Args:
+        spec: The stream that they are of.
+        metadata: The table's.
+        proposed: Those that somebody has decided to make, limits or not.
+    """
+    schema = metadata.schema()
+    nowhere = Coordinates("", 0, 0)
+    found = judged(
+        [RecordNeed(each.change, each.path, each.type, each.at or nowhere) for each in proposed],
+        schema,
+        EvolutionPolicy("auto", "auto", "auto", columns=_ANY, new_columns_per_hour=_ANY, depth=_ANY),
+        protected=protected_columns(schema, metadata.partition_specs) | _sorted_by(metadata, schema),
+        json=spec.decode.format == "json",
+        maintained=spec.maintenance.enabled,
+    )
+    return with_identifiers(spec, metadata, Alteration(found.changes, (), tuple(map(str, found.refused))))
+
+
+def _kept(
+    difference: Difference, column: NestedField | None, schema: Schema, protected: Mapping[int, str]
+) -> str | None:
+    """Why a column has to stay as it is; None if it has not."""
+    if column is None or difference.needs is None:
+        return None
+    if difference.needs.change == "widen":
+        return protected.get(column.field_id)
+    return "it is an identifier field of the table" if column.field_id in schema.identifier_field_ids else None
+
+
+def _sorted_by(metadata: TableMetadata, schema: Schema) -> dict[int, str]:
+    """Columns by whose parts the table is sorted; a promotion keeps the order of whole values."""
+    order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+    return {
+        field.source_id: f"the table is sorted by {field.transform}({schema.find_column_name(field.source_id)})"
+        for field in (order.fields if order else ())
+        if str(field.transform) != "identity"
+    }
+
+
+def with_identifiers(spec: StreamSpec, metadata: TableMetadata, decided: Alteration) -> Alteration:
+    """The alteration with the identifier fields that a stream's file names, where the table has others.
+
+    Args:
+        spec: The stream.
+        metadata: The table's.
+        decided: What else is altered.
+    """
+    names = spec.table.identifier_names
+    renamed = renamed_schema(metadata.schema(), decided.renames)
+    if not names or names == identifier_names(renamed):
+        return decided
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own_columns(spec))
+    problems = [identifier_problem(path, after) for path in spec.table.identifiers]
+    if refused := tuple(f"table.identifier_fields: {problem} in the table" for problem in problems if problem):
+        return replace(decided, refused=(*decided.refused, *refused))
+    return replace(decided, identifiers=tuple(names))
+
+
+def alter_table(
+    catalog: Catalog,
+    spec: StreamSpec,
+    alteration: Callable[[TableMetadata], Alteration],
+    seen_schema_id: int,
+    by: str,
+) -> tuple[int, Alteration]:
+    """Change the schema of a stream's table in one commit, on exactly the head and the schema that it is decided on.
+
+    Whoever writes to the table goes on: files that were written for the schema before are taken as they are.
+
+    Args:
+        alteration: What to change, of the table as it is.
+        seen_schema_id: The schema that the change was shown for.
+        by: Who asks for it; kept in the table.
+
+    Returns:
+        The id of the new schema, and what was changed.
+
+    Raises:
+        FrazilError: Somebody has changed the schema meanwhile, or the catalog refuses.
+    """
+    name = spec.table.name
+
+    def attempt() -> tuple[int, Alteration]:
+        table = stream_table(catalog, spec, name)
+        metadata = table.metadata
+        if metadata.current_schema_id != seen_schema_id:
+            raise FrazilError(
+                f"the schema of table {name} has been changed meanwhile: it was schema {seen_schema_id}, and is "
+                f"schema {metadata.current_schema_id}. Nothing was changed here.",
+                fix=f"frazil schema diff {spec.stream}",
+            )
+        decided = alteration(metadata)
+        return commit_once(table, _operation(spec, metadata, decided, by), summary={}, properties={}), decided
+
+    return compare_and_swap(name, attempt, lambda said: CommitRefusedError(said, fix="try again in some minutes"))
+
+
+def _operation(spec: StreamSpec, metadata: TableMetadata, decided: Alteration, by: str) -> ChangeSchema:
+    before = metadata.schema()
+    own = own_columns(spec)
+    renamed = renamed_schema(before, decided.renames)
+    after = changed_schema(renamed, decided.changes, metadata.last_column_id, own)
+    if decided.identifiers is not None:
+        after = with_identifier_fields(after, decided.identifiers)
+    head = metadata.current_snapshot()
+    record = new_record(
+        spec.stream,
+        decided.sentences,
+        schema_id=max(each.schema_id for each in metadata.schemas) + 1,
+        snapshot_id=head.snapshot_id if head else None,
+        by=by,
+        added=len(index_by_id(after)) - len(index_by_id(before)),
+    )
+    mapping = changed_mapping(metadata.properties, before, after, decided.changes, decided.renames)
+    properties = with_record(metadata.properties, record) | mapping
+    return ChangeSchema(after, properties | uuid_properties(after, metadata.properties), record.id)

@@ -1,0 +1,96 @@
+"""Forecast: what becomes of records of a writer schema, by a stream's policy and its table, before the first comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+
+from jobs.formats.conform_values import conversion
+from jobs.schema.difference import Difference, differences
+from jobs.schema.evolution import Evolution, judged, protected_columns
+from jobs.schema.kept_fields import EXTRA_COLUMN
+from jobs.schema.name_matching import with_column_names
+from jobs.schema.needs import Change, Coordinates, Path, RecordNeed
+from jobs.schema_contract.finding import ContractFinding
+from jobs.spec.models import StreamSpec
+
+_NOWHERE = Coordinates("", 0, 0)
+_FITS = {"gone": "null in their rows", "narrowed": "the column's type holds it", "now_required": "the column takes it"}
+_IGNORED: dict[Change, str] = {
+    "widen": "values that the column does not hold become dead letters",
+    "relax": "records without it become dead letters",
+}
+
+
+def forecast(spec: StreamSpec, rows: Schema, metadata: TableMetadata) -> list[ContractFinding]:
+    """What the differences between records of a writer schema and a stream's columns lead to.
+
+    Args:
+        spec: The stream.
+        rows: The fields of the records, with the types that their schema gives them.
+        metadata: Of the stream's table.
+    """
+    table = metadata.schema()
+    columns = spec.resolved_for(table, metadata.properties)
+    rows = with_column_names(rows, columns.schema, columns.names)
+    found = differences(rows, columns.schema, own={EXTRA_COLUMN})
+    needed = [RecordNeed(each.needs.change, each.needs.path, each.needs.type, _NOWHERE) for each in found if each.needs]
+    protected = protected_columns(table, metadata.partition_specs)
+    verdict = judged(needed, table, spec.evolution, protected=protected)
+    return [_finding(spec, each, verdict) for each in found]
+
+
+def _finding(spec: StreamSpec, difference: Difference, verdict: Evolution) -> ContractFinding:
+    if difference.fits:
+        return ContractFinding(difference, "null" if difference.kind == "gone" else "lands", _FITS[difference.kind])
+    if difference.needs is not None:
+        return _needed(spec, difference, difference.needs.change, difference.needs.path, verdict)
+    if difference.kind == "case":
+        return _other_case(spec, difference)
+    rows, table = difference.rows, difference.table
+    both = (rows.field_type, table.field_type) if rows and table else None
+    if both and both[0].is_primitive and both[1].is_primitive and conversion(*both) is not None:
+        return ContractFinding(difference, "dead_letter", "only values that the column holds exactly land")
+    return ContractFinding(difference, "dead_letter", "no value of it is one of the column's")
+
+
+def _needed(
+    spec: StreamSpec, difference: Difference, change: Change, path: Path, verdict: Evolution
+) -> ContractFinding:
+    answer = getattr(spec.evolution, change)
+    match answer:
+        case "auto":
+            if why := next((each.why for each in verdict.refused if each.path[: len(path)] == path), None):
+                return ContractFinding(difference, "dead_letter", f"the table is not changed: {why}")
+            made = next((str(each) for each in verdict.changes if (each.change, each.path) == (change, path)), "")
+            return ContractFinding(difference, "changes_table", made or "the table is changed with the first record")
+        case "propose":
+            return ContractFinding(difference, "proposed", f"evolve.{change} is propose: dead letters until it is made")
+        case "fail":
+            return ContractFinding(difference, "stops", f"evolve.{change} is fail")
+        case _ if change == "add":
+            return _left_out(spec, difference)
+        case _:
+            return ContractFinding(difference, "dead_letter", _IGNORED[change])
+
+
+def _left_out(spec: StreamSpec, difference: Difference) -> ContractFinding:
+    if spec.decode.unknown_fields == "fail":
+        return ContractFinding(difference, "dead_letter", "decode.unknown_fields is fail")
+    if spec.decode.unknown_fields == "keep":
+        return ContractFinding(difference, "lands", f"no column takes it: it is kept in {EXTRA_COLUMN}")
+    return ContractFinding(difference, "left_out", "no column takes it: it is left out and counted")
+
+
+def _other_case(spec: StreamSpec, difference: Difference) -> ContractFinding:
+    required = difference.table is not None and difference.table.required
+    if required or spec.evolution.add != "ignore":
+        return ContractFinding(difference, "dead_letter", "names that differ by case only are never one column")
+    return _left_out(spec, difference)
+
+
+def would_fail(findings: Sequence[ContractFinding]) -> bool:
+    """Whether records would be refused, or stop the stream."""
+    return any(finding.level != "ok" for finding in findings)

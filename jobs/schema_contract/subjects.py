@@ -1,0 +1,188 @@
+"""Subjects of a registry held against a stream: what its newest schema would lead to, before a record has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from jobs.errors import FrazilError
+from jobs.formats.decoder_spec import declared_of
+from jobs.formats.known_formats import FORMATS
+from jobs.formats.writer_schema import BadWriterSchema, RegistrySchema, WriterSchema
+from jobs.registry.client import RegistryClient
+from jobs.registry.errors import NotInRegistryError
+from jobs.schema_contract.finding import ContractFinding, Level, worst
+from jobs.schema_contract.forecast import forecast
+from jobs.spec.decode import Decode
+from jobs.spec.evolve import Evolve
+from jobs.spec.models import StreamSpec
+from jobs.spec.subjects import key_subjects, value_subjects
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectContract:
+    """A version of a subject, held against a stream.
+
+    Attributes:
+        name: Of the subject, or of a file.
+        version: None of a file.
+        findings: Every difference, with what it leads to.
+        problem: Why no record with this schema can be decoded; None if they can.
+    """
+
+    name: str
+    version: int | None
+    findings: tuple[ContractFinding, ...] = ()
+    problem: str | None = None
+
+    @property
+    def level(self) -> Level:
+        """Whether anybody should look at it."""
+        return "warn" if self.problem is not None else worst(list(self.findings))
+
+    @property
+    def shown(self) -> str:
+        """The version as messages name it."""
+        return self.name if self.version is None else f"{self.name} version {self.version}"
+
+
+def subjects_of(spec: StreamSpec) -> tuple[str, ...]:
+    """The subjects that say what a stream's records will be; none of a stream whose records name no schema."""
+    return value_subjects(spec.decode, spec.source.topics or ())
+
+
+def key_subjects_of(spec: StreamSpec) -> tuple[str, ...]:
+    """The subjects that say what its records' keys will be; none of a stream whose keys name no schema."""
+    return key_subjects(spec.decode, spec.source.topics or ())
+
+
+def of_keys(spec: StreamSpec, metadata: TableMetadata) -> tuple[StreamSpec, TableMetadata]:
+    """The stream and its table as if a record's key were its value: no policy adds any columns.
+
+    Args:
+        spec: A stream with columns of keys.
+        metadata: Of its table, which says them where the file does not.
+
+    Raises:
+        FrazilError: There are none.
+    """
+    as_value = key_as_value(spec)
+    if as_value.decode.declared is not None:
+        return as_value, metadata_of(as_value.declared_rows, metadata.location)
+    columns = spec.record_columns_for(metadata.schema()).key
+    assert columns is not None
+    # With their ids, by which the table's name mapping knows them.
+    rows = Schema(*columns.rows.fields, schema_id=metadata.current_schema_id)
+    return as_value, metadata.model_copy(update={"schemas": [rows], "partition_specs": []})
+
+
+def key_as_value(spec: StreamSpec) -> StreamSpec:
+    """The stream as if a record's key were its value, and its only columns.
+
+    Args:
+        spec: A stream with columns of keys.
+
+    Raises:
+        FrazilError: There are none.
+    """
+    key = spec.decode.key
+    if key is None:
+        raise FrazilError(f"stream {spec.stream} has no columns of keys (decode.key).")
+    columns = key.columns
+    text = declared_of(columns.decoder).text if columns.is_resolved else "table"
+    decode = Decode.model_validate({"value": key.form, "schema": text, "unknown_fields": key.unknown_fields})
+    table = spec.table.model_copy(update={"kafka_columns": False})
+    return spec.model_copy(update={"decode": decode, "evolve": Evolve(), "table": table})
+
+
+def metadata_of(columns: Schema, location: str = "") -> TableMetadata:
+    """Of a table with these columns that nobody has made."""
+    return new_table_metadata(columns, PartitionSpec(), UNSORTED_SORT_ORDER, location, {"format-version": "2"})
+
+
+def newest_contracts(spec: StreamSpec, metadata: TableMetadata, client: RegistryClient) -> Iterator[SubjectContract]:
+    """The newest version of each of a stream's subjects, those of keys last, held against it; one question for each.
+
+    Raises:
+        OSError: The registry cannot be asked.
+    """
+    held = [(subject, spec, metadata) for subject in subjects_of(spec)]
+    held += [(subject, *of_keys(spec, metadata)) for subject in key_subjects_of(spec)]
+    for subject, as_read, table in held:
+        try:
+            found = client.version(subject)
+        except NotInRegistryError:
+            # Nothing was produced as yet, or its producers use other names.
+            continue
+        yield subject_contract(as_read, table, subject, found.version, found.schema)
+
+
+def asked_contracts(
+    spec: StreamSpec, metadata: TableMetadata, registry: Callable[[], RegistryClient]
+) -> tuple[list[SubjectContract], str | None]:
+    """The newest versions of a stream's subjects held against it; and why the registry could not be asked.
+
+    Args:
+        registry: Connects to the registry; asked only for a stream whose records name schemas of it.
+    """
+    if not subjects_of(spec) and not key_subjects_of(spec):
+        return [], None
+    try:
+        client = registry()
+        try:
+            return list(newest_contracts(spec, metadata, client)), None
+        finally:
+            client.close()
+    except FrazilError as problem:
+        return [], problem.message
+
+
+def subject_contract(
+    spec: StreamSpec, metadata: TableMetadata, name: str, version: int | None, schema: RegistrySchema
+) -> SubjectContract:
+    """One writer schema, held against a stream."""
+    try:
+        rows = writer_rows(spec, schema)
+    except BadWriterSchema as problem:
+        return SubjectContract(name, version, problem=f"it cannot be read: {problem.message}")
+    except FrazilError as problem:
+        return SubjectContract(name, version, problem=problem.message)
+    return SubjectContract(name, version, tuple(forecast(spec, rows, metadata)))
+
+
+def writer_rows(spec: StreamSpec, schema: RegistrySchema) -> Schema:
+    """The fields of records of a writer schema, as the stream's format reads them.
+
+    Raises:
+        BadWriterSchema: It is none of this format.
+        FrazilError: It is of another kind.
+    """
+    format_ = FORMATS[spec.decode.format]
+    if format_.writer_rows is None or schema.kind != _kind(spec):
+        raise FrazilError(f"it is of the kind {schema.kind}, and decode.value is {spec.decode.format}")
+    return format_.writer_rows(schema.schema, spec.decode.options)
+
+
+def schema_in_file(spec: StreamSpec, file: Path) -> RegistrySchema:
+    """A writer schema of the stream's format that stands in a file.
+
+    Raises:
+        FrazilError: The file cannot be read, or records of the format have no such schema.
+    """
+    if FORMATS[spec.decode.format].writer_rows is None:
+        raise FrazilError(f"records of the format {spec.decode.format} have no writer schema.")
+    try:
+        return RegistrySchema(_kind(spec), WriterSchema(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise FrazilError(f"{file} cannot be read: {problem}") from None
+
+
+def _kind(spec: StreamSpec) -> str:
+    """What the schemas of the stream's format are called; some stand in the records themselves, and in no registry."""
+    return FORMATS[spec.decode.format].registry_kind or spec.decode.format

@@ -1,0 +1,205 @@
+"""Contract block of a stream's YAML file: what its rows, and its dead letters, are expected to be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, model_serializer, model_validator
+
+from jobs.spec.base import Location, SpecModel, problems_at
+from jobs.spec.cron import cron_text
+from jobs.spec.expectation_arguments import argument_problems
+from jobs.spec.expectation_catalogue import expectation_types, left_out
+from jobs.spec.fields import PositiveInt
+from jobs.spec.row_condition import condition_columns, row_condition
+from jobs.spec.units import Duration
+from jobs.spec.validation import suggestion
+
+Severity = Literal["critical", "warning", "info"]
+_BESIDE = ("severity", "name", "meta")
+_TYPE = re.compile(r"(expect|frazil|unexpected)_\w+")
+
+
+class ContractCheck(SpecModel):
+    """When a contract is checked without being asked; without any of it, by hand only.
+
+    Args:
+        after_snapshots: As soon as so many snapshots with rows were not checked.
+        every: As soon as rows were not checked for so long.
+        schedule: At fixed times, as cron has them, in UTC; then without the other two.
+    """
+
+    after_snapshots: PositiveInt | None = None
+    every: Duration | None = None
+    schedule: Annotated[str, AfterValidator(cron_text)] | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> ContractCheck:
+        by_rows = [name for name in ("after_snapshots", "every") if getattr(self, name) is not None]
+        if self.schedule is None and not by_rows:
+            raise problems_at([((), "needs after_snapshots, every, or schedule")])
+        if self.schedule is not None and by_rows:
+            raise problems_at([(("schedule",), f"goes without {' and '.join(by_rows)}: a schedule has its own times")])
+        if self.every is not None and self.every < timedelta(minutes=1):
+            raise problems_at([(("every",), "must be at least 1m")])
+        return self
+
+
+class Expectation(SpecModel):
+    """One expectation: an entry with its name in Great Expectations as the key of its arguments.
+
+    Args:
+        type: The name, such as ``expect_column_values_to_not_be_null``.
+        arguments: By name, as written.
+        severity: What a failure is; critical as in Great Expectations.
+        name: What the check is called: letters, digits and _; without it made of the type and the columns.
+        meta: Anything; it goes through to the outcome.
+    """
+
+    named_after: ClassVar[str] = ""
+
+    type: str
+    arguments: Mapping[str, Any]
+    severity: Severity = "critical"
+    name: str = ""
+    meta: Mapping[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _entry(cls, entry: Any) -> Any:
+        if not isinstance(entry, dict):
+            raise problems_at([((), "must be an expectation's name with its arguments, such as {expect_…: {…}}")])
+        if "type" in entry and "arguments" in entry:
+            return entry
+        types = [key for key in entry if key not in _BESIDE and (key in expectation_types() or _TYPE.fullmatch(key))]
+        problems: list[tuple[Location, str]] = [
+            ((str(key),), _unknown_key(str(key))) for key in entry if key not in _BESIDE and key not in types
+        ]
+        if not types and not problems:
+            problems.append(((), "has no expectation: it needs a key such as expect_column_values_to_not_be_null"))
+        problems += [((key,), f"is a second expectation; {types[0]} stands here already") for key in types[1:]]
+        if types and (problem := _type_problem(types[0])):
+            problems.append(((types[0],), problem))
+        elif types:
+            given = entry[types[0]] if entry[types[0]] is not None else {}
+            found = argument_problems(types[0], given)
+            problems += [((types[0], *place), problem) for place, problem in found]
+        problems += [((key,), problem) for key, problem in _beside_problems(entry)]
+        if problems:
+            raise problems_at(problems)
+        beside = {key: entry[key] for key in _BESIDE if key in entry}
+        arguments = entry[types[0]] or {}
+        name = default_name(types[0], arguments, cls.named_after)
+        return {"name": name, **beside, "type": types[0], "arguments": arguments}
+
+    @model_serializer
+    def _written(self) -> dict[str, Any]:
+        beside = {"severity": self.severity, "name": self.name, "meta": dict(self.meta)}
+        return {self.type: dict(self.arguments), **beside}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is about, in the order of its arguments."""
+        return columns_of(self.type, self.arguments)
+
+    @property
+    def named_columns(self) -> list[tuple[Location, str]]:
+        """The columns that it names, those of its row_condition too, each with its place below the arguments."""
+        named: list[tuple[Location, str]] = []
+        for name, argument in expectation_types()[self.type].arguments.items():
+            value = self.arguments.get(name)
+            if value is None:
+                continue
+            if argument.kind == "column":
+                named.append(((name,), value))
+            elif argument.kind == "columns":
+                named.extend(((name, index), each) for index, each in enumerate(value))
+            elif argument.kind == "condition":
+                named.extend(((name,), each) for each in condition_columns(row_condition(value)))
+        return named
+
+
+class DeadLetterExpectation(Expectation):
+    """An expectation about the dead letters of a stream."""
+
+    named_after: ClassVar[str] = "dead_letters_"
+
+
+class Contract(SpecModel):
+    """What rows are expected to be, and when that is looked at. It changes no row.
+
+    Args:
+        check: When it is checked; without it by hand only.
+        expectations: About the rows of the table.
+        dead_letters: About the table of dead letters.
+    """
+
+    check: ContractCheck | None = None
+    expectations: tuple[Expectation, ...] = ()
+    dead_letters: tuple[DeadLetterExpectation, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Contract:
+        first: dict[str, str] = {}
+        problems: list[tuple[Location, str]] = []
+        for block in ("expectations", "dead_letters"):
+            for index, each in enumerate(getattr(self, block)):
+                # Names of checks are told apart in any case, as file names and labels of metrics may not be.
+                if (other := first.setdefault(each.name.casefold(), f"{block}[{index}]")) != f"{block}[{index}]":
+                    said = f"has the name '{each.name}' of contract.{other}; give one of them another `name`"
+                    problems.append(((block, index), said))
+        if not first:
+            problems.append(((), "expects nothing: it needs expectations, or dead_letters"))
+        if problems:
+            raise problems_at(problems)
+        return self
+
+
+def columns_of(kind: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns that arguments of an expectation name, without those of its row_condition."""
+    named: list[str] = []
+    for name, argument in expectation_types()[kind].arguments.items():
+        if argument.kind == "column" and name in arguments:
+            named.append(arguments[name])
+        elif argument.kind == "columns" and name in arguments:
+            named.extend(arguments[name])
+    return tuple(named)
+
+
+def default_name(kind: str, arguments: Mapping[str, Any], prefix: str = "") -> str:
+    """The name of a check that was given none: its type and its columns, in letters, digits and _."""
+    words = [kind.removeprefix("expect_").removeprefix("frazil_"), *columns_of(kind, arguments)]
+    if kind == "expect_column_to_exist":
+        words.append(arguments["column"])
+    return prefix + re.sub(r"[^A-Za-z0-9]+", "_", "_".join(words)).strip("_")
+
+
+def _type_problem(kind: str) -> str | None:
+    if kind in expectation_types():
+        return None
+    if why := left_out().get(kind):
+        return f"is no expectation of a contract: {why}"
+    near = suggestion(kind, expectation_types())
+    return "unknown expectation; " + (f"did you mean '{near}'?" if near else "docs/contracts.md lists those there are")
+
+
+def _unknown_key(key: str) -> str:
+    near = suggestion(key, (*_BESIDE, *expectation_types()))
+    return "unknown key; " + (f"did you mean '{near}'?" if near else f"known here: expect_…, {', '.join(_BESIDE)}")
+
+
+def _beside_problems(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    problems: list[tuple[str, str]] = []
+    severity, name, meta = (entry.get(key) for key in _BESIDE)
+    if "severity" in entry and severity not in ("critical", "warning", "info"):
+        near = suggestion(str(severity), ("critical", "warning", "info"))
+        meant = f"; did you mean '{near}'?" if near else ""
+        problems.append(("severity", f"must be critical, warning or info{meant}"))
+    if "name" in entry and not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_]{1,200}", name)):
+        problems.append(("name", "must be letters, digits and _; it names the check"))
+    if "meta" in entry and not (isinstance(meta, dict) and all(isinstance(key, str) for key in meta)):
+        problems.append(("meta", "must be a mapping of keys to values"))
+    return problems

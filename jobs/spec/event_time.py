@@ -1,0 +1,169 @@
+"""Event time of a stream: the column that says when something happened, how late records may come, and what closes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from pydantic import AfterValidator
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, IcebergType, StructType, TimestampType, TimestamptzType
+
+from jobs.spec.base import Location, SpecModel
+from jobs.spec.config_hash import ChangesRows
+from jobs.spec.mask import path_parts
+from jobs.spec.units import Duration
+from jobs.spec.validation import suggestion
+
+Closes = Literal["hour", "day"]
+
+_ZONED = (TimestampType, TimestamptzType)
+
+
+def _column(value: str) -> str:
+    path_parts(value)
+    return value.strip()
+
+
+def _late(value: str) -> str:
+    if value == "table":
+        raise ValueError(
+            "cannot be table yet: a stream has one table of rows; use dead_letter, and replay them where they belong"
+        )
+    return value
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        near = suggestion(value, available_timezones())
+        said = "is no time zone such as UTC or Asia/Tokyo" + (f"; did you mean '{near}'?" if near else "")
+        raise ValueError(said) from None
+    return value
+
+
+Late = Annotated[Literal["land", "dead_letter", "table"], AfterValidator(_late)]
+
+
+def _seconds(_: Any, value: timedelta) -> float:
+    return value.total_seconds()
+
+
+class EventTime(SpecModel):
+    """When what a record tells of happened, by one of its columns; what follows from it is in docs/event-time.md.
+
+    Args:
+        column: A timestamp or a date of the rows; one within structs by its path, such as ``payload.at``.
+        grace: How much later than the newest event of its partition a record may come.
+        late: What becomes of a record that comes later than that: it lands all the same, or is a dead letter.
+        idle_after: A partition without events for so long holds nothing up any more.
+        closes: Whose end is reported once the watermark has passed it; without it nothing is.
+        zone: Whose hours and days are meant. A column without a zone is UTC's, whatever stands here.
+        since: The first day of which a closed hour or day is reported.
+    """
+
+    column: Annotated[str, AfterValidator(_column), ChangesRows()]
+    grace: Annotated[Duration, ChangesRows(written=_seconds)] = timedelta(minutes=10)
+    late: Annotated[Late, ChangesRows()] = "land"
+    idle_after: Duration = timedelta(minutes=5)
+    closes: Closes | None = None
+    zone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    since: date = date(2025, 1, 1)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The column's name, within its structs from the outermost."""
+        return path_parts(self.column)
+
+    @property
+    def grace_ms(self) -> int:
+        """The grace in milliseconds."""
+        return self.grace // timedelta(milliseconds=1)
+
+    @property
+    def idle_ms(self) -> int:
+        """In milliseconds, after how long a partition is idle."""
+        return self.idle_after // timedelta(milliseconds=1)
+
+    def type_in(self, columns: Schema) -> IcebergType | None:
+        """The column's type; None if there is no such column.
+
+        Args:
+            columns: Those of the rows, or of the table.
+        """
+        level: IcebergType = columns.as_struct()
+        for part in self.path:
+            if not isinstance(level, StructType):
+                return None
+            found = next((field for field in level.fields if field.name == part), None)
+            if found is None:
+                return None
+            level = found.field_type
+        return level
+
+    def is_date(self, columns: Schema) -> bool:
+        """Whether the column says the day only."""
+        return isinstance(self.type_in(columns), DateType)
+
+    @property
+    def since_ms(self) -> int:
+        """When the first day begins whose hours are reported, or that is reported; milliseconds since 1970."""
+        return _instant(datetime(self.since.year, self.since.month, self.since.day, tzinfo=ZoneInfo(self.zone)))
+
+    def start_of(self, at_ms: int) -> int:
+        """Returns when the hour or day began that a time is in, an hour unless days close; milliseconds since 1970."""
+        local = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(ZoneInfo(self.zone))
+        if self.closes == "day":
+            return _instant(local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0))
+        return at_ms - at_ms % 60_000 - local.minute * 60_000
+
+    def end_of(self, start_ms: int) -> int:
+        """Returns when the hour or day ends that begins at a time; both in milliseconds since 1970."""
+        if self.closes != "day":
+            return start_ms + 3_600_000
+        zone = ZoneInfo(self.zone)
+        local = datetime.fromtimestamp(start_ms / 1000, UTC).astimezone(zone)
+        return _instant((local.replace(tzinfo=None) + timedelta(days=1)).replace(tzinfo=zone))
+
+    def periods(self, from_ms: int, until_ms: int) -> Iterator[tuple[int, int]]:
+        """Begin and end of the hour or day that a time is in, and of each after it that has ended by another time."""
+        start = self.start_of(from_ms)
+        while (end := self.end_of(start)) <= until_ms:
+            yield start, end
+            start = end
+
+
+def _instant(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def event_time_problems_of(event_time: EventTime | None, columns: Schema) -> list[tuple[Location, str]]:
+    """Returns what is wrong with the block, given the columns of the table, each with its place in the spec."""
+    if event_time is None:
+        return []
+    place, found = ("event_time", "column"), event_time.type_in(columns)
+    if found is None:
+        times = _times_in(columns.as_struct())
+        near = suggestion(event_time.column, times)
+        known = f"; did you mean '{near}'?" if near else f"; its times are {', '.join(times)}" if times else ""
+        return [(place, f"'{event_time.column}' is no column of the rows{known}")]
+    if not isinstance(found, (*_ZONED, DateType)):
+        return [(place, f"'{event_time.column}' is {found}; an event time is a timestamptz, a timestamp or a date")]
+    if isinstance(found, DateType) and event_time.closes == "hour":
+        return [(("event_time", "closes"), f"must be day: '{event_time.column}' is a date, which tells no hours")]
+    if isinstance(found, DateType) and event_time.zone != "UTC":
+        return [(("event_time", "zone"), f"must be UTC: '{event_time.column}' is a date, whose day is that of no zone")]
+    return []
+
+
+def _times_in(struct: StructType, above: str = "") -> list[str]:
+    names: list[str] = []
+    for field in struct.fields:
+        if isinstance(field.field_type, StructType):
+            names += _times_in(field.field_type, f"{above}{field.name}.")
+        elif isinstance(field.field_type, (*_ZONED, DateType)):
+            names.append(f"{above}{field.name}")
+    return names

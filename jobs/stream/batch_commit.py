@@ -1,0 +1,124 @@
+"""Commit of a batch: the pending record, one commit on each target, and what becomes of files that no longer fit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Set as AbstractSet
+
+from jobs.commit.offsets import Positions, Ranges, pointwise_max
+from jobs.commit.pending_record import Pending, PendingTarget
+from jobs.commit.proposals import ProposalOutcome
+from jobs.commit.stamps import Stamp
+from jobs.commit.target_positions import TargetNeed
+from jobs.state.store import NotWrittenError
+from jobs.steps import step
+from jobs.stream.batch_stamps import target_stamp
+from jobs.stream.open_stream import OpenStream
+from jobs.stream.progress import BatchWaits
+from jobs.stream.results import TaskResults, drop_files
+from jobs.stream.tasks import PreparedBatch
+
+log = logging.getLogger(__name__)
+
+
+class BatchCommit:
+    """Commits the batches of one open stream, the coordinator first.
+
+    Args:
+        stream: The stream, whose positions follow every commit.
+        waits: Says what a commit waits for.
+
+    Attributes:
+        committed: The targets on which the last batch has landed.
+    """
+
+    def __init__(self, stream: OpenStream, waits: BatchWaits) -> None:
+        self._stream: OpenStream = stream
+        self._waits: BatchWaits = waits
+        self.committed: set[str] = set()
+
+    def pending(self, stamp: Stamp, ranges: Ranges, made: PreparedBatch, needs: dict[str, TargetNeed]) -> Pending:
+        """What is about to be committed.
+
+        Args:
+            stamp: What the stamps of the batch have in common.
+            ranges: The batch's.
+            made: What its tasks wrote.
+            needs: What each target lacks of it.
+        """
+        stream, results, seen = self._stream, made.results, made.seen
+        receiving = [
+            target
+            for target in stream.spec.targets
+            if not needs[target.name].nothing and (target.coordinator or results.files[target.name])
+        ]
+        return Pending(
+            ranges,
+            {
+                target.name: PendingTarget(
+                    {p: at for p, at in stream.positions[target.name].items() if p in ranges},
+                    target_stamp(stream, target, stamp, ranges, results),
+                    tuple(results.files[target.name]),
+                    seen[target.name],
+                )
+                for target in receiving
+            },
+        )
+
+    def commit(self, pending: Pending, results: TaskResults, end: Positions) -> bool:
+        """Commit on every target; False if a table changed so that the tasks have to run again.
+
+        An error leaves the pending record and the files as they are: what has landed is a matter for the next start.
+        """
+        stream = self._stream
+        record = stream.folder.pending(stream.epoch)
+        encoded = pending.encode({name: target.table.metadata for name, target in stream.targets.items()})
+        try:
+            stream.lease.verify()
+        except OSError:
+            drop_files(results, stream.targets, keep=frozenset())
+            raise
+        # From here on another driver may commit from the record, also while this call hangs, or after it has failed.
+        try:
+            stream.folder.store.put(record, encoded)
+        except NotWrittenError:
+            # Nobody can have read them, and a full disk would be filled by each attempt anew.
+            drop_files(results, stream.targets, keep=frozenset())
+            raise
+        step("before_commit")
+        stream.lease.verify()
+        step("after_lease_check")
+        committed = self.committed = set[str]()
+        for name, planned in pending.targets.items():
+            target = stream.targets[name]
+            with self._waits.asking(f"catalog {stream.settings.catalog.name}, asked to commit to {name},"):
+                outcome = stream.commit(target, planned, pending.batch)
+            if outcome is ProposalOutcome.RUN_AGAIN:
+                log.info("table %s changed under the batch: its files are dropped and the tasks run again", name)
+                reached = target.newest.position if target.newest else {}
+                stream.positions[name] = pointwise_max([stream.positions[name], reached])
+                self._drop_recorded(record, results, keep=committed)
+                return False
+            committed.add(name)
+            stream.positions[name] = pointwise_max([stream.positions[name], end])
+            if target is stream.anchor:
+                step("after_anchor_commit")
+        step("after_commits")
+        stream.folder.store.delete(record)
+        return True
+
+    def _drop_recorded(self, record: str, results: TaskResults, keep: AbstractSet[str]) -> None:
+        """Delete files that the record names, unless another driver may have read it.
+
+        Whoever takes the stream over takes the lease and claims every table before it looks for records. So a table
+        without a later claim, read after the record is gone, proves that nobody commits from it any more.
+
+        Raises:
+            FencedError: Another driver may; its files stay, and are orphan removal's if nobody commits them.
+        """
+        stream = self._stream
+        stream.folder.store.delete(record)
+        stream.lease.verify()
+        for target in stream.targets.values():
+            target.refuse_later_claim(stream.epoch)
+        drop_files(results, stream.targets, keep=keep)

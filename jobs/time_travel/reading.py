@@ -1,0 +1,131 @@
+"""Reading of a table as it was: whether a snapshot is there, what has its rows if not, and how to ask for it. Pure.
+
+The commands are for people to copy: SQL of Spark, and a line of PyIceberg.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from jobs.commit.lineage import ancestors
+
+Condition = tuple[str, str | int]
+"""A column, and the value that it has to have."""
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Columns and tables are called so, and strict SQL takes them for its own words.
+_SQL_WORDS = frozenset({"offset", "order", "partition", "table", "timestamp", "user"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where the rows of a commit can be read.
+
+    Attributes:
+        snapshot_id: The snapshot to read; another one than was asked for if that has expired.
+        committed_at: When it was committed.
+        exact: Whether it is the one that was asked for.
+        at: The instant by which `TIMESTAMP AS OF` finds just this one; None if no instant does.
+        tags: The tags that name it.
+    """
+
+    snapshot_id: int
+    committed_at: datetime
+    exact: bool
+    at: datetime | None
+    tags: tuple[str, ...] = ()
+
+
+def reading(metadata: TableMetadata, snapshot_id: int, sequence: int) -> Reading | None:
+    """Where the rows can be read that a commit brought.
+
+    Args:
+        snapshot_id: The commit's; 0 if it had expired before anybody noted it.
+        sequence: Iceberg's sequence number of it.
+
+    Returns:
+        The snapshot itself, or, once it has expired, the oldest that is left of those that stand on it; None if the
+        table has neither.
+    """
+    found = metadata.snapshot_by_id(snapshot_id) if snapshot_id else None
+    if found is not None:
+        return _reading(metadata, found, exact=True)
+    later = [each for each in ancestors(metadata) if (each.sequence_number or 0) >= sequence]
+    return _reading(metadata, later[-1], exact=False) if later else None
+
+
+def _reading(metadata: TableMetadata, snapshot: Snapshot, *, exact: bool) -> Reading:
+    at = instant(snapshot.timestamp_ms)
+    tags = sorted(
+        name
+        for name, ref in metadata.refs.items()
+        if ref.snapshot_id == snapshot.snapshot_id and ref.snapshot_ref_type == SnapshotRefType.TAG
+    )
+    by_time = at if current_at(metadata, snapshot.timestamp_ms) == snapshot.snapshot_id else None
+    return Reading(snapshot.snapshot_id, at, exact, by_time, tuple(tags))
+
+
+def current_at(metadata: TableMetadata, milliseconds: int) -> int | None:
+    """The id of the snapshot that main stood at, at an instant; None before the oldest that is known.
+
+    By the table's own log, as `TIMESTAMP AS OF` goes.
+    """
+    before = [entry.snapshot_id for entry in metadata.snapshot_log if entry.timestamp_ms <= milliseconds]
+    return before[-1] if before else None
+
+
+def instant(milliseconds: int) -> datetime:
+    """An instant of milliseconds since 1970."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def spark_sql(
+    catalog: str, table: str, found: Reading | None, conditions: Sequence[Condition], *, by: str = "version"
+) -> str:
+    """A SELECT of Spark.
+
+    Args:
+        catalog: Its name in the settings, which is its name in Spark.
+        found: None: the table as it is now.
+        conditions: All of them have to hold.
+        by: `version`, or `timestamp`, which needs the reading's `at`.
+    """
+    name = ".".join(_spark_name(part) for part in (catalog, *table.split(".")))
+    as_of = ""
+    if found is not None and by == "timestamp" and found.at is not None:
+        as_of = f" TIMESTAMP AS OF TIMESTAMP '{found.at:%Y-%m-%dT%H:%M:%S}.{found.at.microsecond // 1000:03d}Z'"
+    elif found is not None:
+        as_of = f" VERSION AS OF {found.snapshot_id}"
+    where = " AND ".join(f"{_spark_name(column)} = {_literal(value)}" for column, value in conditions)
+    return f"SELECT * FROM {name}{as_of}" + (f" WHERE {where}" if where else "")
+
+
+def pyiceberg_filter(conditions: Sequence[Condition]) -> str:
+    """A row filter of PyIceberg's, as text; empty without a condition."""
+    return " and ".join(f"{_pyiceberg_name(column)} = {_literal(value)}" for column, value in conditions)
+
+
+def pyiceberg_line(catalog: str, table: str, found: Reading | None, conditions: Sequence[Condition]) -> str:
+    """A line of Python that reads the rows."""
+    arguments = [f"snapshot_id={found.snapshot_id}"] if found is not None else []
+    if conditions:
+        arguments.append(f"row_filter={pyiceberg_filter(conditions)!r}")
+    return f'load_catalog("{catalog}").load_table("{table}").scan({", ".join(arguments)}).to_arrow()'
+
+
+def _spark_name(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) and name.lower() not in _SQL_WORDS else f"`{name.replace('`', '``')}`"
+
+
+def _pyiceberg_name(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _literal(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"

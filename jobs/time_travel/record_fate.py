@@ -1,0 +1,155 @@
+"""Fate of a record: row, dead letter, neither or not read, by the ledger and by what the tables have of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jobs.commit.stamp_fields import Counts
+from jobs.time_travel.offset_history import OffsetHistory, Passage
+
+Fate = Literal[
+    "row",
+    "dead_letter",
+    "tombstone",
+    "filtered",
+    "no_record",
+    "undecided",
+    "passed_over",
+    "unknown",
+    "removed",
+    "former",
+    "not_read",
+    "before_beginning",
+    "never_read",
+    "gap",
+]
+"""What became of a record; `undecided` where several of the first five are left, see `RecordFate.possible`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the tables have at the coordinates of a record.
+
+    Attributes:
+        rows: Rows of the stream's table in the snapshot that was looked at; None if its rows do not say which records
+            they are of, or if nothing could be read.
+        letters: Dead letters of the batch that took the record; None if there is no such table.
+        exact: Whether the snapshot is that of the batch: a later one may lack what was deleted since.
+        letters_gone: Whether dead letters have been deleted by age.
+    """
+
+    rows: int | None = None
+    letters: int | None = None
+    exact: bool = True
+    letters_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFate:
+    """What became of a record.
+
+    Attributes:
+        possible: Of `undecided`: what it may be.
+        deleted: The batch counted it, and the tables lack it: somebody has deleted it since.
+    """
+
+    fate: Fate
+    possible: tuple[Fate, ...] = ()
+    deleted: bool = False
+
+
+def batch_fate(counts: Counts | None, span: int, found: Found) -> RecordFate:
+    """The fate of a record that a batch took.
+
+    Args:
+        counts: Of the batch on its partition; None if not known for this partition alone.
+        span: Offsets that it came past; more than it read where the log has holes.
+    """
+    if found.letters:
+        return RecordFate("dead_letter")
+    if found.rows:
+        return RecordFate("row")
+    row_excluded = found.rows == 0 and found.exact
+    letter_excluded = found.letters == 0 and not found.letters_gone
+    some = Counts(span, span, span, span, span) if counts is None else counts
+    holes = counts is None or counts.read < span
+    maybe: dict[Fate, bool] = {
+        "row": bool(some.landed) and not row_excluded,
+        "dead_letter": bool(some.dead) and not letter_excluded,
+        "tombstone": bool(some.tombstones),
+        "filtered": bool(some.filtered),
+        "no_record": holes,
+    }
+    left: list[Fate] = [fate for fate, may_be in maybe.items() if may_be]
+    if not left:
+        counted: dict[Fate, int] = {"row": some.landed, "dead_letter": some.dead}
+        gone: tuple[Fate, ...] = tuple(fate for fate, count in counted.items() if count)
+        return RecordFate(gone[0] if len(gone) == 1 else "undecided", gone, deleted=True)
+    if len(left) == 1:
+        # All that the batch read became this, or everything else is excluded.
+        seen = found.rows == 0 if left[0] == "row" else found.letters == 0 if left[0] == "dead_letter" else False
+        return RecordFate(left[0], deleted=seen)
+    return RecordFate("undecided", tuple(left))
+
+
+def unlanded_fate(history: OffsetHistory, offset: int, first: int | None, position: int | None) -> Fate | None:
+    """The fate of a record that no standing batch took; None if one did.
+
+    Args:
+        first: The least offset that the stream came past of the partition; None if it never read it.
+        position: Where the stream stands; None if it has none there.
+    """
+    landing = history.landing
+    if landing is not None and landing.ended_by in ("recreated_topic", "cut_topic"):
+        # The record that has the coordinates now is not read yet.
+        return "former"
+    if landing is not None:
+        return None if landing.row.kind == "batch" else "unknown" if landing.row.kind == "unknown" else "passed_over"
+    if history.passages:
+        return "removed"
+    if first is None and position is None:
+        return "never_read"
+    begins = first if first is not None else position or 0
+    if offset >= max(position if position is not None else 0, begins):
+        return "not_read"
+    return "before_beginning" if offset < begins else "gap"
+
+
+def sentence(fate: RecordFate, landing: Passage | None, position: int | None, first: int | None) -> str:
+    """What became of the record, as what follows `… offset 17`."""
+    row = landing.row if landing else None
+    match fate.fate:
+        case "row":
+            return "became a row, which was deleted since" if fate.deleted else "is a row"
+        case "dead_letter":
+            return "became a dead letter, which was deleted since" if fate.deleted else "is a dead letter"
+        case "tombstone":
+            return "is a tombstone: a record without a value, which becomes no row"
+        case "filtered":
+            return "was filtered out"
+        case "no_record":
+            return "is no record: a mark of a transaction, or one that was aborted or compacted away"
+        case "undecided":
+            words = {"tombstone": "a tombstone", "filtered": "filtered out", "no_record": "no record at all"}
+            words |= {"row": "a row", "dead_letter": "a dead letter"}
+            which = " or ".join(words[each] for each in fate.possible)
+            return f"became {which}, which was deleted since" if fate.deleted else f"is {which}: its batch had both"
+        case "passed_over":
+            why = f": {row.answer.replace('_', ' ')}" if row and row.answer else ""
+            who = f", {row.note}" if row and row.note else ""
+            return f"was passed over by an operator's answer{why}{who}"
+        case "unknown":
+            return "was landed or passed over by a commit whose stamp had expired before it was noted"
+        case "removed":
+            return "was landed, and taken out of the table by a rollback"
+        case "former":
+            return "is not read yet; another record had these coordinates before"
+        case "not_read":
+            return f"is not read yet; the stream stands at {position if position is not None else first}"
+        case "before_beginning":
+            return f"lies before the stream's beginning, {first if first is not None else position}"
+        case "gap":
+            return "was read by no batch, though the stream stands behind it"
+        case _:
+            return "is of a partition that the stream never read"

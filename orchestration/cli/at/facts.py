@@ -1,0 +1,173 @@
+"""Facts of `frazil at`: what was found, as `--json` prints it and as the text is made of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from jobs.commit.offsets import by_topic
+from jobs.state.epochs import EpochRecord
+from jobs.time_travel.reading import Condition, Reading, pyiceberg_filter, pyiceberg_line, spark_sql
+from jobs.time_travel.record_fate import sentence
+from jobs.time_travel.record_lookup import Commit, RecordAnswer
+from jobs.time_travel.snapshot_lookup import InstantAnswer, SnapshotAnswer
+from jobs.time_travel.stream_tables import StreamTables
+from jobs.verify.ledger_row import LedgerRow
+
+
+def record_facts(tables: StreamTables, answer: RecordAnswer) -> dict[str, Any]:
+    """What became of a record."""
+    dead = tables.dead
+    # A dead letter is read in the table of the dead letters, whichever was asked about.
+    in_letters = answer.fate.fate == "dead_letter" and dead is not None
+    where = dead if in_letters and dead is not None else tables.sink
+    commit = answer.letter_commit if in_letters else answer.landing
+    stands = answer.fate.fate in ("row", "dead_letter") and not answer.fate.deleted
+    landed = answer.landing.passage if answer.landing else None
+    conditions = where.conditions(answer.stream, *answer.partition, answer.offset)
+    return {
+        "stream": answer.stream,
+        "topic": answer.partition.topic,
+        "partition": answer.partition.partition,
+        "offset": answer.offset,
+        "table": where.target.name,
+        "fate": answer.fate.fate,
+        "possible": list(answer.fate.possible),
+        "deleted": answer.fate.deleted,
+        "sentence": sentence(answer.fate, landed, answer.position, answer.first),
+        "to_be_read_again": bool(answer.landing or answer.others) and not answer.past and not _retired(answer),
+        "stands_at": answer.position,
+        "landing": _commit_facts(answer.landing) if answer.landing else None,
+        "letters": [_letter(each) for each in answer.letters],
+        "letters_landing": _commit_facts(answer.letter_commit) if answer.letter_commit else None,
+        "others": [_commit_facts(each) for each in answer.others],
+        "branch": where.branch,
+        "branch_written": where.target.branch,
+        "published": _published(tables, answer) if where is tables.sink else None,
+        "read": reading_facts(tables, where.target.name, commit.reading if commit else None, conditions)
+        if stands
+        else None,
+    }
+
+
+def _published(tables: StreamTables, answer: RecordAnswer) -> dict[str, Any] | None:
+    """Whether main has the row; None if the stream writes main."""
+    found = answer.landing and answer.fate.fate == "row" and tables.published(answer.landing.row.sequence)
+    if not found:
+        return None
+    name, conditions = tables.sink.target.name, list(answer.conditions)
+    return {"in_main": found.in_main, "read": reading_facts(tables, name, found.reading, conditions)}
+
+
+def _retired(answer: RecordAnswer) -> bool:
+    return answer.landing is not None and answer.landing.passage.ended_by == "retired"
+
+
+def _letter(letter: dict[str, Any]) -> dict[str, Any]:
+    state = {} if "state" not in letter else {"state": letter["state"] or "new"}
+    return {name: value for name, value in letter.items() if value is not None and name != "offset"} | state
+
+
+def _commit_facts(commit: Commit) -> dict[str, Any]:
+    row, passage = commit.row, commit.passage
+    return {
+        "snapshot_id": row.snapshot_id or None,
+        "committed_at": row.committed_at.isoformat(timespec="milliseconds"),
+        "expired": commit.reading is None or not commit.reading.exact,
+        **_range_facts(row),
+        "epoch": row.epoch,
+        "batch": row.batch,
+        "config_hash": row.config,
+        "generation": row.generation or None,
+        "file_kept": commit.file,
+        "answer": row.answer,
+        "note": row.note,
+        "ended_by": passage.ended_by,
+        "removed_at": passage.removed_by.committed_at.isoformat(timespec="milliseconds")
+        if passage.removed_by
+        else None,
+        "opened_by": opening_facts(commit.opening),
+    }
+
+
+def _range_facts(row: LedgerRow) -> dict[str, Any]:
+    counts = msgspec.structs.asdict(row.counts) if row.counts else None
+    return {"kind": row.kind, "start_offset": row.range.start, "end_offset": row.range.end, "counts": counts}
+
+
+def opening_facts(opening: EpochRecord | None) -> dict[str, Any] | None:
+    """Who opened the stream; None if it is not kept."""
+    if opening is None:
+        return None
+    at = datetime.fromtimestamp(opening.at, UTC).isoformat(timespec="seconds")
+    return {
+        "what": opening.opener.what,
+        "attempt": opening.opener.attempt,
+        "run_id": opening.opener.run_id,
+        "host": opening.host,
+        "pid": opening.pid,
+        "at": at,
+    }
+
+
+def reading_facts(
+    tables: StreamTables, table: str, found: Reading | None, conditions: list[Condition]
+) -> dict[str, Any] | None:
+    """How to read rows as they were; None if nothing can be read."""
+    if found is None:
+        return None
+    catalog = tables.settings.catalog.name
+    return {
+        "snapshot_id": found.snapshot_id,
+        "committed_at": found.committed_at.isoformat(timespec="milliseconds"),
+        "exact": found.exact,
+        "tags": list(found.tags),
+        "spark": spark_sql(catalog, table, found, conditions),
+        "spark_by_time": spark_sql(catalog, table, found, conditions, by="timestamp") if found.at else None,
+        "pyiceberg": pyiceberg_line(catalog, table, found, conditions),
+        "pyiceberg_filter": pyiceberg_filter(conditions) or None,
+    }
+
+
+def snapshot_facts(tables: StreamTables, found: SnapshotAnswer | None) -> dict[str, Any] | None:
+    """What is known of a snapshot."""
+    if found is None:
+        return None
+    name = tables.table.target.name
+    return {
+        "table": name,
+        "branch": tables.table.branch,
+        "snapshot_id": found.snapshot_id,
+        "committed_at": found.committed_at.isoformat(timespec="milliseconds"),
+        "kind": found.kind,
+        "stamped_by": found.stream,
+        "epoch": found.epoch,
+        "batch": found.batch,
+        "config_hash": found.config or None,
+        "generation": found.generation or None,
+        "complete_through": found.valid_through.isoformat(timespec="milliseconds") if found.valid_through else None,
+        "in_line": found.in_line,
+        "ranges": [_by_partition(row) for row in found.ranges],
+        "positions": by_topic(found.positions),
+        "opened_by": opening_facts(found.opening),
+        "read": reading_facts(tables, name, found.reading, []),
+    }
+
+
+def _by_partition(row: LedgerRow) -> dict[str, Any]:
+    """A row of the ledger by topic and partition."""
+    return {"topic": row.partition.topic, "partition": row.partition.partition, **_range_facts(row)}
+
+
+def instant_facts(tables: StreamTables, found: InstantAnswer) -> dict[str, Any]:
+    """The snapshots that go with an instant."""
+    return {
+        "stream": tables.spec.stream,
+        "timestamp": found.at.isoformat(timespec="milliseconds"),
+        "complete": snapshot_facts(tables, found.complete),
+        "up_to": snapshot_facts(tables, found.up_to),
+        "current": snapshot_facts(tables, found.current),
+        "older_have_expired": found.expired,
+    }

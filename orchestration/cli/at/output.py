@@ -1,0 +1,189 @@
+"""What `frazil at` found, for a person."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+_SHOWN = 8
+
+
+def print_record(facts: dict[str, Any]) -> None:
+    """What became of a record, who landed it, and how to read it."""
+    stream, read = facts["stream"], facts["read"]
+    where = f"topic {facts['topic']}, partition {facts['partition']}, offset {facts['offset']}"
+    of = f" of {facts['table']}" if facts["fate"] in ("row", "dead_letter") else ""
+    click.echo(f"{stream}: {where} {facts['sentence']}{of}.")
+    if facts["branch"] != facts["branch_written"]:
+        _line("branch", f"{facts['branch']}; the stream writes {facts['branch_written']}")
+    if landing := facts["landing"]:
+        _print_commit(stream, landing, facts)
+    for letter in facts["letters"]:
+        at = f" at {letter['field']}" if letter.get("field") else ""
+        state = letter.get("state", "new")
+        _line("letter", f"{letter.get('error_class', 'failed')} in {letter.get('stage', 'a stage')}{at}; {state}")
+        if commit := facts["letters_landing"]:
+            _line("", f"came {_when(commit['committed_at'])}, snapshot {commit['snapshot_id'] or 'unknown'}")
+        place = f"{facts['topic']}:{facts['partition']}:{facts['offset']}-{facts['offset']}"
+        _line("", f"frazil letters {stream} --offsets {place} --state all")
+        if letter.get("replay_snapshot_id"):
+            run = f", Dagster run {letter['run_id']}" if letter.get("run_id") else ""
+            _line("", f"came back by replay {letter.get('replay')}{run} in snapshot {letter['replay_snapshot_id']}")
+    for other in facts["others"]:
+        _line("also", _other(other))
+    if facts["to_be_read_again"]:
+        _line("next", f"it is to be read again: the stream stands at {facts['stands_at'] or 0}")
+    if read is not None:
+        _print_reading(read)
+    if facts["published"] is not None:
+        _print_published(facts)
+
+
+def _print_published(facts: dict[str, Any]) -> None:
+    """Whether main has what stands on the stream's branch."""
+    published = facts["published"]
+    if not published["in_main"]:
+        _line("main", f"lacks it: it is on branch {facts['branch']} only; frazil publish {facts['stream']}")
+    elif (read := published["read"]) is not None:
+        since = "since" if read["exact"] else "since before"
+        _line("main", f"has it {since} snapshot {read['snapshot_id']}, {_when(read['committed_at'])}")
+        _line("", read["spark"])
+
+
+def _print_commit(stream: str, commit: dict[str, Any], facts: dict[str, Any]) -> None:
+    snapshot = f"snapshot {commit['snapshot_id']}" if commit["snapshot_id"] else "a snapshot that is not known any more"
+    gone = ", which has expired" if commit["expired"] and commit["snapshot_id"] else ""
+    _line("committed", f"{_when(commit['committed_at'])}, {snapshot}{gone}")
+    counts = commit["counts"]
+    said = "" if counts is None else f": {_counts(counts)}"
+    _line(commit["kind"], f"{commit['batch']} of epoch {commit['epoch']}, offsets {_range(commit)}{said}")
+    _line("by", _by(commit["opened_by"]))
+    selected = f"--topic {facts['topic']} --partition {facts['partition']} --offset {facts['offset']}"
+    kept = {
+        "exact": f"frazil at {stream} {selected} --config prints the stream's file as it was",
+        "rows": f"frazil at {stream} {selected} --config prints the file that made the same rows",
+    }
+    _line(
+        "config",
+        f"{commit['config_hash']}, generation {commit['generation'] or 'not known'}; "
+        + kept.get(commit["file_kept"], "its file is not kept"),
+    )
+    if commit["ended_by"] == "retired":
+        _line("", "the topic was read to its end since, and is gone")
+    elif commit["ended_by"]:
+        _line("", "of the record that had these coordinates before: " + commit["ended_by"].replace("_", " "))
+
+
+def _other(commit: dict[str, Any]) -> str:
+    snapshot = f"snapshot {commit['snapshot_id']}" if commit["snapshot_id"] else "an unknown snapshot"
+    said = f"{commit['kind']} {commit['batch']} of epoch {commit['epoch']}, {snapshot}, {_when(commit['committed_at'])}"
+    if commit["removed_at"]:
+        return f"{said}; taken out by a rollback, {_when(commit['removed_at'])}"
+    if commit["ended_by"]:
+        return f"{said}; of another record that had these coordinates: {commit['ended_by'].replace('_', ' ')}"
+    return f"{said}: the same record once more" if commit["kind"] == "batch" else said
+
+
+def print_snapshot(stream: str, facts: dict[str, Any], heading: str | None = None) -> None:
+    """What is known of a snapshot."""
+    on = "" if facts["branch"] == "main" else f" on branch {facts['branch']}"
+    click.echo(heading or f"{stream}: snapshot {facts['snapshot_id']} of {facts['table']}{on}")
+    if heading:
+        _line("snapshot", f"{facts['snapshot_id']} of {facts['table']}{on}")
+    _line("committed", _when(facts["committed_at"]))
+    if facts["stamped_by"] is None:
+        _line("kind", f"{facts['kind']}, by no stream")
+    else:
+        own = "" if facts["stamped_by"] == stream else f" of {facts['stamped_by']}"
+        # A claim repeats the batch before it.
+        number = "" if facts["kind"] == "claim" else f" {facts['batch']}"
+        _line("kind", f"{facts['kind']}{number} of epoch {facts['epoch']}{own}")
+        _line("by", _by(facts["opened_by"]))
+        _line("config", f"{facts['config_hash']}, generation {facts['generation'] or 'not known'}")
+    if facts["complete_through"]:
+        _line("complete", f"through {_when(facts['complete_through'])}, by the records' time")
+    for each in facts["ranges"][:_SHOWN]:
+        counts = f": {_counts(each['counts'])}" if each["counts"] else ""
+        place = f"{each['topic']}-{each['partition']}" if each["topic"] else "all partitions"
+        _line("offsets", f"{each['kind']} {place} {_range(each)}{counts}")
+    if len(facts["ranges"]) > _SHOWN:
+        _line("", f"and {len(facts['ranges']) - _SHOWN:,} partitions more; --json has them all")
+    if not facts["in_line"]:
+        _line("", "the branch does not stand on it: somebody moved the branch back, or it is of another one")
+    if facts["read"] is None:
+        _line("read", "nothing is left of it")
+    else:
+        _print_reading(facts["read"])
+
+
+def print_instant(facts: dict[str, Any]) -> None:
+    """The snapshots that go with an instant."""
+    stream, at = facts["stream"], _when(facts["timestamp"])
+    headings = {
+        "complete": f"The first snapshot in which every record older than {at} is in (record time):",
+        "up_to": f"The newest that is complete only up to a time not after {at} (record time):",
+        "current": f"The snapshot that was current at {at} (commit time):",
+    }
+    click.echo(f"{stream}: {at}")
+    for name, heading in headings.items():
+        click.echo()
+        if facts[name] is None:
+            click.echo(heading)
+            _line("", _none(name, expired=facts["older_have_expired"]))
+        else:
+            print_snapshot(stream, facts[name], heading)
+    if facts["older_have_expired"]:
+        click.echo("\nOlder snapshots have expired; frazil at … --offset finds what they held.")
+
+
+def _none(name: str, *, expired: bool) -> str:
+    if name == "complete":
+        return "none yet: the stream is not complete through that time, or says nothing of it"
+    if name == "up_to":
+        return "none that is left says so"
+    return "none that is left" if expired else "none: the table had no snapshot then"
+
+
+def _print_reading(read: dict[str, Any]) -> None:
+    if read["exact"]:
+        tags = f", tagged {', '.join(read['tags'])}" if read["tags"] else ""
+        _line("readable", f"yes, as snapshot {read['snapshot_id']}{tags}")
+    else:
+        when = _when(read["committed_at"])
+        _line(
+            "readable",
+            f"its snapshot has expired; the oldest that is left with its rows is {read['snapshot_id']}, of {when}",
+        )
+    _line("Spark", read["spark"])
+    if read["spark_by_time"]:
+        _line("", read["spark_by_time"])
+    _line("PyIceberg", read["pyiceberg"])
+
+
+def _by(opened: dict[str, Any] | None) -> str:
+    if opened is None:
+        return "not known: who opened the stream is not kept of that time"
+    attempt = f", attempt {opened['attempt']}" if opened["attempt"] is not None else ""
+    run = f" {opened['run_id']}" if opened["run_id"] else ""
+    return f"{opened['what']}{run}{attempt}: process {opened['pid']} on {opened['host']}, from {_when(opened['at'])}"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    rest = ", ".join(f"{counts[name]:,} {name}" for name in ("landed", "dead", "tombstones", "filtered"))
+    return f"{counts['read']:,} read ({rest})"
+
+
+def _range(each: dict[str, Any]) -> str:
+    return f"[{each['start_offset']}, {each['end_offset']})"
+
+
+def _when(text: str) -> str:
+    at = datetime.fromisoformat(text)
+    milliseconds = f".{at.microsecond // 1000:03d}" if at.microsecond else ""
+    return f"{at:%Y-%m-%d %H:%M:%S}{milliseconds} UTC"
+
+
+def _line(label: str, text: str) -> None:
+    click.echo(f"  {label:<11}{text}")

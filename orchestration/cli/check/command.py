@@ -1,0 +1,129 @@
+"""`frazil check`: hold what is new in a stream's tables against the contract in its file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from jobs.catalog import NoCatalogYet, quick_catalog
+from jobs.contract.check import Check
+from jobs.contract.check_result import CheckedRows
+from jobs.contract.check_rows import EngineName
+from jobs.errors import FrazilError
+from jobs.install.artifacts import resolve_jars
+from jobs.install.preflight import preflight
+from jobs.spark.end import end_spark
+from jobs.spark.session import start_session
+from jobs.spark.start import SessionOnDemand
+from jobs.spec.settings import Settings
+from jobs.system.signals import deferred_signals
+from jobs.translate import translate_errors
+from orchestration.cli.check.output import check_facts, print_checks
+from orchestration.cli.terminal import print_json, stderr_console
+from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--all", "whole", is_flag=True, help="Look at the whole table, and not at what is new alone.")
+@click.option("--where", metavar="CONDITION", help="Look at these rows, such as \"day = '2026-01-01'\".")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this expectation; may be repeated.")
+@click.option("--dead-letters", is_flag=True, help="Look at the dead letters alone, and not at the table as well.")
+@click.option(
+    "--engine",
+    type=click.Choice(["pandas", "spark"]),
+    help="What evaluates the rows.  [default: pandas, Spark where they are many]",
+)
+@click.option("--dry-run", is_flag=True, help="Leave it to the next check to look at the same rows again.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON document.")
+@click.pass_obj
+def check(
+    deployment: Deployment,
+    stream: str,
+    whole: bool,
+    where: str | None,
+    only: tuple[str, ...],
+    dead_letters: bool,
+    engine: EngineName | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Hold what STREAM has landed since the last check against the contract in its file.
+
+    Each expectation tells how many rows it does not accept, some of them, and the SQL that shows them all. Rows count
+    as checked if all of the contract was evaluated on all that was new. Status 1 if a critical expectation failed, or
+    one could not be evaluated.
+    """
+    if whole and where is not None:
+        raise FrazilError("--all looks at all rows, --where at some.", fix=f"frazil check {stream} --all")
+    spec, settings = deployment.stream(stream), deployment.prepared_settings()
+    if spec.contract is None:
+        raise FrazilError(
+            f"stream {stream} has no contract: nothing is expected of its rows.",
+            fix=f"write contract: into streams/{stream}.yaml; docs/contracts.md shows how",
+        )
+    try:
+        catalog = quick_catalog(settings)
+    except NoCatalogYet as problem:
+        raise NoCatalogYet(f"stream {stream}: {problem.message}", fix=f"frazil run {stream}") from None
+    session = SessionOnDemand(lambda: _start_spark(settings), again=False)
+    try:
+        with catalog, translate_errors(settings, stream), _progress() as progress:
+            task = progress.add_task(f"check {stream}", total=None, now="")
+            asked = Check(
+                spec=spec,
+                settings=settings,
+                catalog=catalog,
+                spark=session.get,
+                rows=CheckedRows.of(whole, where),
+                only=only,
+                engine=engine,
+                record=not dry_run,
+                on_progress=lambda said: progress.update(task, now=said),
+            )
+            targets = [
+                target
+                for target in spec.targets
+                if asked.expectations(target) and (target.role == "dead_letters" or not dead_letters)
+            ]
+            if not targets:
+                # Also tells of a name that is unknown.
+                asked.run(spec.targets[-1])
+            results = [asked.run(target) for target in targets]
+    finally:
+        end_spark()
+    if not results:
+        raise FrazilError(f"the contract of stream {stream} expects nothing of that.", fix=f"frazil check {stream}")
+    if as_json:
+        print_json(check_facts(stream, results))
+    else:
+        print_checks(results)
+    if any(result.critical or result.unevaluated for result in results):
+        raise SystemExit(1)
+
+
+def _start_spark(settings: Settings) -> SparkSession:
+    preflight()
+    console = stderr_console()
+    resolve_jars("spark", on_progress=lambda line: console.print(line, markup=False))
+    log = settings.state / "spark" / "check.log"
+    with deferred_signals():
+        return start_session(settings, "frazil check", work="sql", output=log)
+
+
+def _progress() -> Progress:
+    console = stderr_console()
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

@@ -1,0 +1,118 @@
+"""Options that select a snapshot: by a record, an instant or its id; shared by `frazil at` and `frazil tag`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from jobs.commit.offsets import TopicPartition
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from jobs.spec.targets import Role
+
+TABLES: dict[str, Role] = {"rows": "rows", "dead_letters": "dead_letters"}
+_OPTIONS = (
+    click.option("--topic", metavar="TOPIC", help="Of a record; not needed where the stream has one."),
+    click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Of a record."),
+    click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Of a record."),
+    click.option("--timestamp", metavar="TIME", help="An instant, such as 2026-01-31T08:00:00Z."),
+    click.option("--snapshot", "snapshot_id", type=int, metavar="ID", help="A snapshot of the table."),
+    click.option(
+        "--table",
+        "role",
+        type=click.Choice(list(TABLES)),
+        default="rows",
+        show_default=True,
+        help="Which of the stream's tables.",
+    ),
+    click.option("--branch", metavar="BRANCH", help="Of the table.  [default: the one that the stream writes]"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSelection:
+    """What is asked for; one of the first three, or nothing.
+
+    Attributes:
+        record: A record's partition and offset.
+        instant: A time.
+        snapshot_id: A snapshot.
+        role: The table that is meant.
+        branch: Of it; None for the one that the stream writes.
+    """
+
+    record: tuple[TopicPartition, int] | None
+    instant: datetime | None
+    snapshot_id: int | None
+    role: Role
+    branch: str | None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is."""
+        return self.record is not None or self.instant is not None or self.snapshot_id is not None
+
+
+def selecting_snapshot(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options; it gets them as keywords for `parse_snapshot_selection`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def parse_snapshot_selection(
+    spec: StreamSpec,
+    fix: str,
+    *,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+    timestamp: str | None,
+    snapshot_id: int | None,
+    role: str,
+    branch: str | None,
+) -> SnapshotSelection:
+    """What is asked for, by what a person writes.
+
+    Args:
+        fix: A command that is right, for the errors.
+
+    Raises:
+        FrazilError: More than one is given, or half a record.
+    """
+    of_record = [each is not None for each in (topic, partition, offset)]
+    if any(of_record) + (timestamp is not None) + (snapshot_id is not None) > 1:
+        raise FrazilError("a record, a time or a snapshot: one of them.", fix=fix)
+    record = None
+    if any(of_record):
+        if partition is None or offset is None:
+            raise FrazilError("a record is named by --partition and --offset.", fix=fix)
+        record = TopicPartition(topic or _only_topic(spec), partition), offset
+    return SnapshotSelection(
+        record, parse_instant(timestamp, fix) if timestamp is not None else None, snapshot_id, TABLES[role], branch
+    )
+
+
+def _only_topic(spec: StreamSpec) -> str:
+    topics = spec.source.topics or ()
+    if len(topics) == 1:
+        return topics[0]
+    named = ", ".join(topics) if topics else f"those that fit {spec.source.topics_pattern}"
+    raise FrazilError(f"stream {spec.stream} has several topics: {named}.", fix="name one with --topic")
+
+
+def parse_instant(text: str, fix: str) -> datetime:
+    """An instant in ISO 8601; without a zone it is UTC.
+
+    Raises:
+        FrazilError: It is none.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise FrazilError(f"'{text}' is no time.", fix=fix) from None
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

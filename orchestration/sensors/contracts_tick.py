@@ -1,0 +1,139 @@
+"""One tick of the sensor `frazil_contracts`: which streams have so much that is new that their contract is checked."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobs.catalog import NoCatalogYet, find_table
+from jobs.errors import FrazilError
+from jobs.spec.models import StreamSpec
+from orchestration.reconcile.stream_files import as_launched, read_files
+from orchestration.sensors.due_runs import DueRuns
+from resources.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+# A tick looks at as many streams as it can in so long, those that it looked at longest ago first.
+BUDGET_SECONDS = 3.0
+# What a run left unchecked is asked for again after so long, and after twice as long each time it changes nothing.
+AGAIN_SECONDS = 60
+LONGEST_AGAIN_SECONDS = 3600
+
+
+class CheckedStream(msgspec.Struct, omit_defaults=True):
+    """What the sensor remembers of one stream.
+
+    Attributes:
+        at: When it was looked at; seconds since 1970.
+        asked_at: When a check was asked for; `asks`: how often, while nothing was recorded as checked.
+        position: What was recorded then.
+    """
+
+    at: int = msgspec.field(default=0, name="a")
+    asked_at: int = msgspec.field(default=0, name="q")
+    asks: int = msgspec.field(default=0, name="n")
+    position: tuple[int, ...] = msgspec.field(default=(), name="p")
+
+    def rests(self, position: tuple[int, ...], now: float) -> bool:
+        """Whether a check that was asked for has come to nothing, and it is too early to ask again."""
+        if not self.asks or position != self.position:
+            return False
+        return now - self.asked_at < min(LONGEST_AGAIN_SECONDS, AGAIN_SECONDS * 2.0 ** (self.asks - 1))
+
+    def note(self, position: tuple[int, ...], now: float) -> None:
+        """Remember that a check is asked for."""
+        self.asks = self.asks + 1 if position == self.position else 1
+        self.position, self.asked_at = position, math.floor(now)
+
+
+class ContractsCursor(msgspec.Struct, omit_defaults=True):
+    """The cursor of the sensor. Where it is lost, what is due is asked for once more."""
+
+    streams: dict[str, CheckedStream] = msgspec.field(default_factory=dict)
+
+    @staticmethod
+    def from_cursor(cursor: str | None) -> ContractsCursor:
+        """What a cursor holds; nothing of one that cannot be read."""
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.decode(cursor or "{}", type=ContractsCursor)
+        return ContractsCursor()
+
+    def to_cursor(self) -> str:
+        """As Dagster keeps it."""
+        return msgspec.json.encode(self).decode()
+
+
+def run_contracts_tick(
+    deployment: Deployment,
+    catalog: Callable[[], Catalog],
+    memory: ContractsCursor,
+    under_way: Collection[str],
+    now: float,
+    budget: float = BUDGET_SECONDS,
+) -> DueRuns:
+    """Look for streams whose contract is to be checked now; reads metadata only of those that may have to be.
+
+    Args:
+        catalog: Connects to the catalog.
+        under_way: Streams whose contract a run checks now.
+        now: Seconds since 1970.
+        budget: Seconds after which no other stream is looked at.
+    """
+    tick, began = DueRuns(), time.monotonic()
+    files, settings = read_files(deployment), deployment.settings()
+    specs = [*files.specs.values(), *as_launched(list(files.specs.values()), files.errors, settings, deployment)]
+    wanted = [spec for spec in specs if _by_rows(spec)]
+    if not wanted:
+        return tick
+    try:
+        connected = catalog()
+    except NoCatalogYet as problem:
+        return DueRuns(sentences={spec.stream: problem.message for spec in wanted})
+    for spec in _in_turn(wanted, memory):
+        known = memory.streams.setdefault(spec.stream, CheckedStream())
+        if known.at and time.monotonic() - began > budget:
+            break
+        known.at = math.floor(now)
+        if spec.stream in under_way:
+            tick.sentences[spec.stream] = "it is being checked"
+            continue
+        try:
+            _look(tick, spec, connected, known, now)
+        except FrazilError as problem:
+            # One stream's trouble is none of the others'.
+            tick.sentences[spec.stream] = problem.message
+    if not files.absence:
+        for stream in set(memory.streams) - {spec.stream for spec in specs} - set(files.claimed):
+            del memory.streams[stream]
+    return tick
+
+
+def _look(tick: DueRuns, spec: StreamSpec, catalog: Catalog, known: CheckedStream, now: float) -> None:
+    # Imported here: a code server that only loads has no use for it.
+    from jobs.contract.check_due import due_check
+
+    tables = {name: table.metadata for name in spec.target_names if (table := find_table(catalog, name)) is not None}
+    found = due_check(spec, tables, now)
+    if not found.due:
+        tick.sentences[spec.stream] = f"{found.sentence}"
+    elif known.rests(found.position, now):
+        tick.sentences[spec.stream] = f"{found.sentence}; the last check of them did not count, see its run"
+    else:
+        known.note(found.position, now)
+        tick.start.append((spec, found.sentence))
+
+
+def _by_rows(spec: StreamSpec) -> bool:
+    check = spec.contract.check if spec.contract is not None else None
+    return check is not None and check.schedule is None
+
+
+def _in_turn(specs: Sequence[StreamSpec], memory: ContractsCursor) -> list[StreamSpec]:
+    return sorted(specs, key=lambda spec: (memory.streams.get(spec.stream, CheckedStream()).at, spec.stream))

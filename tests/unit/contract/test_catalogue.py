@@ -1,0 +1,16 @@
+"""The catalogue says what Great Expectations has, in the version that is installed."""
+
+from __future__ import annotations
+
+from jobs.contract.catalogue import LEFT_OUT, build, written
+from jobs.spec.expectation_catalogue import FILE, expectation_types
+
+
+def test_it_is_what_great_expectations_has() -> None:
+    """If it is not: `python -m jobs.contract.catalogue`, and see what changed."""
+    assert written(build()) == FILE.read_text(encoding="utf-8")
+
+
+def test_what_is_left_out_is_not_in_it() -> None:
+    assert not set(LEFT_OUT) & set(expectation_types())
+    assert all(LEFT_OUT.values())

@@ -1,0 +1,218 @@
+"""A survey of JSON records: exact until one needs another column, and from there on it finds all that they need."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.types import DecimalType, DoubleType, LongType
+
+from jobs.formats.decoder import Decoded, ValueDecoder
+from jobs.formats.decoder_spec import SURVEY, resolved_rows
+from jobs.formats.json import survey
+from jobs.formats.json.block import JsonBlockDecoder
+from jobs.formats.json.healing import Heal, healed
+from jobs.formats.json.reference import JsonReferenceDecoder
+from jobs.formats.known_formats import FORMATS
+from jobs.schema.declared import Primitive
+from jobs.schema.evolution_policy import EvolutionPolicy
+from jobs.schema.iceberg_schema import iceberg_schema
+from jobs.schema.needs import Need
+from jobs.schema.parser import parse_schema
+
+TABLE = "id string not null, n int, d decimal(4,2), f float, s struct<a int not null>, m map<string, int>"
+NO_MAP = TABLE.replace(", m map<string, int>", "")
+"""Such records are read side by side."""
+PLAIN = {"id": "a", "n": 1, "d": 1.5, "f": 0.5, "s": {"a": 1}, "m": {"p": 1}}
+
+
+def decoder(
+    *, surveys: bool = True, table: str = TABLE, evolve: EvolutionPolicy | None = None, **options: Any
+) -> ValueDecoder:
+    rows = iceberg_schema(parse_schema(table))
+    policy = evolve or EvolutionPolicy("auto", "auto", "auto")
+    given_options = {
+        "unknown_fields": "ignore",
+        **options,
+        **policy.as_options(),
+        **({SURVEY: True} if surveys else {}),
+    }
+    return FORMATS["json"].block(resolved_rows("json", rows, given_options).decoder)
+
+
+def values(records: list[Any]) -> pa.BinaryArray:
+    return pa.array(
+        [each if isinstance(each, bytes | None) else json.dumps(each).encode() for each in records], pa.binary()
+    )
+
+
+def paths(decoded: Decoded) -> set[tuple[str, str, str]]:
+    return {(each.change, ".".join(each.path), str(each.type or "")) for each in decoded.needs}
+
+
+def same(one: Decoded, other: Decoded) -> bool:
+    return (
+        one.rows.equals(other.rows)
+        and one.positions.tolist() == other.positions.tolist()
+        and (one.failures, one.unknown_fields, set(one.needs))
+        == (other.failures, other.unknown_fields, set(other.needs))
+        and one.tombstones.tolist() == other.tombstones.tolist()
+    )
+
+
+@pytest.mark.parametrize("table", [TABLE, NO_MAP], ids=["with a map", "without"])
+@pytest.mark.parametrize(
+    ("change", "need"),
+    [
+        ({"n": 2**40}, ("widen", "n", "long")),
+        ({"f": 1e300}, ("widen", "f", "double")),
+        ({"d": 12345.5}, ("widen", "d", "decimal(7, 2)")),
+        ({"id": None}, ("relax", "id", "")),
+        ({"s": {}}, ("relax", "s.a", "")),
+    ],
+    ids=str,
+)
+def test_a_block_that_needs_a_change_is_undecided_and_so_are_those_behind_it(
+    table: str, change: dict[str, Any], need: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, seen = decoder(table=table), list[int]()
+    exact = JsonReferenceDecoder.decode
+
+    def counted(self: JsonReferenceDecoder, values: pa.BinaryArray) -> Decoded:
+        seen.append(len(values))
+        return exact(self, values)
+
+    monkeypatch.setattr(JsonReferenceDecoder, "decode", counted)
+    record = PLAIN if table == TABLE else {name: value for name, value in PLAIN.items() if name != "m"}
+    plain, needing = values([record] * 300), values([record | change] * 5_000)
+    assert not one.decode(plain).undecided
+    seen.clear()
+    found = one.decode(needing)
+    assert found.undecided and paths(found) == {need}
+    assert (found.rows.num_rows, len(found.positions), found.failures, len(found.tombstones)) == (0, 0, [], 0)
+    if table == NO_MAP and "f" not in change:
+        # A number with an exponent is the reference's in any case.
+        assert sum(seen) < 500, "most of the records are not looked at one by one"
+    behind = one.decode(plain)
+    assert behind.undecided and behind.needs == () and behind.rows.num_rows == 0
+
+
+def test_what_only_a_few_of_the_records_need_is_found_too() -> None:
+    """The first ones tell of one column; behind it other records need a wider one, another, and a new one."""
+    records: list[Any] = [PLAIN | {"n": 2**40} for _ in range(4_000)]
+    records[1_500] |= {"d": 123456.5}
+    records[2_500] |= {"d": 123456789.5, "id": None}
+    records[3_500] |= {"new": True}
+    one = decoder()
+    wider = {("widen", "n", "long"), ("widen", "d", "decimal(11, 2)"), ("relax", "id", ""), ("add", "new", "boolean")}
+    assert wider <= paths(one.decode(values(records)))
+    assert {need.row for need in one.decode(values(records)).needs if need.change == "add"} == {3_500}
+
+
+def test_records_that_no_change_lets_land_are_failures_as_ever() -> None:
+    beyond = values([PLAIN | {"n": 2**70} for _ in range(3_000)] + [PLAIN])
+    assert same(decoder().decode(beyond), decoder(surveys=False).decode(beyond))
+    # One among them that a change does let land is found all the same.
+    late = values([PLAIN | {"n": 2**70} for _ in range(3_000)] + [PLAIN | {"id": None}])
+    assert paths(decoder().decode(late)) == {("relax", "id", "")}
+
+
+def test_a_kept_field_whose_column_is_not_there_is_a_need_of_a_survey_too() -> None:
+    policy = EvolutionPolicy("ignore", "auto", "auto")
+    one = decoder(evolve=policy, unknown_fields="keep", extra_column=False)
+    found = one.decode(values([PLAIN | {"n": 2**40, "x": 1}] * 300))
+    assert paths(found) == {("widen", "n", "long"), ("add", "_extra", "string")}
+
+
+CHANGES = st.sampled_from(
+    [
+        {},
+        {},
+        {"n": 2**40},
+        {"n": 2**70},
+        {"n": "x"},
+        {"d": 123.5},
+        {"d": 1234567.5},
+        {"d": 1.234},
+        {"f": 1e300},
+        {"id": None},
+        {"id": 5},
+        {"s": {}},
+        {"s": {"a": 2**40}},
+        {"m": {"q": 2**40}},
+        {"new": 1},
+        {"s": {"a": 1, "b": []}},
+    ]
+)
+RECORDS = st.lists(
+    st.one_of(st.tuples(CHANGES, CHANGES).map(lambda two: PLAIN | two[0] | two[1]), st.none()), max_size=30
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(RECORDS, min_size=1, max_size=3),
+    st.integers(1, 12),
+    st.sampled_from([1, 256]),
+    st.sampled_from([TABLE, NO_MAP]),
+)
+def test_a_survey_is_exact_until_it_is_undecided_and_misses_no_need(
+    blocks: list[list[Any]], sample: int, smallest: int, table: str
+) -> None:
+    policy = EvolutionPolicy("auto", "auto", "auto")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(survey, "_SAMPLE", sample)
+        patch.setattr(survey, "_MANY", 2 * sample)
+        patch.setitem(JsonBlockDecoder.__init__.__kwdefaults__ or {}, "smallest", smallest)
+        one, exact = decoder(evolve=policy, table=table), decoder(surveys=False, evolve=policy, table=table)
+        undecided, told, due = False, list[Need](), list[Need]()
+        for records in blocks:
+            found, wanted = one.decode(values(records)), exact.decode(values(records))
+            changed = any(need.change != "add" for need in wanted.needs)
+            assert found.undecided == (undecided or changed)
+            undecided = found.undecided
+            assert undecided or same(found, wanted)
+            told += found.needs
+            due += wanted.needs
+            assert widest(due) <= widest(told)
+
+
+def widest(needs: list[Need]) -> set[tuple[str, str, str]]:
+    """Needs, of several decimals for one column the widest."""
+    ordered = sorted(needs, key=lambda each: str(each.type).zfill(20))
+    last = {(each.change, each.path, type(each.type) is DecimalType or each.type): each for each in ordered}
+    return {(each.change, ".".join(each.path), str(each.type)) for each in last.values()}
+
+
+@pytest.mark.parametrize(
+    "heal",
+    [
+        Heal("relax", ("a", "b")),
+        Heal("widen", ("a",), Primitive("long")),
+        Heal("widen", ("a",), Primitive("double")),
+        Heal("widen", ("a",), Primitive("decimal", 11, 2)),
+    ],
+    ids=str,
+)
+def test_a_need_is_the_change_that_it_asks_for(heal: Heal) -> None:
+    assert Heal.of(Need(heal.change, heal.path, heal.iceberg)) == heal
+
+
+@pytest.mark.parametrize(
+    ("before", "need", "after"),
+    [
+        ("a int", Need("widen", ("a",), LongType()), "a long"),
+        ("a float", Need("widen", ("a",), DoubleType()), "a double"),
+        ("a decimal(4,2) not null", Need("widen", ("a",), DecimalType(9, 2)), "a decimal(9,2) not null"),
+        ("a list<decimal(4,2)>", Need("widen", ("a", "element"), DecimalType(9, 2)), "a list<decimal(9,2)>"),
+        ("a string not null", Need("relax", ("a",)), "a string"),
+    ],
+    ids=str,
+)
+def test_columns_with_a_need_met_are_those_that_the_table_will_have(before: str, need: Need, after: str) -> None:
+    """Down to how JSON carries their values, which no need says."""
+    assert healed(parse_schema(before), [Heal.of(need)]) == parse_schema(after)

@@ -1,0 +1,107 @@
+"""`frazil publish` and `frazil release` of a stream with a gate: its contract is evaluated by Great Expectations."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.publish.gate import Gate
+from orchestration.cli.main import main
+from tests.unit.publish.branch_world import BranchWorld
+
+
+def contract(most: int, severity: str = "critical") -> dict[str, Any]:
+    """Accepts so many of the stream's rows, whose ids begin at 2,000,000."""
+    expected = {"column": "id", "max_value": 2_000_000 + most - 1}
+    block = {"expect_column_values_to_be_between": expected, "name": "id_is_small", "severity": severity}
+    also = {"expect_column_values_to_not_be_null": {"column": "id"}, "name": "id_is_set"}
+    return {"expectations": [block, also]}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BranchWorld:
+    return BranchWorld(tmp_path / "home", contract=contract(3), publish={"gate": "contract"})
+
+
+def frazil(world: BranchWorld, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--home", str(world.home), *arguments])
+
+
+def gate(world: BranchWorld) -> Gate:
+    return Gate.of(world.table().metadata.properties, "payments")
+
+
+def test_what_the_contract_accepts_is_published(world: BranchWorld) -> None:
+    ids = world.land(3)
+    done = frazil(world, "publish", "payments")
+    assert done.exit_code == 0, done.output
+    assert "Published to main of table orders.payments" in done.stdout
+    assert world.rows() == Counter(ids)
+
+
+def test_what_it_does_not_is_held_until_it_is_released(world: BranchWorld) -> None:
+    ids = world.land(3)
+    assert frazil(world, "publish", "payments").exit_code == 0
+    bad = world.land(2)
+    held = frazil(world, "publish", "payments")
+    assert held.exit_code == 1, held.output
+    assert "Held: 2 rows on ingest are not published to main of table orders.payments" in held.stdout
+    assert "offsets payments-0 [3, 5)" in held.stdout
+    assert "id_is_small (expect_column_values_to_be_between): 2 of 2 rows are not accepted" in held.stdout
+    assert "frazil release payments --reason TEXT" in held.stdout
+    assert world.rows() == Counter(ids)
+    status = frazil(world, "status", "payments").stdout
+    assert "held at the gate" in status
+    assert "2 rows" in status
+    facts = json.loads(frazil(world, "publish", "payments", "--json").stdout)
+    assert facts["gate"]["became"] == "still held"
+    assert facts["gate"]["held"]["to"] == {"payments": {"0": 5}}
+    shown = frazil(world, "publish", "payments", "--dry-run")
+    assert (shown.exit_code, "Held: 2 rows" in shown.stdout) == (0, True)
+    released = frazil(world, "release", "payments", "--reason", "known")
+    assert released.exit_code == 0, released.output
+    assert world.rows() == Counter(ids + bad)
+    assert gate(world) == Gate(1)
+    assert frazil(world, "publish", "payments").exit_code == 0
+
+
+def test_a_corrected_contract_lets_it_pass(world: BranchWorld) -> None:
+    ids = world.land(5)
+    assert frazil(world, "publish", "payments").exit_code == 1
+    world.write(contract=contract(5))
+    done = frazil(world, "publish", "payments")
+    assert done.exit_code == 0, done.output
+    assert (world.rows(), gate(world)) == (Counter(ids), Gate(0))
+
+
+def test_a_warning_holds_nothing(tmp_path: Path) -> None:
+    world = BranchWorld(tmp_path / "home", contract=contract(1, "warning"), publish={"gate": "contract"})
+    ids = world.land(3)
+    assert frazil(world, "publish", "payments").exit_code == 0
+    assert world.rows() == Counter(ids)
+
+
+def test_reasons_show_no_value_of_a_row(world: BranchWorld) -> None:
+    world.land(4)
+    frazil(world, "publish", "payments")
+    properties = world.table().metadata.properties
+    assert "2000003" not in properties["frazil.gate.payments"]
+
+
+def test_release_needs_something_that_is_held(world: BranchWorld) -> None:
+    world.land(1)
+    done = frazil(world, "release", "payments", "--reason", "x")
+    assert done.exit_code == 1
+    assert "nothing is held at its gate" in done.stderr
+
+
+def test_release_needs_a_gate(tmp_path: Path) -> None:
+    world = BranchWorld(tmp_path / "home")
+    done = frazil(world, "release", "payments", "--reason", "x")
+    assert done.exit_code == 1
+    assert "has no gate" in done.stderr

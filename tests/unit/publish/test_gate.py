@@ -1,0 +1,68 @@
+"""The gate of a stream's publications as data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.errors import FrazilError
+from jobs.publish.gate import MOST_REASONS, Gate, Verdict, gate_property
+from jobs.publish.interval import Interval
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+P0 = TopicPartition("payments", 0)
+INTERVAL = Interval("ingest", 3, 9, 77, ranges={P0: OffsetRange(0, 5)}, first_at=NOW - timedelta(hours=1))
+UNFIT = Verdict(False, ("amount is 12 times null",), "abc", 5)
+
+
+def through_properties(gate: Gate) -> Gate:
+    return Gate.of({gate_property("s"): gate.to_json()}, "s")
+
+
+def test_a_table_without_the_property_has_an_open_gate() -> None:
+    assert Gate.of({}, "s") == Gate(0, None)
+
+
+@pytest.mark.parametrize("gate", [Gate(), Gate(7), Gate(2).holding(INTERVAL, UNFIT, NOW)])
+def test_it_is_read_as_it_was_written(gate: Gate) -> None:
+    assert through_properties(gate) == gate
+
+
+def test_another_version_s_is_refused() -> None:
+    with pytest.raises(FrazilError, match="written by another version"):
+        Gate.of({gate_property("s"): '{"v":2,"generation":1}'}, "s")
+
+
+def test_since_when_something_is_held_is_told_from_the_first_time() -> None:
+    first = Gate().holding(INTERVAL, UNFIT, NOW)
+    grown = replace(INTERVAL, until=12)
+    again = first.holding(grown, UNFIT, NOW + timedelta(hours=2))
+    assert again.held is not None
+    assert (again.held.since, again.held.until, again.generation) == (NOW, 12, 0)
+    other = first.holding(replace(INTERVAL, after=9, until=12), UNFIT, NOW + timedelta(hours=2))
+    assert other.held is not None
+    assert other.held.since == NOW + timedelta(hours=2)
+
+
+def test_what_is_held_is_judged_again_by_another_contract_only() -> None:
+    gate = Gate().holding(INTERVAL, UNFIT, NOW)
+    assert gate.still_holds(3, "abc")
+    assert not gate.still_holds(3, "def")
+    assert not gate.still_holds(9, "abc")
+    assert not Gate().still_holds(3, "abc")
+
+
+def test_a_decision_raises_the_generation_and_a_publication_does_not() -> None:
+    gate = Gate(4).holding(INTERVAL, UNFIT, NOW)
+    assert gate.decided() == Gate(5)
+    assert gate.open() == Gate(4)
+
+
+def test_reasons_are_bounded() -> None:
+    many = Verdict(False, tuple(f"reason {number}" for number in range(1000)))
+    held = Gate().holding(INTERVAL, many, NOW).held
+    assert held is not None
+    assert held.reasons == many.reasons[:MOST_REASONS]
