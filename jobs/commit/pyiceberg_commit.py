@@ -39,7 +39,7 @@ from jobs.commit.lineage import LINE_PROPERTY, extended_line, last_sequence
 from jobs.commit.long_properties import properties_in_parts, property_limit
 from jobs.commit.operations import Append, ChangeSchema, Operation, ReplaceFiles
 from jobs.commit.prepared_commit import PreparedCommit, landed
-from jobs.commit.refusals import refusal
+from jobs.commit.refusals import missing_manifest, refusal
 from jobs.commit.schema_commit import schema_commit
 from jobs.commit.stamps import SUMMARY_KEY
 from jobs.write.manifest_doubles import exact_entries, positions_of_type, widen_zeros
@@ -72,10 +72,13 @@ def commit_once(
         CommitUnknownError: The catalog answered neither yes nor no within a minute; nothing is removed.
     """
     metadata = table.metadata
-    if isinstance(operation, ChangeSchema):
-        commit = schema_commit(table, operation)
-    else:
-        commit = _file_commit(table, operation, summary, properties)
+    try:
+        if isinstance(operation, ChangeSchema):
+            commit = schema_commit(table, operation)
+        else:
+            commit = _file_commit(table, operation, summary, properties)
+    except FileNotFoundError as missing:
+        raise missing_manifest(table, missing) from missing
     updates, requirements = to_branch(table, commit.updates, commit.requirements)
     on_written()
     try:
@@ -97,7 +100,11 @@ def _file_commit(
 ) -> PreparedCommit:
     producer = _producer_of(operation, table, summary)
     beside = operation.beside if isinstance(operation, Append) else {}
-    updates, requirements = producer._commit()
+    try:
+        updates, requirements = producer._commit()
+    except Exception:
+        producer._clean_all_uncommitted()
+        raise
     metadata = table.metadata
     line = extended_line(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
     return PreparedCommit(

@@ -59,6 +59,30 @@ def refusal(
     return CatalogFailedError(f"{type(problem).__name__}: {problem}")
 
 
+def missing_manifest(table: Table, missing: FileNotFoundError) -> Exception:
+    """The error of a commit that was not made, since a manifest of the table's head is gone.
+
+    A head that a compaction has followed may expire, with its manifests, while a stream without records still takes it
+    for the head.
+
+    Args:
+        table: As it was read; its metadata becomes what the catalog has now.
+        missing: The file.
+
+    Returns:
+        `HeadMovedError`, or the problem itself if the table's head is still the one that was read.
+    """
+    head = table.metadata.current_snapshot_id
+    try:
+        fresh = table.catalog.load_table(table.name())
+    except NoSuchTableError as gone:
+        return HeadMovedError(str(gone), final=True)
+    table.metadata, table.metadata_location = fresh.metadata, fresh.metadata_location
+    if table.metadata.current_snapshot_id == head:
+        return missing
+    return HeadMovedError(f"its former head {head} has expired: {first_line(missing)}", final=True)
+
+
 def _as_asserted(metadata: TableMetadata, requirements: Iterable[TableRequirement]) -> bool:
     try:
         for requirement in requirements:

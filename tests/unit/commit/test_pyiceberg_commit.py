@@ -99,6 +99,42 @@ def by_spec(other: Table) -> None:
         update.add_field("day", IdentityTransform())
 
 
+def expire_former_heads(table: Table) -> None:
+    """As Iceberg's expiry does: all but the head goes, with the manifest lists and manifests that only they had."""
+    head = table.current_snapshot()
+    assert head is not None
+    kept = {head.manifest_list, *(each.manifest_path for each in head.manifests(table.io))}
+    former = [each for each in table.snapshots() if each.snapshot_id != head.snapshot_id]
+    files = {each.manifest_list for each in former} | {
+        manifest.manifest_path for each in former for manifest in each.manifests(table.io)
+    }
+    table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in former]).commit()
+    for file in files - kept:
+        table.io.delete(file)
+
+
+def test_a_head_that_has_expired_since_it_was_read_has_moved(catalog: SqlCatalog, table: Table) -> None:
+    append(table, 3)
+    other = catalog.load_table(NAME)
+    commit_once(other, ReplaceFiles([], [data_file(other, 4)]), summary={}, properties={})
+    expire_former_heads(other)
+    before = files_of(other, "*.avro")
+    with pytest.raises(HeadMovedError, match="has expired") as moved:
+        append(table, 5)
+    assert moved.value.final and files_of(other, "*.avro") == before
+    append(catalog.load_table(NAME), 5)
+    assert rows_of(catalog.load_table(NAME)) == 12
+
+
+def test_a_head_without_its_manifest_list_is_no_moved_head(catalog: SqlCatalog, table: Table) -> None:
+    append(table, 3)
+    head = table.current_snapshot()
+    assert head is not None
+    table.io.delete(head.manifest_list)
+    with pytest.raises(FileNotFoundError):
+        append(table, 5)
+
+
 def data_frame(table: Table) -> pa.Table:
     return pa.table({"id": [1], "day": ["a"]}, schema=table.schema().as_arrow())
 
