@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from pyiceberg import types as ice
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema
 
 from jobs.formats.decoder_spec import (
     DecoderSpec,
@@ -18,6 +18,7 @@ from jobs.formats.decoder_spec import (
 )
 from jobs.formats.writer_schema import SchemaLookup
 from jobs.schema.declared import Field, StructType
+from jobs.schema.field_ids import fresh_schema
 from jobs.schema.iceberg_schema import iceberg_schema, schema_text
 from jobs.schema.kafka_columns import KAFKA_COLUMNS, KafkaColumns
 from jobs.schema.name_matching import NAME_RULE, Aliases, NameRule
@@ -192,7 +193,7 @@ class RecordColumns:
         """The columns of rows with those from key and headers behind them, with fresh field ids."""
         if not self.decoded:
             return rows
-        return assign_fresh_schema_ids(Schema(*_numbered((*rows.fields, *self.decoded))))
+        return fresh_schema((*rows.fields, *self.decoded))
 
     def left_of(self, table: Schema) -> Schema:
         """The columns of a table that are the value's; field ids stay."""
@@ -200,30 +201,3 @@ class RecordColumns:
 
 
 NO_RECORD_COLUMNS = RecordColumns(KafkaColumns(None, None, None, None))
-
-
-def _numbered(fields: tuple[ice.NestedField, ...]) -> Iterator[ice.NestedField]:
-    """The fields under other ids, which have to differ until a catalog numbers them."""
-    ids = iter(range(1, 1_000_000))
-    for field in fields:
-        kind = _renumbered(field.field_type, ids)
-        yield ice.NestedField(next(ids), field.name, kind, required=field.required, doc=field.doc)
-
-
-def _renumbered(kind: ice.IcebergType, ids: Iterator[int]) -> ice.IcebergType:
-    match kind:
-        case ice.StructType():
-            return ice.StructType(
-                *(
-                    ice.NestedField(next(ids), each.name, _renumbered(each.field_type, ids), each.required, each.doc)
-                    for each in kind.fields
-                )
-            )
-        case ice.ListType():
-            element = _renumbered(kind.element_type, ids)
-            return ice.ListType(next(ids), element, element_required=kind.element_required)
-        case ice.MapType():
-            key, value = _renumbered(kind.key_type, ids), _renumbered(kind.value_type, ids)
-            return ice.MapType(next(ids), key, next(ids), value, value_required=kind.value_required)
-        case _:
-            return kind

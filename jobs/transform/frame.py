@@ -1,0 +1,101 @@
+"""Frame of rows: what Kafka keeps of their records beside the values, taken only when a step asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Indices = npt.NDArray[np.int64]
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""The type of the part `headers`."""
+PARTS: Mapping[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_type": pa.string(),
+    "key": pa.binary(),
+    "headers": HEADERS,
+}
+"""The parts of a frame, with their types. A step names those of the last three that it asks for: they are fetched."""
+FETCHED: Final = frozenset({"timestamp_type", "key", "headers"})
+
+_TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
+
+
+class Frame:
+    """What Kafka keeps of the records of some rows: one entry for each row in every part.
+
+    Steps may put another topic, key and headers in place of the record's. The dead letter of a record, and the columns
+    that say where a row came from, keep the record's own.
+
+    Args:
+        records: As they were read.
+        positions: The record of each row; None where each record has one.
+        changed: Parts that steps have put in place of the records', one entry for each row.
+    """
+
+    def __init__(
+        self, records: pa.RecordBatch, positions: Indices | None = None, changed: Mapping[str, pa.Array] | None = None
+    ) -> None:
+        self._records: pa.RecordBatch = records
+        self._positions: Indices | None = positions
+        self.changed: Mapping[str, pa.Array] = changed or {}
+        self._known: dict[str, pa.Array] = {}
+
+    def part(self, name: str) -> pa.Array:
+        """A part of the rows' records, as steps left it; of type `PARTS[name]`.
+
+        Raises:
+            KeyError: It was not fetched: no step has asked for it.
+        """
+        if name in self.changed:
+            return self.changed[name]
+        if name not in self._known:
+            self._known[name] = self._taken(name)
+        return self._known[name]
+
+    def original(self, name: str) -> pa.Array:
+        """A part as the records have it, whatever steps have made of it."""
+        return Frame(self._records, self._positions).part(name)
+
+    def with_part(self, name: str, values: pa.Array) -> Frame:
+        """The frame with another topic, key or headers."""
+        return Frame(self._records, self._positions, {**self.changed, name: values})
+
+    @classmethod
+    def joined(cls, first: Frame, second: Frame) -> Frame:
+        """The frame of the rows of two frames of the same records, behind each other."""
+        changed = {
+            name: pa.concat_arrays([first.part(name), second.part(name)])
+            for name in {**first.changed, **second.changed}
+        }
+        return cls(first._records, np.concatenate([first.positions, second.positions]), changed)
+
+    @property
+    def positions(self) -> Indices:
+        """The record of each row."""
+        return np.arange(self._records.num_rows, dtype=np.int64) if self._positions is None else self._positions
+
+    def take(self, rows: Indices) -> Frame:
+        """The frame of some of the rows."""
+        positions = rows if self._positions is None else self._positions[rows]
+        indices = pa.array(rows, pa.int64())
+        return Frame(self._records, positions, {name: each.take(indices) for name, each in self.changed.items()})
+
+    def _taken(self, name: str) -> pa.Array:
+        kind = PARTS[name]
+        if name == "timestamp_type" and name not in self._records.schema.names:
+            found = _TIMESTAMP_TYPES.take(self._records.column("timestampType"))
+        else:
+            found = self._records.column(name)
+        if pa.types.is_dictionary(found.type):
+            found = found.dictionary_decode()
+        if self._positions is not None:
+            found = found.take(pa.array(self._positions))
+        return found if found.type == kind else found.cast(kind)

@@ -1,0 +1,53 @@
+import pytest
+
+from jobs.transform.columns import TransformProblem
+from jobs.transform.path import field_at, parse_path, selected, single
+from tests.unit.transform.rows import columns_of
+
+COLUMNS = columns_of(
+    "id string, payload struct<card string, at struct<secret string>, `a.b` int>, items list<struct<secret string>>"
+)
+
+
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        (["id"], ["id"]),
+        (["payload.*"], ["payload.card", "payload.at", "payload.a.b"]),
+        (["*"], ["id", "payload", "items"]),
+        (["**.secret"], ["payload.at.secret", "items.secret"]),
+        (["items.secret", "id", "id"], ["id", "items.secret"]),
+        (["payload.`a.b`"], ["payload.a.b"]),
+        (["payload.**.secret"], ["payload.at.secret"]),
+        (["**.*"], ["id", "payload", "payload.card", "payload.at", "payload.at.secret", "payload.a.b", "items",
+                    "items.secret"]),
+    ],
+)  # fmt: skip
+def test_paths_name_columns_in_their_order(paths: list[str], found: list[str]) -> None:
+    assert [".".join(path) for path in selected(COLUMNS, paths)] == found
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("ID", "did you mean 'id'?"),
+        ("payload.crad", "no column 'crad' in payload at this step; did you mean 'card'?"),
+        ("**.nothing", "no column at this step is named by '**.nothing'"),
+        ("a b", "is no path of columns"),
+        ("payload.**", "ends in **"),
+        ("", "is no path"),
+    ],
+)
+def test_a_path_that_names_nothing_is_refused_at_its_place(path: str, says: str) -> None:
+    with pytest.raises(TransformProblem) as problem:
+        selected(COLUMNS, ["id", path])
+    assert says in problem.value.message
+    assert problem.value.place == ("columns", 1)
+
+
+def test_one_column_is_named_without_wildcards() -> None:
+    assert single("payload.`a.b`") == ("payload", "a.b")
+    assert str(field_at(COLUMNS, ("items", "secret")).field_type) == "string"
+    with pytest.raises(TransformProblem, match="wildcard"):
+        single("payload.*")
+    assert parse_path("`a``b`") == ("`a``b`",)
