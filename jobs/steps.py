@@ -209,6 +209,17 @@ STEPS: dict[str, Step] = {
     "publish_after_commit": Step(
         "publish", "main has the interval, and says so; nobody was told. It is never published again.", "action"
     ),
+    "remake_before_commit": Step(
+        "publish", "What the branch becomes is known, nothing is written; the branch is as it was.", "action"
+    ),
+    "inside_remake": Step(
+        "publish", "The manifests of the remade branch are written, and nothing refers to them.", "action"
+    ),
+    "remake_after_commit": Step(
+        "publish",
+        "The branch is remade, and nobody was told; the next run finds that there is nothing to do.",
+        "action",
+    ),
     "check_before_record": Step(
         "check",
         "Rows are checked, and how far is not recorded; whoever checks next looks at the same rows again.",

@@ -183,20 +183,27 @@ def _refuse_rows(updates: Iterable[TableUpdate], branch: str) -> None:
             raise ValueError(f"the first snapshot of a table has rows, so branch {branch} cannot begin with it")
 
 
+def ref_on(metadata: TableMetadata, branch: str, update: SetSnapshotRefUpdate) -> SetSnapshotRefUpdate:
+    """What sets the head of main, as what sets the head of a branch.
+
+    What somebody has set for how long the branch keeps its snapshots stays.
+    """
+    kept = metadata.refs.get(branch)
+    limits = (
+        {
+            "max_ref_age_ms": kept.max_ref_age_ms,
+            "max_snapshot_age_ms": kept.max_snapshot_age_ms,
+            "min_snapshots_to_keep": kept.min_snapshots_to_keep,
+        }
+        if kept
+        else {}
+    )
+    return update.model_copy(update={"ref_name": branch, **limits})
+
+
 def _update_on(metadata: TableMetadata, branch: str, update: TableUpdate) -> TableUpdate:
     if isinstance(update, SetSnapshotRefUpdate) and update.ref_name == MAIN_BRANCH:
-        # What somebody has set for how long the branch keeps its snapshots stays.
-        kept = metadata.refs.get(branch)
-        limits = (
-            {
-                "max_ref_age_ms": kept.max_ref_age_ms,
-                "max_snapshot_age_ms": kept.max_snapshot_age_ms,
-                "min_snapshots_to_keep": kept.min_snapshots_to_keep,
-            }
-            if kept
-            else {}
-        )
-        return update.model_copy(update={"ref_name": branch, **limits})
+        return ref_on(metadata, branch, update)
     if isinstance(update, SetPropertiesUpdate) and LINE_PROPERTY in update.updates:
         own = {line_property(branch) if key == LINE_PROPERTY else key: value for key, value in update.updates.items()}
         return update.model_copy(update={"updates": own})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.commit.operations import Append, Operation, ReplaceFiles
+from jobs.commit.operations import Append, Operation, RemakeBranch, ReplaceFiles
 from jobs.commit.stamps import Stamp
 from jobs.steps import step
 
@@ -11,6 +11,8 @@ def pass_written(operation: Operation, stamp: Stamp | None) -> None:
     """Pass the step of a commit whose manifests are written."""
     if isinstance(operation, ReplaceFiles):
         step("inside_life_change")
+    elif isinstance(operation, RemakeBranch):
+        step("inside_remake")
     elif stamp and stamp.kind == "claim":
         step("inside_claim")
     elif isinstance(operation, Append) and operation.beside:

@@ -36,6 +36,35 @@ class ReplaceFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotAgain:
+    """A snapshot that a remade branch gets again.
+
+    Attributes:
+        files: What it adds, of the table's current partition spec.
+        summary: What its summary says.
+    """
+
+    files: Sequence[DataFile]
+    summary: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RemakeBranch:
+    """The commit operation by which a branch begins again at main's head, with snapshots on top of that.
+
+    Attributes:
+        branch: Beside main; main's head and the branch's have to stand where they were read.
+        snapshots: Oldest first, at least one.
+        since: The sequence number from which on commits of frazil are known to be among these, or before them, if the
+            branch's line does not say it.
+    """
+
+    branch: str
+    snapshots: Sequence[SnapshotAgain]
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeSchema:
     """The commit operation by which a table gets another schema; its files and its head stay as they are.
 
@@ -50,4 +79,4 @@ class ChangeSchema:
     token: str
 
 
-Operation = Append | ReplaceFiles | ChangeSchema
+Operation = Append | ReplaceFiles | RemakeBranch | ChangeSchema

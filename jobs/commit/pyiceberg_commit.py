@@ -21,7 +21,9 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation as Operations
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
@@ -29,15 +31,17 @@ from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
     SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
     TableUpdate,
 )
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
 from pyiceberg.types import DoubleType, FloatType
 
-from jobs.commit.branch import to_branch
-from jobs.commit.lineage import LINE_PROPERTY, extended_line, last_sequence
+from jobs.commit.branch import line_property, ref_on, seen_on, to_branch
+from jobs.commit.lineage import LINE_PROPERTY, Line, extended_line, last_sequence, line_of, stands_on
 from jobs.commit.long_properties import properties_in_parts, property_limit
-from jobs.commit.operations import Append, ChangeSchema, Operation, ReplaceFiles
+from jobs.commit.operations import Append, ChangeSchema, Operation, RemakeBranch, ReplaceFiles
 from jobs.commit.prepared_commit import PreparedCommit, landed
 from jobs.commit.refusals import missing_manifest, refusal
 from jobs.commit.schema_commit import schema_commit
@@ -75,6 +79,8 @@ def commit_once(
     try:
         if isinstance(operation, ChangeSchema):
             commit = schema_commit(table, operation)
+        elif isinstance(operation, RemakeBranch):
+            commit = _remake_commit(table, operation, properties)
         else:
             commit = _file_commit(table, operation, summary, properties)
     except FileNotFoundError as missing:
@@ -107,6 +113,7 @@ def _file_commit(
         raise
     metadata = table.metadata
     line = extended_line(metadata, producer.snapshot_id) if SUMMARY_KEY in summary else None
+    others = (AssertRefSnapshotId.model_validate({"ref": each, "snapshot-id": head}) for each, head in beside.items())
     return PreparedCommit(
         (
             *(_not_before(_latest_ms(metadata), update) for update in updates),
@@ -115,16 +122,87 @@ def _file_commit(
                 | ({LINE_PROPERTY: line.text()} if line else {})
             ),
         ),
-        (
-            AssertTableUUID(uuid=metadata.table_uuid),
-            *requirements,
-            *(AssertRefSnapshotId.model_validate({"ref": each, "snapshot-id": head}) for each, head in beside.items()),
-            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
-            AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
-        ),
+        _as_read(metadata, *requirements, *others),
         is_in=lambda now: now.snapshot_by_id(producer.snapshot_id) is not None,
         clean_up=producer._clean_all_uncommitted,
         id_in=lambda _: producer.snapshot_id,
+    )
+
+
+def _as_read(metadata: TableMetadata, *heads: TableRequirement) -> tuple[TableRequirement, ...]:
+    """That the table, its schema and its partition spec are those that were read, and so are the heads."""
+    return (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        *heads,
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )
+
+
+def _remake_commit(table: Table, operation: RemakeBranch, properties: Mapping[str, str]) -> PreparedCommit:
+    """All snapshots in one commit, each on the one before, the first on main's head.
+
+    Args:
+        table: As it is, not as a branch has it.
+    """
+    metadata, branch = table.metadata, operation.branch
+    producers: list[_ExactMergeAppend] = []
+    added: list[AddSnapshotUpdate] = []
+    ref: SetSnapshotRefUpdate | None = None
+
+    def clean_up() -> None:
+        for each in producers:
+            each._clean_all_uncommitted()
+
+    try:
+        at = head_alone(metadata)
+        for each in operation.snapshots:
+            seen = Table(table.name(), at, table.metadata_location, table.io, table.catalog)
+            producer = _ExactMergeAppend(
+                Operations.APPEND, Transaction(seen), table.io, snapshot_properties=dict(each.summary)
+            )
+            producers.append(producer)
+            for file in each.files:
+                producer.append_data_file(file)
+            updates, _ = producer._commit()
+            for update in (_not_before(_latest_ms(metadata), update) for update in updates):
+                if isinstance(update, AddSnapshotUpdate):
+                    added.append(update)
+                elif isinstance(update, SetSnapshotRefUpdate):
+                    ref = update
+            at = _with_next(at, added[-1].snapshot)
+    except Exception:
+        clean_up()
+        raise
+    assert ref is not None
+    last, on_branch = added[-1].snapshot, seen_on(metadata, branch)
+    before = line_of(on_branch.properties)
+    since = before.since if before and stands_on(on_branch, before.snapshot_id) else operation.since
+    line = {line_property(branch): Line(since, last.sequence_number or 0, last.snapshot_id).text()}
+    heads = (
+        AssertRefSnapshotId.model_validate({"ref": each, "snapshot-id": metadata.refs[each].snapshot_id})
+        for each in (MAIN_BRANCH, branch)
+    )
+    told = properties_in_parts(properties, property_limit(table.catalog)) | line
+    return PreparedCommit(
+        (*added, ref_on(metadata, branch, ref), SetPropertiesUpdate(updates=told)),
+        _as_read(metadata, *heads),
+        is_in=lambda now: now.snapshot_by_id(last.snapshot_id) is not None,
+        clean_up=clean_up,
+        id_in=lambda _: last.snapshot_id,
+    )
+
+
+def _with_next(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
+    """Metadata of one snapshot as they are with another one on top of it, which is then the only one."""
+    head = SnapshotRef.model_validate({"snapshot-id": snapshot.snapshot_id, "type": SnapshotRefType.BRANCH})
+    return metadata.model_copy(
+        update={
+            "snapshots": [snapshot],
+            "refs": {MAIN_BRANCH: head},
+            "current_snapshot_id": snapshot.snapshot_id,
+            "last_sequence_number": snapshot.sequence_number,
+        }
     )
 
 

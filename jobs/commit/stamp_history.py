@@ -18,8 +18,9 @@ from jobs.commit.branch import seen_on
 from jobs.commit.lineage import ancestors, expired_ancestors, line_of, older_versions, stands_on
 from jobs.commit.long_properties import whole_property
 from jobs.commit.offsets import OffsetRange, Positions, TopicPartition
+from jobs.commit.reissue import as_landed
 from jobs.commit.retired_topics import returned_topics
-from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp, property_key
+from jobs.commit.stamps import PROPERTY_PREFIX, PUBLISH_PART, SUMMARY_KEY, Stamp, property_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +165,27 @@ def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> 
     """`(snapshot id, stamp)` of the stream's snapshots that are still kept, newest first.
 
     Args:
-        after: Only those with a greater sequence number.
+        after: Only those with a greater sequence number; of one that was issued again, that of the commit that it
+            stands for.
     """
     found = [(snapshot.snapshot_id, _summary_stamp(snapshot, stream)) for snapshot in _along_main(metadata, after)]
     return [(snapshot_id, stamp) for snapshot_id, stamp in found if stamp]
 
 
 def stamped_snapshots(metadata: TableMetadata, stream: str, after: int = -1) -> Iterator[tuple[Snapshot, Stamp]]:
-    """As `stamps_along_main`, but oldest first, with whole snapshots; a stamp is read when it is asked for."""
+    """As `stamps_along_main`, but oldest first, with whole snapshots; a stamp is read when it is asked for.
+
+    A snapshot that was issued again has id, number and time of the commit that it stands for.
+    """
     for snapshot in reversed(_along_main(metadata, after)):
         stamp = _summary_stamp(snapshot, stream)
         if stamp:
-            yield snapshot, stamp
+            yield as_landed(snapshot), stamp
 
 
 def _along_main(metadata: TableMetadata, after: int) -> list[Snapshot]:
-    return list(takewhile(lambda each: (each.sequence_number or 0) > after, ancestors(metadata)))
+    later = takewhile(lambda each: (each.sequence_number or 0) > after, ancestors(metadata))
+    return [each for each in later if (as_landed(each).sequence_number or 0) > after]
 
 
 def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
@@ -193,6 +199,20 @@ def written_branch(metadata: TableMetadata, stream: str) -> str | None:
     """The branch that the stream's newest stamp was committed to; None if it never committed here."""
     stamp = _property_stamp(metadata, stream)
     return (stamp.branch or MAIN_BRANCH) if stamp else None
+
+
+def streams_on_branch(metadata: TableMetadata, branch: str) -> set[str]:
+    """The ids under which a branch beside main is written: by the newest stamps, and those that are left on it."""
+    found: set[str] = set()
+    for key in metadata.properties:
+        stream = key.removeprefix(PROPERTY_PREFIX)
+        if key.startswith(PROPERTY_PREFIX) and written_branch(metadata, stream) == branch:
+            found.add(stream)
+    for snapshot in ancestors(metadata, metadata.refs[branch].snapshot_id) if branch in metadata.refs else ():
+        text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
+        if text and (stamp := Stamp.from_json(text)).branch == branch:
+            found.add(stamp.stream)
+    return found
 
 
 def as_written(metadata: TableMetadata, stream: str) -> TableMetadata:

@@ -190,8 +190,8 @@ class Target:
         propose = proposals.batch(self.name, stamp, files, seen=seen, ranges=batch, position=position)
         return self.swap(propose, epoch=stamp.epoch, known=True)
 
-    def restamp(self, stamp: Stamp) -> None:
-        """Commit an empty snapshot with an operator's decision on exactly the head that was read.
+    def restamp(self, stamp: Stamp, more: Mapping[str, str] = NO_SUMMARY) -> None:
+        """Commit an empty snapshot with an operator's decision, and properties, on exactly the head that was read.
 
         Raises:
             FrazilError: Somebody committed meanwhile.
@@ -206,7 +206,7 @@ class Target:
                     f"table {self.name} was committed to by somebody else at the same moment.",
                     fix="run the command again",
                 )
-            self.commit(Append(), stamp)
+            self.commit(Append(), stamp, more=more)
 
         given_up = partial(self._given_up, fix="run the command again")
         compare_and_swap(self.name, attempt, given_up, self._backoff)

@@ -10,6 +10,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from jobs.commit.branch import branches
 from jobs.commit.lineage import ancestors
+from jobs.commit.reissue import as_landed
 from jobs.commit.stamp_history import written_branch
 from jobs.publish.gate import Gate, Held
 from jobs.publish.interval import UnpublishableError, branch_begin, landed_snapshots
@@ -76,7 +77,7 @@ def branch_ahead(metadata: TableMetadata, stream: str, branch: str | None = None
         branch,
         len(landed),
         rows,
-        _at(landed[0].timestamp_ms) if landed else None,
+        _at(as_landed(landed[0]).timestamp_ms) if landed else None,
         _at(new[0].timestamp_ms) if new else None,
         through is not None,
         Gate.of(metadata.properties, stream).held,

@@ -7,15 +7,18 @@ nothing is published until somebody has decided what main lacks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 
 from jobs.commit.lineage import ancestors, expired_ancestors, older_versions
 from jobs.commit.offsets import describe_ranges
+from jobs.commit.reissue import last_remade
 from jobs.commit.stamp_history import History, stamps_along_main
 from jobs.commit.stamps import PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.publish.interval import Interval, UnpublishableError, branch_begin, landed_snapshots
@@ -92,6 +95,8 @@ def branch_break(metadata: TableMetadata, stream: str, branch: str, newest: Stam
             leave_out=numbers[0],
             again=next(each for each in numbers if each < own),
         )
+    if moved := _behind_remake(metadata, stream, branch, max(own, begin), numbers):
+        return moved
     if own >= last:
         return None
     covered = _covered(metadata, newest, branch)
@@ -106,6 +111,25 @@ def branch_break(metadata: TableMetadata, stream: str, branch: str, newest: Stam
         "last publication, which was of another branch, and nobody can say whether main has their records.",
         leave_out=between[0].sequence_number or 0,
         again=max([own, begin, *before]),
+    )
+
+
+def _behind_remake(metadata: TableMetadata, stream: str, branch: str, own: int, numbers: Sequence[int]) -> Break | None:
+    """Whether a branch stands where it stood before it was remade, or on nothing that it was given then.
+
+    Args:
+        own: The branch has nothing through this sequence number that main lacks.
+        numbers: Of the snapshots that are left of the branch, newest first.
+    """
+    remade = last_remade(metadata, branch)
+    if remade is None or own >= remade.last or remade.last in numbers or numbers[-1] > remade.last:
+        return None
+    return Break(
+        stream,
+        f"branch {branch} does not have the snapshots with which it was remade (sequence numbers {remade.first} to "
+        f"{remade.last}): it was moved back behind that.",
+        leave_out=max(numbers[0], remade.last),
+        again=None,
     )
 
 
@@ -158,6 +182,7 @@ def kept_publication(stream: str, branch: str, table: Table, past: History) -> t
     """
     metadata, stamp = table.metadata, past.stamped_ancestor
     along = list(ancestors(metadata))
+    _refuse_before_remake(metadata, stream, branch, along)
     if stamp is None and along:
         begin = branch_begin(metadata, branch) if branch in metadata.refs else 0
         never_before = past.newest is not None and not past.newest.decision and _began(past.newest) <= begin
@@ -177,6 +202,29 @@ def kept_publication(stream: str, branch: str, table: Table, past: History) -> t
                 "main lacks",
             )
     return through(stamp), dict(stamp.published) if stamp else {}
+
+
+def _refuse_before_remake(metadata: TableMetadata, stream: str, branch: str, along: Sequence[Snapshot]) -> None:
+    """See that main still has the snapshot from which the branch was remade: before it, the branch has nothing apart.
+
+    Raises:
+        UnpublishableError: It has not, so what was taken out of main is not told from the rest.
+    """
+    remade = last_remade(metadata, branch)
+    if remade is None or not along or branch not in metadata.refs or branch_begin(metadata, branch) >= remade.last:
+        return
+    there = any(each.snapshot_id == remade.base for each in along)
+    if there or (
+        metadata.snapshot_by_id(remade.base) is None and (along[0].sequence_number or 0) > remade.base_sequence
+    ):
+        return
+    raise UnpublishableError(
+        f"stream {stream}: main was moved back to before snapshot {remade.base}, from which branch {branch} was "
+        "remade. What was published before that stands in the branch as main had it, and cannot be published again. "
+        "Nothing was decided.",
+        fix=f"in Spark: CALL system.set_current_snapshot('<table>', {remade.base}), which brings it back; or `frazil "
+        f"publish {stream} --after-rollback leave-out` with --reason TEXT, and copy by hand what main lacks",
+    )
 
 
 def _began(stamp: Stamp) -> int:

@@ -20,6 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from jobs.commit.branch import begin_property
 from jobs.commit.lineage import ancestors
 from jobs.commit.offsets import OffsetRange, TopicPartition
+from jobs.commit.reissue import as_landed, reissued
 from jobs.commit.stamps import BACKFILL_KEY, PUBLISH_PART, SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.write.manifest_doubles import exact_entries
@@ -105,14 +106,14 @@ def interval_since(
             f"files, and {len(files):,} of them stand there: somebody has removed some, or brought some back.",
             fix=_undo(branch, stream),
         )
-    times = [datetime.fromtimestamp(each.timestamp_ms / 1000, UTC) for each in adding]
+    times = [datetime.fromtimestamp(as_landed(each).timestamp_ms / 1000, UTC) for each in adding]
     return Interval(
         branch,
         after,
         found.until,
         found.head,
         tuple(files),
-        _ranges(own[each.snapshot_id] for each in new if each.snapshot_id in own),
+        _ranges(own[each.snapshot_id] for each in new if each.snapshot_id in own and not _in_main(each)),
         tuple(each.snapshot_id for each in adding),
         min(times, default=None),
         max(times, default=None),
@@ -197,7 +198,7 @@ def _files_of(
     """The stream's files in the head that came after main, in the order of their commits; and how many are others'."""
     mine: list[tuple[int, DataFile]] = []
     others = 0
-    for snapshot_id, sequence, file in _entries_of(head, metadata, io, stream, found):
+    for snapshot_id, sequence, file in interval_entries(head, metadata, io, found):
         if snapshot_id in own:
             mine.append((sequence, file))
         elif snapshot_id in foreign:
@@ -212,25 +213,36 @@ def _files_of(
     return [file for _, file in sorted(mine, key=lambda each: each[0])], others
 
 
-def _entries_of(
-    head: Snapshot, metadata: TableMetadata, io: FileIO, stream: str, found: Interval
+def interval_entries(
+    head: Snapshot, metadata: TableMetadata, io: FileIO, found: Interval
 ) -> Iterator[tuple[int | None, int, DataFile]]:
-    """Of the data files in a snapshot that are of an interval: their snapshot, its number, and the file."""
+    """Of the data files in a snapshot that are of an interval, whoever landed them: snapshot, its number, and the file.
+
+    Raises:
+        UnpublishableError: Somebody has deleted rows there.
+        FileNotFoundError: A manifest is gone.
+    """
     specs, schema, after, until, branch = metadata.specs(), metadata.schema(), found.after, found.until, found.branch
     for manifest in head.manifests(io):
         if manifest.sequence_number <= after:
             continue
         if manifest.content != ManifestContent.DATA:
             raise UnpublishableError(
-                f"stream {stream}: branch {branch} has deletes that are newer than what was published: somebody has "
-                "taken rows out of it.",
-                fix=_undo(branch, stream),
+                f"branch {branch} has deletes that are newer than what was published: somebody has taken rows out of "
+                "it.",
+                fix=_undo(branch, "<stream>"),
             )
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
         exact_entries(io, manifest, entries, specs[manifest.partition_spec_id], schema)
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED and after < (entry.sequence_number or 0) <= until:
                 yield entry.snapshot_id, entry.sequence_number or 0, entry.data_file
+
+
+def _in_main(snapshot: Snapshot) -> bool:
+    """Whether it was issued again for its stamp alone: main has its rows."""
+    before = reissued(snapshot)
+    return before is not None and before.published
 
 
 def _number(snapshot: Snapshot, name: str) -> int:

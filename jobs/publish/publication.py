@@ -29,6 +29,11 @@ def publication_id(stream: str) -> str:
     return stream + PUBLISH_PART
 
 
+def left_out_property(branch: str) -> str:
+    """The table property with the sequence number through which a branch may have rows that were left out of main."""
+    return f"frazil.left_out.{branch}"
+
+
 def publications(table: Table, stream: str) -> History:
     """What main says of a stream's publications.
 

@@ -33,7 +33,15 @@ from jobs.commit.target import Target
 from jobs.errors import FrazilError
 from jobs.publish.continuity import Break, branch_break, kept_publication, landed_on_main, refuse_break
 from jobs.publish.interval import Interval, UnpublishableError, interval_since
-from jobs.publish.publication import PUBLISHED_KEY, THROUGH, publication_id, publication_text, publications, through
+from jobs.publish.publication import (
+    PUBLISHED_KEY,
+    THROUGH,
+    left_out_property,
+    publication_id,
+    publication_text,
+    publications,
+    through,
+)
 from jobs.spec.models import StreamSpec
 from jobs.spec.settings import Settings
 from jobs.state.lease import LeaseHeldError, stream_lease
@@ -188,7 +196,8 @@ def answer_rollback(
         decision = Decision("rollback_keep" if answer == "leave-out" else "rollback_reland", removed=past.removed)
         newest = newest or Stamp(session.id, "accept", -1, session.epoch, spec.config_hash, start={}, position={})
         decided = replace(newest.decided(decision), start={THROUGH: stands}, position={THROUGH: stands})
-        target.restamp(signed_answer(replace(decided, published=published), session.epoch, note))
+        left_out = {left_out_property(branch): str(stands)} if answer == "leave-out" else {}
+        target.restamp(signed_answer(replace(decided, published=published), session.epoch, note), left_out)
         return interval_of(spec, target.table, target.newest)
 
 
