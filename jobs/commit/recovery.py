@@ -70,9 +70,14 @@ def _is_newest(batch: Ranges, planned: PlannedTarget, newest: Stamp | None) -> b
         newest is not None
         and (newest.batch, newest.config) == (stamp.batch, stamp.config)
         and newest.start == stamp.start
-        and all(newest.rows.get(name) == rows for name, rows in stamp.rows.items())
+        and all(_same(newest.rows.get(name, 0), rows, stamp) for name, rows in stamp.rows.items())
         and all(newest.position.get(each) == reached[each] for each in batch)
     )
+
+
+def _same(rows: int, planned: int, stamp: Stamp) -> bool:
+    """Whether a target's rows are those that were planned; a stamp may say no more than that there are some."""
+    return bool(rows) == bool(planned) if stamp.in_bitmaps else rows == planned
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
     """
     recorded = _property_stamp(metadata, stream)
     along = list(ancestors(metadata))
-    found = next((stamp for each in along if (stamp := _summary_stamp(each, stream))), None)
+    found = next((stamp for each in along if (stamp := _summary_stamp(metadata, each, stream))), None)
     if recorded is None:
         return History(found, found, {}, rolled_back=False)
     if found is not None or not along or _comes_before(along[-1], recorded):
@@ -82,7 +82,7 @@ def history(metadata: TableMetadata, stream: str, older: Iterator[TableMetadata]
     if _on_line(metadata, recorded):
         return History(recorded, None, {}, rolled_back=False)
     for each in expired_ancestors(along[-1], older) if older is not None else ():
-        found = _summary_stamp(each, stream) if each is not None else None
+        found = _summary_stamp(metadata, each, stream) if each is not None else None
         if each is None or found is not None or _comes_before(each, recorded):
             past = _compared(metadata, stream, recorded, found, along)
             # The property decides, as after any expiry.
@@ -149,7 +149,7 @@ def _lowest(
 ) -> dict[TopicPartition, int]:
     """The lowest offset at which lost stamps say that the table stood, of the partitions that they are about."""
     ids = {each.snapshot_id for each in along}
-    others = (_summary_stamp(each, stream) for each in metadata.snapshots if each.snapshot_id not in ids)
+    others = (_summary_stamp(metadata, each, stream) for each in metadata.snapshots if each.snapshot_id not in ids)
     lowest: dict[TopicPartition, int] = {}
     for stamp in (recorded, *others):
         if stamp is None or stamp.kind == "claim" or not found.sequence < stamp.sequence <= recorded.sequence:
@@ -168,7 +168,9 @@ def stamps_along_main(metadata: TableMetadata, stream: str, after: int = -1) -> 
         after: Only those with a greater sequence number; of one that was issued again, that of the commit that it
             stands for.
     """
-    found = [(snapshot.snapshot_id, _summary_stamp(snapshot, stream)) for snapshot in _along_main(metadata, after)]
+    found = [
+        (snapshot.snapshot_id, _summary_stamp(metadata, snapshot, stream)) for snapshot in _along_main(metadata, after)
+    ]
     return [(snapshot_id, stamp) for snapshot_id, stamp in found if stamp]
 
 
@@ -178,7 +180,7 @@ def stamped_snapshots(metadata: TableMetadata, stream: str, after: int = -1) -> 
     A snapshot that was issued again has id, number and time of the commit that it stands for.
     """
     for snapshot in reversed(_along_main(metadata, after)):
-        stamp = _summary_stamp(snapshot, stream)
+        stamp = _summary_stamp(metadata, snapshot, stream)
         if stamp:
             yield as_landed(snapshot), stamp
 
@@ -191,7 +193,7 @@ def _along_main(metadata: TableMetadata, after: int) -> list[Snapshot]:
 def greatest_epoch(metadata: TableMetadata, stream: str) -> int:
     """The greatest epoch that any stamp of the stream carries here, on any branch; 0 without one."""
     stamps = [_property_stamp(metadata, stream)]
-    stamps += [_summary_stamp(snapshot, stream) for snapshot in metadata.snapshots]
+    stamps += [_summary_stamp(metadata, snapshot, stream) for snapshot in metadata.snapshots]
     return max((stamp.epoch for stamp in stamps if stamp), default=0)
 
 
@@ -222,13 +224,13 @@ def as_written(metadata: TableMetadata, stream: str) -> TableMetadata:
 
 def _property_stamp(metadata: TableMetadata, stream: str) -> Stamp | None:
     text = whole_property(metadata.properties, property_key(stream))
-    return Stamp.from_json(text) if text else None
+    return Stamp.from_json(text, metadata.properties) if text else None
 
 
-def _summary_stamp(snapshot, stream: str) -> Stamp | None:
+def _summary_stamp(metadata: TableMetadata, snapshot: Snapshot, stream: str) -> Stamp | None:
     text = snapshot.summary.additional_properties.get(SUMMARY_KEY) if snapshot.summary else None
     # The stream's name stands in the text, so most foreign stamps need no parsing.
     if not text or f'"{stream}"' not in text:
         return None
-    stamp = Stamp.from_json(text)
+    stamp = Stamp.from_json(text, metadata.properties)
     return stamp if stamp.stream == stream else None

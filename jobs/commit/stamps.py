@@ -33,6 +33,7 @@ from jobs.commit.stamp_json import (
     unpack_positions,
     unpack_retired,
 )
+from jobs.commit.target_directory import MOST_NAMED, TargetDirectory
 
 SUMMARY_KEY = "frazil.stamp"
 # In the summary of snapshots that fill a promoted column of rows that were there: its name. They change no other value.
@@ -60,7 +61,10 @@ class Stamp:
         position: Per partition, where this target stands.
         ends: The known end of the log, of partitions that were not read to their end.
         valid_through_ms: Every record with an older timestamp is in; milliseconds since 1970, UTC.
-        rows: Rows of this batch per target; tells a recovery which targets had to be committed.
+        rows: Rows of this batch per target; tells a recovery which targets had to be committed. Read from a stamp that
+            holds bitmaps, 1 for whichever number.
+        failed: With `batch`: its dead letters. Stays with a claim, as `rows` does. Stamps of earlier versions, and of
+            streams with two targets, have none.
         counts: Records of this batch, counted where this target had not yet read them; on the dead letters, `read` and
             `dead` are the rows it received.
         totals: The sum of `counts` over the life of the target.
@@ -97,6 +101,7 @@ class Stamp:
     ends: Positions = field(default_factory=dict)
     valid_through_ms: int | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
+    failed: int | None = None
     counts: Counts = field(default_factory=Counts)
     totals: Counts = field(default_factory=Counts)
     targets: Mapping[str, str] = field(default_factory=dict)
@@ -169,8 +174,17 @@ class Stamp:
         """With what only the anchor carries: the tables' uuids and Kafka's topic ids."""
         return replace(self, targets=dict(targets), topics=dict(topics))
 
-    def to_json(self) -> str:
-        """The compact text that snapshots and properties carry."""
+    @property
+    def in_bitmaps(self) -> bool:
+        """Whether the targets are too many to be named in every stamp."""
+        return len(self.targets) > MOST_NAMED
+
+    def to_json(self, directory: TargetDirectory | None = None) -> str:
+        """The compact text that snapshots and properties carry.
+
+        Args:
+            directory: With an entry for every target; without it, and where they are few, the targets are named.
+        """
         document: dict[str, Any] = {
             "v": FORMAT,
             "stream": self.stream,
@@ -199,15 +213,24 @@ class Stamp:
             "event": pack_event_times(self.event_time) if self.event_time else None,
             "published": dict(self.published),
         }
+        if directory is not None and self.in_bitmaps:
+            receiving = [name for name, count in self.rows.items() if count]
+            optional |= {"rows": None, "targets": None}
+            document["of"] = [directory.bitmap(each, self.targets) for each in (self.targets, receiving)]
         document |= {key: value for key, value in optional.items() if value}
-        for key, number in (("moved", self.moved), ("schema", self.schema_id)):
+        for key, number in (("moved", self.moved), ("schema", self.schema_id), ("failed", self.failed)):
             if number is not None:
                 document[key] = number
         return msgspec.json.encode(document).decode()
 
     @staticmethod
-    def from_json(text: str) -> Stamp:
+    def from_json(text: str, properties: Mapping[str, str] | None = None) -> Stamp:
         """The inverse of `to_json`.
+
+        Args:
+            text: Of a snapshot, or a property.
+            properties: Of the table, whose directory tells the targets and rows of a stamp that holds bitmaps. Without
+                them such a stamp has none of both, for whoever asks for neither.
 
         Raises:
             ValueError: The text is no stamp of a format this version reads.
@@ -216,6 +239,10 @@ class Stamp:
         if document.get("v") != FORMAT:
             raise ValueError(f"stamp format {document.get('v')!r} is not {FORMAT}: it was written by another version")
         start, position = unpack_positions(document["at"])
+        if "of" in document and properties is not None:
+            directory = TargetDirectory.of(properties, document["stream"])
+            document["targets"], receiving = (directory.named(each) for each in document["of"])
+            document["rows"] = dict.fromkeys(receiving, 1)
         return Stamp(
             stream=document["stream"],
             kind=document["kind"],
@@ -227,6 +254,7 @@ class Stamp:
             ends=from_topics(document.get("ends", {})),
             valid_through_ms=document.get("through"),
             rows=document.get("rows", {}),
+            failed=document.get("failed"),
             counts=Counts(*document.get("counts", ())),
             totals=Counts(*document.get("totals", ())),
             targets=document.get("targets", {}),

@@ -32,7 +32,8 @@ from jobs.commit.operations import Append, Operation
 from jobs.commit.proposals import ProposalOutcome, Propose, Seen
 from jobs.commit.pyiceberg_commit import commit_once
 from jobs.commit.rollback import rolled_back
-from jobs.commit.stamps import SUMMARY_KEY, Stamp, property_key
+from jobs.commit.stamp_properties import stamp_properties
+from jobs.commit.stamps import SUMMARY_KEY, Stamp
 from jobs.errors import FrazilError
 from jobs.steps import step
 
@@ -47,7 +48,7 @@ class Target:
     """One table that a stream commits to.
 
     Args:
-        catalog: Where the table is; loaded anew only when somebody else has committed.
+        catalog: Where it is; the table is loaded anew only when somebody else has committed.
         name: Its full name, such as `orders.payments`.
         stream: The stream's id.
         backoff: Between the attempts at a commit.
@@ -208,8 +209,7 @@ class Target:
                 )
             self.commit(Append(), stamp, more=more)
 
-        given_up = partial(self._given_up, fix="run the command again")
-        compare_and_swap(self.name, attempt, given_up, self._backoff)
+        compare_and_swap(self.name, attempt, partial(self._given_up, fix="run the command again"), self._backoff)
 
     def swap(
         self,
@@ -276,7 +276,8 @@ class Target:
         if stamp is not None:
             # The next number on exactly this metadata: another commit in between, and this one is refused.
             stamp = stamp.committed_at(self.table.metadata.next_sequence_number(), self.newest).on_branch(self.branch)
-            said[SUMMARY_KEY] = properties[property_key(self.stream)] = stamp.to_json()
+            said[SUMMARY_KEY], own = stamp_properties(stamp, self.table.metadata.properties)
+            properties |= own
         try:
             snapshot_id = self._commit_once(
                 self.table,

@@ -10,6 +10,7 @@ from jobs.commit.offsets import Positions, Ranges
 from jobs.commit.retired_topics import Retired, remembered_topics
 from jobs.commit.stamp_fields import Counts, at_positions
 from jobs.commit.stamps import Stamp
+from jobs.commit.target_directory import MOST_NAMED
 from jobs.spec.targets import TargetSpec
 from jobs.stream.completeness import ObservedEnds, valid_through
 from jobs.stream.open_stream import OpenStream
@@ -89,8 +90,13 @@ def target_stamp(stream: OpenStream, target: TargetSpec, stamp: Stamp, ranges: R
     """The batch's stamp as the target carries it, with what that target receives."""
     parts = results.parts(ranges, stream.positions[target.name], target)
     stamp = replace(stamp, parts=parts, counts=sum((part.counts for part in parts.values()), Counts()))
+    many = len(stream.targets) > MOST_NAMED
     if not target.coordinator:
-        return replace(stamp, last_reads={}, retired={}, event_time=None)
+        # Who else has rows of the batch is asked of the coordinator alone.
+        rows = {target.name: stamp.rows.get(target.name, 0)} if many else stamp.rows
+        return replace(stamp, last_reads={}, retired={}, event_time=None, rows=rows)
+    if many:
+        stamp = replace(stamp, failed=results.letters(stream.spec.targets))
     uuids = {name: each.uuid for name, each in stream.targets.items()}
     before = stream.anchor.newest.topics if stream.anchor.newest else {}
     kept = {topic: before[topic] for topic in stream.begin.dropped if topic in before}

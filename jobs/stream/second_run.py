@@ -96,7 +96,8 @@ def tell_other_decisions(
     landed = {p: OffsetRange(first, newest.position[p]) for p, first in newest.start.items() if p in newest.position}
     if any(each != landed.get(p) for p, each in ranges.items() if each.start < each.end):
         return 0
-    said, made = newest.rows.get(letters, 0), results.rows().get(letters, 0)
+    said = newest.rows.get(letters, 0) if newest.failed is None else newest.failed
+    made = results.rows().get(letters, 0)
     if said != made:
         log.error(
             "stream %s: of records that table %s is past, %d were to be dead letters, and %d are now: its schema, or "

@@ -26,7 +26,11 @@ _NO_LONGER_FIT = "stream %s: the files of the pending record no longer fit table
 
 
 def claim(stream: OpenStream, kafka: KafkaLog) -> None:
-    """Commit an empty snapshot with this driver's epoch on every target; the first claim of all stamps the start.
+    """Commit an empty snapshot with this driver's epoch on the coordinator, and on whom an older driver may commit to.
+
+    A driver commits to the coordinator first, and begins a batch only when all targets have the one before. Once the
+    coordinator is claimed, it can therefore commit to no target but those that the coordinator's newest batch has rows
+    of. Any other is claimed by this driver's first commit there. The first claim of all stamps the start.
 
     Raises:
         FencedError: A driver of the same or a later epoch was here.
@@ -48,11 +52,25 @@ def claim(stream: OpenStream, kafka: KafkaLog) -> None:
         claimed = stream.claim_of(newest)
         return claimed.known_to(stream.anchor.newest) if newest is not None else claimed
 
-    for target in stream.targets.values():
-        target.claim(stream.epoch, claim_anchor if target is stream.anchor else claim_other)
-        if target is stream.anchor:
-            step("after_anchor_claim")
+    stream.anchor.claim(stream.epoch, claim_anchor)
+    step("after_anchor_claim")
+    for target in _under_way(stream):
+        target.claim(stream.epoch, claim_other)
     step("after_claims")
+
+
+def _under_way(stream: OpenStream) -> list[Target]:
+    """The targets, but for the coordinator, that an older driver may be committing to; the dead letters in any case."""
+    newest = stream.anchor.newest
+    names = {name for name, rows in newest.rows.items() if rows} if newest else set[str]()
+    # A table that was renamed since has its name in the stamp no more.
+    uuids = {newest.targets[name] for name in names if name in newest.targets} if newest else set[str]()
+    letters = {each.name for each in stream.spec.targets if each.role == "dead_letters"}
+    return [
+        target
+        for name, target in stream.targets.items()
+        if target is not stream.anchor and (name in names | letters or target.uuid in uuids)
+    ]
 
 
 def forget_retired(stream: OpenStream) -> None:

@@ -1,53 +1,43 @@
-"""A small world in memory for the commit protocol: a Kafka log, a few tables, and drivers that run the project's code.
+"""A small world in memory for the commit protocol: a Kafka log, some tables, and what outlives the drivers.
 
-Of the protocol only the outermost calls are replaced: Kafka, the catalog, the append and Spark's tasks. Each driver
-runs in a thread that stops at every point where a crash or a sleep can matter, and goes on when the script says so;
-only one runs at a time, so a script always gives the same story.
+Of the protocol only the outermost calls are replaced: Kafka, the catalog, the append and Spark's tasks. The drivers,
+which run the project's code, are in `protocol_driver`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from jobs.commit.errors import HeadMovedError
 from jobs.commit.log_state import LogState
-from jobs.commit.offsets import OffsetRange, Ranges, TopicPartition
+from jobs.commit.offsets import OffsetRange, TopicPartition
 from jobs.commit.operations import Append, Operation
 from jobs.commit.stamp_fields import LastReads
 from jobs.commit.stamp_history import stamps_along_main
 from jobs.commit.stamps import Stamp
-from jobs.commit.target import Target
-from jobs.commit.target_positions import TargetNeed
 from jobs.kafka.metadata import LogEnds
 from jobs.spec.error_handling import Errors
 from jobs.spec.source import Source
 from jobs.spec.targets import TargetSpec
-from jobs.state.stream_folder import StreamFolder
-from jobs.stream import opening, takeover
-from jobs.stream.batch import BatchRunner
-from jobs.stream.open_stream import OpenStream
-from jobs.stream.results import TaskResults
-from jobs.stream.second_run import table_as_decided
-from jobs.task.tally import Tally
 from jobs.verify.ledger_row import LedgerRow
 from jobs.verify.stamp_conversion import StampedSnapshot, StampedTable, ledger_rows
 from tests.helpers.memory_store import InMemoryStore
 from tests.helpers.targets import pair, spec_with
+from tests.unit.commit.protocol_pauses import pause, write_hangs
+
+if TYPE_CHECKING:
+    from tests.unit.commit.protocol_driver import Driver
 
 TABLE, DEAD = "orders.payments", "orders.payments_dead"
 TARGETS = (
@@ -55,6 +45,7 @@ TARGETS = (
     TargetSpec("orders.often", "rows"),
     TargetSpec("orders.seldom", "rows"),
     TargetSpec("orders.copies", "rows"),
+    *(TargetSpec(f"orders.copies{number}", "rows") for number in range(7)),
 )
 PAIR = TARGETS[:2]
 TOPIC = "payments"
@@ -62,12 +53,7 @@ SCHEMAS = (
     Schema(NestedField(1, "id", StringType()), schema_id=0),
     Schema(NestedField(2, "id", LongType()), schema_id=1),
 )
-DEADLINE_SECONDS = 30.0
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-
-
-class Killed(BaseException):
-    """The driver's process was killed here."""
 
 
 def destinations(
@@ -87,6 +73,8 @@ def destinations(
         return {DEAD} & names
     table = "orders.often" if kind in (3, 5, 6) else "orders.seldom" if offset % 11 == 4 else TABLE
     copied = {"orders.copies"} if (offset + partition.partition) % 6 == 1 else set[str]()
+    if (offset + partition.partition) % 6 in (2, 3):
+        copied.add(f"orders.copies{offset % 7}")
     return ({table} & names or {TABLE}) | copied & names
 
 
@@ -284,185 +272,6 @@ class World:
 
     def counted(self, name: str) -> Counter[tuple]:
         return Counter(record for path in self.tables[name].files for record in self.files[path])
-
-
-class EveryonesLease:
-    """A lease that whoever asks gets, and keeps, so that only the claims protect; its epochs go on."""
-
-    def __init__(self, world: World) -> None:
-        self.lost: None = None
-        self._world = world
-
-    def acquire(self, above: int) -> int:
-        epoch = self._world.lease_epoch = 1 + max(self._world.lease_epoch, above)
-        pause("has the lease")
-        return epoch
-
-    def verify(self) -> None:
-        pause("verifies the lease")
-
-    def release(self) -> None:
-        pass
-
-
-class Driver:
-    """One driver process, as a thread that moves from pause to pause."""
-
-    def __init__(self, world: World, config: str, batch_sizes: list[int]) -> None:
-        self.world = world
-        self.config = config
-        self.sizes = batch_sizes
-        self.at = "not started"
-        self.error: Exception | None = None
-        self.ended = False
-        self.write_fails_late = False
-        self.sends_twice = False
-        self._kill = False
-        self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._main, daemon=True)
-        self._thread.driver = self  # type: ignore[attr-defined]
-        self._thread.start()
-
-    def advance(self) -> None:
-        """Let it run to its next pause, or to its end."""
-        if not self.ended:
-            self._go.release()
-            assert self._paused.acquire(timeout=DEADLINE_SECONDS), f"driver hangs after: {self.at}"
-
-    def kill(self) -> None:
-        self._kill = True
-        while not self.ended:
-            self.advance()
-
-    def finish(self) -> None:
-        while not self.ended:
-            self.advance()
-
-    def pause(self, at: str) -> None:
-        self.at = at
-        self._paused.release()
-        self._go.acquire()
-        if self._kill:
-            raise Killed
-
-    def _main(self) -> None:
-        self._go.acquire()
-        try:
-            if not self._kill:
-                self._run()
-        except Killed:
-            pass
-        except Exception as problem:
-            self.error = problem
-        finally:
-            self.ended = True
-            self._paused.release()
-
-    def _run(self) -> None:
-        """What `opened` and `drain` do, without Spark; the lease always says yes, so that only the claims protect."""
-        world: Any = self.world
-        spec = world.spec(self.config)
-        targets = {name: Target(world, name, "payments", commit_once=world.commit_once) for name in world.names}
-        for target in targets.values():
-            target.read()
-        settings: Any = SimpleNamespace(catalog=SimpleNamespace(name="test"))
-        stream = OpenStream(
-            *("payments", self.config, EveryonesLease(world), targets),
-            spec=spec,
-            settings=settings,
-            folder=StreamFolder(Path("nowhere"), world.store),
-            log=world.state(None),
-        )
-        with stream.held():
-            takeover.claim(stream, world)
-            opening.resume(stream, world, world)
-            self._land(stream, world)
-
-    def _land(self, stream: OpenStream, world: Any) -> None:
-        runner = Tasks(stream, world, self.config)
-        at, batch = dict(stream.begin.offsets), 0
-        while any(world.log[partition] > at.get(partition, 0) for partition in world.log):
-            size = self.sizes[batch % len(self.sizes)]
-            if any(at.get(partition, 0) > end for partition, end in world.log.items()):
-                # Spark's query fails on a log that ends before; the stamps and the topics say why.
-                opening.decide_start(stream, world)
-            at = {partition: min(end, at.get(partition, 0) + size) for partition, end in world.log.items()}
-            runner.run(None, batch, at)  # type: ignore[arg-type]
-            pause("before Spark notes the batch")
-            batch += 1
-
-
-class Tasks(BatchRunner):
-    """A batch runner whose tasks put the records' coordinates into files in memory."""
-
-    def __init__(self, stream: OpenStream, world: World, config: str) -> None:
-        super().__init__(stream, world)  # type: ignore[arg-type]
-        self._world, self._config = world, config
-
-    def _run_tasks(
-        self, frame: Any, batch: int, ranges: Ranges, needs: dict[str, TargetNeed], survey: bool
-    ) -> TaskResults:
-        files: dict[str, list[DataFile]] = {}
-        schema = table_as_decided(self._stream, needs).current_schema_id
-        for name in self._world.names:
-            rows = [
-                self._world.record(partition, offset)
-                for partition, (start, end) in ranges.items()
-                if partition not in needs[name].skip
-                for offset in range(max(start, needs[name].floors.get(partition, start)), end)
-                if name in self._world.destinations(partition, offset, self._config, schema)
-            ]
-            files[name] = [self._written(rows)] if rows else []
-        return TaskResults(files, [self._tally(p, range_, needs, schema) for p, range_ in ranges.items()])
-
-    def _tally(
-        self, partition: TopicPartition, range_: OffsetRange, needs: dict[str, TargetNeed], schema: int
-    ) -> Tally:
-        lacked: dict[str, list[set[str]]] = {}
-        for name, wanted in needs.items():
-            first = max(range_.start, wanted.floors.get(partition, range_.start))
-            offsets = range(first, range_.end) if partition not in wanted.skip else ()
-            lacked[name] = [self._world.destinations(partition, offset, self._config, schema) for offset in offsets]
-        read = lacked[TABLE]
-        return Tally(
-            *partition,
-            read=len(read),
-            landed=sum(bool(each - {DEAD}) for each in read),
-            dead=sum(DEAD in each for each in read),
-            tombstones=sum(not each for each in read),
-            rows={name: sum(name in each for each in of) for name, of in lacked.items()},
-            **self._world.last_of(range_, partition),
-        )
-
-    def _written(self, rows: list[tuple]) -> DataFile:
-        path = f"mem://{len(self._world.files)}-{id(rows)}"
-        self._world.files[path] = rows
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=len(rows),
-            file_size_in_bytes=1,
-        )
-        file.spec_id = 0
-        return file
-
-
-def pause(at: str) -> None:
-    """Stop here until the script lets the driver of this thread go on; nothing for the script's own thread."""
-    driver: Driver | None = getattr(threading.current_thread(), "driver", None)
-    if driver is not None:
-        driver.pause(at)
-
-
-def write_hangs() -> None:
-    """The record's write is through; it hangs for as long as the script says, and may raise only then."""
-    pause("after write")
-    driver: Driver | None = getattr(threading.current_thread(), "driver", None)
-    if driver is not None and driver.write_fails_late:
-        driver.write_fails_late = False
-        raise OSError(errno.EIO, "the answer came late, and it was an error")
 
 
 def assert_ledger_says_so(world: World) -> None:

@@ -20,16 +20,16 @@ from jobs.stream import batch as batch_module
 from jobs.stream import batch_commit as batch_commit_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
+from tests.unit.commit.protocol_driver import Driver
+from tests.unit.commit.protocol_pauses import pause
 from tests.unit.commit.protocol_world import (
     DEAD,
     PAIR,
     SCHEMAS,
     TARGETS,
     TOPIC,
-    Driver,
     World,
     assert_ledger_says_so,
-    pause,
 )
 
 CONFIGS = ("one", "two")
@@ -166,7 +166,7 @@ def play(world: World, story: list[tuple]) -> None:
 
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(stories(), st.sampled_from(CONFIGS), st.sampled_from([2, 2, 1, 3, 4, 5]))
+@given(stories(), st.sampled_from(CONFIGS), st.sampled_from([2, 2, 1, 3, 4, 5, len(TARGETS)]))
 def test_every_record_lands_exactly_once_whatever_happens(story: list[tuple], last_config: str, targets: int) -> None:
     try:
         world = new_world(TARGETS[:targets])
@@ -271,7 +271,7 @@ REMEMBERED: dict[str, list[tuple]] = {
 
 @pytest.mark.parametrize("name", REMEMBERED)
 @pytest.mark.parametrize("last_config", CONFIGS)
-@pytest.mark.parametrize("targets", [2, 5])
+@pytest.mark.parametrize("targets", [2, len(TARGETS)])
 def test_stories_that_once_went_wrong(name: str, last_config: str, targets: int) -> None:
     world = new_world(TARGETS[:targets])
     play(world, REMEMBERED[name])

@@ -19,7 +19,9 @@ from jobs.commit.stamp_fields import LastReads
 from jobs.commit.target import Target
 from jobs.kafka.metadata import KafkaUnavailableError, LogEnds
 from jobs.stream.continuity import log_departures
-from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, Driver, World, assert_ledger_says_so, pause
+from tests.unit.commit.protocol_driver import Driver
+from tests.unit.commit.protocol_pauses import pause
+from tests.unit.commit.protocol_world import DEAD, TABLE, TOPIC, World, assert_ledger_says_so
 from tests.unit.commit.test_protocol import CONFIGS, WORLD, _world_in_memory, incidents, moves, play, produces, starts
 
 __all__ = ["_world_in_memory"]

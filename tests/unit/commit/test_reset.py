@@ -38,15 +38,14 @@ from jobs.stream import batch_commit as batch_commit_module
 from jobs.stream import takeover as takeover_module
 from jobs.stream import tasks as batch_tasks_module
 from jobs.stream.open_stream import OpenStream
+from tests.unit.commit.protocol_driver import Driver, EveryonesLease
+from tests.unit.commit.protocol_pauses import pause
 from tests.unit.commit.protocol_world import (
     DEAD,
     TABLE,
     TOPIC,
-    Driver,
-    EveryonesLease,
     World,
     assert_ledger_says_so,
-    pause,
 )
 from tests.unit.commit.test_protocol import CONFIGS, HOT_SPOTS, WORLD, new_world, play, recover
 

@@ -1,0 +1,93 @@
+"""Directory of a stream's targets: each table that ever was one, numbered, in a property of the coordinator.
+
+A stamp that named the tables of a batch would grow with their number, and there is one in every snapshot. So the
+coordinator's stamps of a stream with many targets hold bitmaps, whose bits are places in this directory. It is set in
+the commit that first needs an entry, and only grows: what an older stamp says is read by it as well.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from jobs.commit.long_properties import whole_property
+
+PREFIX = "frazil.targets."
+MOST_NAMED = 2
+"""Targets that stamps say by name: those of a stream that routes nothing."""
+
+
+def directory_key(stream: str) -> str:
+    """The table property that holds the directory of `stream`."""
+    return PREFIX + stream
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDirectory:
+    """The tables that have been targets of a stream.
+
+    Attributes:
+        entries: Name and uuid; the place of an entry is its ordinal. A table that was renamed, or made anew under its
+            name, has another entry. The uuid of a table that is no target any more may be empty.
+    """
+
+    entries: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def of(properties: Mapping[str, str], stream: str) -> TargetDirectory:
+        """The directory that a coordinator's properties hold; an empty one if they hold none."""
+        text = whole_property(properties, directory_key(stream))
+        return _decoded(text) if text else TargetDirectory()
+
+    def to_json(self) -> str:
+        """The property's text."""
+        return msgspec.json.encode(self.entries).decode()
+
+    def with_targets(self, uuids: Mapping[str, str], names: Collection[str]) -> TargetDirectory:
+        """The directory with entries for targets that it lacks.
+
+        Args:
+            uuids: Of the targets, by name.
+            names: Of other tables that have to be told.
+        """
+        known, named = set(self.entries), {name for name, _ in self.entries}
+        new = [entry for entry in uuids.items() if entry not in known]
+        new += [(name, "") for name in names if name not in named and name not in uuids]
+        return TargetDirectory((*self.entries, *new)) if new else self
+
+    def bitmap(self, names: Collection[str], uuids: Mapping[str, str]) -> str:
+        """The ordinals of tables, as base64 of a number's bytes, the least significant first.
+
+        Args:
+            names: Of the tables, each of which has an entry.
+            uuids: Of the targets; of another table the newest entry of its name counts.
+        """
+        ordinals = {entry: number for number, entry in enumerate(self.entries)}
+        newest = {name: number for number, (name, _) in enumerate(self.entries)}
+        bits = 0
+        for name in names:
+            bits |= 1 << (ordinals[name, uuids[name]] if name in uuids else newest[name])
+        return base64.b64encode(bits.to_bytes(-(-bits.bit_length() // 8), "little")).decode()
+
+    def named(self, bitmap: str) -> dict[str, str]:
+        """The tables of a bitmap: uuids by name.
+
+        Raises:
+            ValueError: The directory lacks one.
+        """
+        bits = int.from_bytes(base64.b64decode(bitmap), "little")
+        if bits.bit_length() > len(self.entries):
+            raise ValueError(
+                f"a stamp names target {bits.bit_length() - 1} of its stream, and the table property {PREFIX}… lists "
+                f"{len(self.entries)}: entries of it are gone"
+            )
+        return dict(entry for number, entry in enumerate(self.entries) if bits >> number & 1)
+
+
+@lru_cache(maxsize=64)
+def _decoded(text: str) -> TargetDirectory:
+    return TargetDirectory(tuple(msgspec.json.decode(text, type=tuple[tuple[str, str], ...])))
