@@ -15,15 +15,16 @@ LAYERS = ["jobs", "resources", "assets", "orchestration"]
 # before it, wherever in the file it does so, `TYPE_CHECKING` included.
 ROOMS = {
     "jobs": [
-        "errors", "steps", "system", "schema", "formats", "transform", "spec", "redaction", "write", "commit", "state",
-        "catalog", "translate", "registry", "kafka", "generate", "deadletter", "install", "spark", "local_broker",
-        "local_registry", "pipeline", "task", "supervise", "stream", "schema_contract", "replay", "publish", "verify",
-        "time_travel", "operator", "maintain", "promote", "increment", "contract", "certify", "runtime",
+        "errors", "steps", "system", "schema", "formats", "expression", "transform", "spec", "redaction", "write",
+        "commit", "state", "catalog", "translate", "registry", "kafka", "generate", "deadletter", "install", "spark",
+        "local_broker", "local_registry", "pipeline", "task", "supervise", "stream", "schema_contract", "replay",
+        "publish", "verify", "time_travel", "operator", "maintain", "promote", "increment", "contract", "certify",
+        "runtime",
     ],
     "orchestration": ["formatting", "reconcile", "jobs", "cli", "sensors", "definitions"],
 }  # fmt: skip
 # Tables are created and rows written without them; a kernel must start in milliseconds wherever it is called.
-PURE_PACKAGES = ["formats", "schema", "spec", "transform"]
+PURE_PACKAGES = ["expression", "formats", "schema", "spec", "transform"]
 NOT_IN_PURE = ["pyspark", "py4j", "confluent_kafka", "pyiceberg.catalog"]
 
 

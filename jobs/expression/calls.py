@@ -1,0 +1,63 @@
+"""Calls of kernels: made of typed arguments, and worked out at once where all of them are literals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyiceberg import types as ice
+
+from jobs.expression.nodes import Call, Literal, Node, arrow_of
+from jobs.expression.problem import Mismatch
+from jobs.expression.values import Fault, Kernel, Values, applied
+
+
+def call(
+    kernel: Kernel,
+    arguments: Sequence[Node],
+    kind: ice.IcebergType,
+    expression: str,
+    *,
+    why: str | None = None,
+    nullable: bool | None = None,
+) -> Node:
+    """A kernel with its arguments.
+
+    Args:
+        kernel: Can be pickled; gives null where an argument is null, unless `nullable` says otherwise.
+        arguments: In the types that the kernel takes.
+        kind: What it gives.
+        expression: The part of the expression, as it is written.
+        why: What a dead letter says where the kernel fails; without it, what the kernel says.
+        nullable: Whether there may be null; without it, whether an argument may.
+
+    Raises:
+        Mismatch: All arguments are literals, and the kernel fails for them.
+    """
+    if nullable is None:
+        nullable = any(each.nullable for each in arguments)
+    fault = Fault(expression, why)
+    literals = [each for each in arguments if isinstance(each, Literal)]
+    if len(literals) < len(arguments) or not arguments:
+        return Call(kernel, tuple(arguments), kind, nullable, fault)
+    made = applied(kernel, [Values(pa.repeat(each.value, 1)) for each in literals], fault)
+    if made.failed:
+        raise Mismatch(f"it fails whatever the row: {made.failed[0].partition(' fails: ')[2]}")
+    array = made.array
+    return Literal(array[0].cast(arrow_of(kind)) if isinstance(array, pa.Array) else array, kind)
+
+
+def literal(value: object, kind: ice.IcebergType) -> Literal:
+    """One value of a type."""
+    return Literal(pa.scalar(value, arrow_of(kind)), kind)
+
+
+def constant(node: Node, what: str) -> object:
+    """The value of an argument that has to be written in the expression.
+
+    Raises:
+        Mismatch: It is none.
+    """
+    if not isinstance(node, Literal) or not node.value.is_valid:
+        raise Mismatch(f"needs {what} that is written in the expression")
+    return node.value.as_py()

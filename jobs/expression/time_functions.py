@@ -1,0 +1,282 @@
+"""Functions of dates and times: parts, beginnings of units, zones, epochs, and sums with intervals.
+
+A timestamptz is an instant; its parts are those it has in UTC, unless a zone is named. Zones are those of the IANA
+database. A local time that its zone does not have, or has twice, fails.
+"""
+
+# pyarrow.compute makes its functions when it is imported, so a type checker sees none of them.
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import types as ice
+
+from jobs.expression.calls import call, constant
+from jobs.expression.casts import checked, coerced
+from jobs.expression.function import Function, function
+from jobs.expression.literals import MICROS
+from jobs.expression.nodes import Node
+from jobs.expression.problem import Mismatch
+from jobs.expression.sql_types import DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMPTZ, is_integer, name_of
+from jobs.expression.values import Kernel, RowFaults
+from jobs.formats.columns.pattern_times import pattern_times
+from jobs.formats.columns.text_values import FIRST_MICROSECOND, LAST_MICROSECOND
+from jobs.schema.declared import Primitive
+from jobs.schema.time_patterns import TimeTexts, known_zone, parse_pattern, zone_problem
+
+_PARTS: dict[str, tuple[Kernel, dict[str, object]]] = {
+    "year": (pc.year, {}),
+    "quarter": (pc.quarter, {}),
+    "month": (pc.month, {}),
+    "week": (pc.iso_week, {}),
+    "day": (pc.day, {}),
+    "dow": (pc.day_of_week, {"count_from_zero": True, "week_start": 7}),
+    "isodow": (pc.day_of_week, {"count_from_zero": False, "week_start": 1}),
+    "doy": (pc.day_of_year, {}),
+    "hour": (pc.hour, {}),
+    "minute": (pc.minute, {}),
+    "second": (pc.second, {}),
+}
+_UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_BEYOND = "the time is beyond the years 0001 to 9999"
+_Time = (ice.DateType, ice.TimestampType, ice.TimestamptzType)
+
+
+def shifted(node: Node, months: int, micros: int, expression: str) -> Node:
+    """A date or timestamp with an interval added; a day that its month does not have is the month's last.
+
+    Raises:
+        Mismatch: It is none, or a date with hours.
+    """
+    kind = node.type
+    if not isinstance(kind, _Time):
+        raise Mismatch(f"an interval is added to a date or a timestamp, found {name_of(kind)}")
+    day = MICROS["day"]
+    if isinstance(kind, ice.DateType) and micros % day:
+        raise Mismatch("a date has no hours; cast it to timestamp first")
+    if months:
+        node = call(partial(_add_months, months), [node], kind, expression)
+    if micros:
+        kernel = partial(_add_days, micros // day) if isinstance(kind, ice.DateType) else partial(_add_micros, micros)
+        node = call(kernel, [node], kind, expression)
+    return node
+
+
+def days_between(left: Node, right: Node, expression: str) -> Node:
+    """The days from a date to another."""
+    return call(_days, [left, right], INT, expression)
+
+
+def at_zone(node: Node, zone: Node, expression: str) -> Node:
+    """A timestamptz as the local time of a zone, or a local time of a zone as the instant that it is.
+
+    Raises:
+        Mismatch: It is no timestamp, or there is no such zone.
+    """
+    name = _zone(zone)
+    if isinstance(node.type, ice.TimestamptzType):
+        return call(partial(_local, name), [node], TIMESTAMP, expression)
+    if isinstance(node.type, (ice.TimestampType, ice.DateType)):
+        return call(partial(_instant, name), [coerced(node, TIMESTAMP, expression)], TIMESTAMPTZ, expression)
+    raise Mismatch(f"AT TIME ZONE needs a timestamp, found {name_of(node.type)}")
+
+
+def _zone(node: Node) -> str:
+    name = constant(node, "a zone such as 'Asia/Tokyo'")
+    if not isinstance(name, str) or known_zone(name) is None:
+        raise Mismatch(f"there is no zone {name!r}; zones are named as in Asia/Tokyo or UTC")
+    return name
+
+
+def _unit(node: Node, known: Sequence[str]) -> str:
+    unit = str(constant(node, f"one of {', '.join(known)}")).lower()
+    unit = unit.removesuffix("s") if unit.removesuffix("s") in known else unit
+    if unit not in known:
+        raise Mismatch(f"'{unit}' is none of {', '.join(known)}")
+    return unit
+
+
+def _time(node: Node) -> Node:
+    if not isinstance(node.type, _Time):
+        raise Mismatch(f"needs a date or a timestamp, found {name_of(node.type)}")
+    return node
+
+
+def _local(zone: str, times: pa.Array) -> pa.Array:
+    return pc.local_timestamp(pc.cast(times, pa.timestamp("us", zone)))
+
+
+def _instant(zone: str, times: pa.Array) -> pa.Array:
+    return pc.cast(pc.assume_timezone(times, zone, ambiguous="raise", nonexistent="raise"), pa.timestamp("us", "UTC"))
+
+
+def _truncate(arguments: Sequence[Node], expression: str) -> Node:
+    node = _time(arguments[1])
+    if isinstance(node.type, ice.DateType):
+        unit = _unit(arguments[0], _UNITS[:5])
+        return call(partial(_beginning_of_date, unit), [node], DATE, expression)
+    unit = _unit(arguments[0], _UNITS)
+    zone = None
+    if len(arguments) > 2:
+        zone = _zone(arguments[2])
+        if not isinstance(node.type, ice.TimestamptzType):
+            raise Mismatch("a timestamp without zone has no beginning in another zone")
+    return call(partial(_beginning, unit, zone), [node], node.type, expression)
+
+
+def _beginning(unit: str, zone: str | None, times: pa.Array) -> pa.Array:
+    kind = times.type
+    there = times if zone is None or zone == "UTC" else pc.cast(times, pa.timestamp("us", zone))
+    return _bounded(pc.cast(pc.floor_temporal(there, unit=unit), kind))
+
+
+def _beginning_of_date(unit: str, dates: pa.Array) -> pa.Array:
+    found = pc.floor_temporal(pc.cast(dates, pa.timestamp("us")), unit=unit)
+    return pc.cast(_bounded(found), pa.date32())
+
+
+def _part(arguments: Sequence[Node], expression: str) -> Node:
+    unit, node = _unit(arguments[0], (*_PARTS, "epoch")), _time(arguments[1])
+    if unit == "epoch":
+        if not isinstance(node.type, ice.TimestamptzType):
+            raise Mismatch("only a timestamptz has seconds since the epoch; say the zone by AT TIME ZONE")
+        return call(partial(_epoch, "s"), [node], LONG, expression)
+    if isinstance(node.type, ice.DateType) and unit in ("hour", "minute", "second"):
+        raise Mismatch(f"a date has no {unit}")
+    return call(partial(_part_of, unit), [node], INT, expression)
+
+
+def _part_of(unit: str, times: pa.Array) -> pa.Array:
+    kernel, options = _PARTS[unit]
+    return pc.cast(kernel(times, **options), pa.int32())
+
+
+def _to_epoch(arguments: Sequence[Node], expression: str) -> Node:
+    unit = _unit(arguments[0], tuple(_PER_SECOND))
+    if not isinstance(arguments[1].type, ice.TimestamptzType):
+        raise Mismatch(f"needs a timestamptz, found {name_of(arguments[1].type)}")
+    return call(partial(_epoch, unit), [arguments[1]], LONG, expression)
+
+
+def _epoch(unit: str, times: pa.Array) -> pa.Array:
+    micros, per = pc.cast(times, pa.int64()), 1_000_000 // _PER_SECOND[unit]
+    return micros if per == 1 else pc.cast(_floor_div(micros, per), pa.int64())
+
+
+def _floor_div(numbers: pa.Array, divisor: int) -> pa.Array:
+    quotient = pc.divide(numbers, divisor)
+    rest = pc.subtract(numbers, pc.multiply(quotient, divisor))
+    return pc.if_else(pc.less(rest, 0), pc.subtract(quotient, 1), quotient)
+
+
+def _from_epoch(arguments: Sequence[Node], expression: str) -> Node:
+    unit = _unit(arguments[0], tuple(_PER_SECOND))
+    if not is_integer(arguments[1].type):
+        raise Mismatch(f"needs a whole number, found {name_of(arguments[1].type)}")
+    kernel = partial(_instant_of, 1_000_000 // _PER_SECOND[unit])
+    return call(kernel, [coerced(arguments[1], LONG, expression)], TIMESTAMPTZ, expression, why=_BEYOND)
+
+
+def _instant_of(per: int, numbers: pa.Array) -> pa.Array:
+    micros = pc.multiply_checked(numbers, pa.scalar(per, pa.int64()))
+    return _bounded(pc.cast(micros, pa.timestamp("us", "UTC")))
+
+
+def _difference(arguments: Sequence[Node], expression: str) -> Node:
+    unit = _unit(arguments[0], tuple(MICROS))
+    first, second = (_time(each) for each in arguments[1:])
+    if isinstance(first.type, ice.TimestamptzType) != isinstance(second.type, ice.TimestamptzType):
+        raise Mismatch("needs two timestamps with a zone, or two without; say the zone by AT TIME ZONE")
+    kind = first.type if isinstance(first.type, ice.TimestamptzType) else TIMESTAMP
+    sides = [coerced(each, kind, expression) for each in (first, second)]
+    return call(partial(_units_between, MICROS[unit]), sides, LONG, expression)
+
+
+def _units_between(per: int, first: pa.Array, second: pa.Array) -> pa.Array:
+    micros = pc.subtract_checked(pc.cast(second, pa.int64()), pc.cast(first, pa.int64()))
+    return pc.divide(micros, pa.scalar(per, pa.int64()))
+
+
+def _days(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.subtract_checked(pc.cast(left, pa.int32()), pc.cast(right, pa.int32()))
+
+
+def _add_days(days: int, dates: pa.Array) -> pa.Array:
+    moved = pc.add_checked(pc.cast(pc.cast(dates, pa.int32()), pa.int64()), pa.scalar(days, pa.int64()))
+    low, high = FIRST_MICROSECOND // MICROS["day"], LAST_MICROSECOND // MICROS["day"]
+    beyond = pc.or_(pc.less(moved, low), pc.greater(moved, high))
+    inside = pc.if_else(beyond, pa.scalar(None, pa.int64()), moved)
+    return checked(pc.cast(pc.cast(inside, pa.int32()), pa.date32()), beyond, _BEYOND)
+
+
+def _add_micros(micros: int, times: pa.Array) -> pa.Array:
+    moved = pc.add_checked(pc.cast(times, pa.int64()), pa.scalar(micros, pa.int64()))
+    return _bounded(pc.cast(moved, times.type))
+
+
+def _add_months(months: int, times: pa.Array) -> pa.Array:
+    """By the calendar, in UTC."""
+    day = MICROS["day"]
+    is_date = pa.types.is_date(times.type)
+    wide = pc.cast(pc.cast(times, pa.timestamp("us")) if is_date else times, pa.int64())
+    micros = pc.fill_null(wide, 0).to_numpy()
+    days = np.floor_divide(micros, day)
+    month = days.astype("datetime64[D]").astype("datetime64[M]")
+    of_month = days - month.astype("datetime64[D]").astype(np.int64)
+    target = month + np.timedelta64(months, "M")
+    first = target.astype("datetime64[D]").astype(np.int64)
+    length = (target + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64) - first
+    moved = (first + np.minimum(of_month, length - 1)) * day + (micros - days * day)
+    array = pa.array(moved, pa.int64(), mask=times.is_null().to_numpy(zero_copy_only=False))
+    kind = pa.timestamp("us") if is_date else times.type
+    bounded = _bounded(pc.cast(array, kind))
+    return pc.cast(bounded, times.type)
+
+
+def _bounded(times: pa.Array) -> pa.Array:
+    """The times, unless one is beyond the years that frazil reads."""
+    micros = pc.cast(times, pa.int64())
+    beyond = pc.or_(pc.less(micros, FIRST_MICROSECOND), pc.greater(micros, LAST_MICROSECOND))
+    return checked(times, beyond, _BEYOND)
+
+
+def _parse(arguments: Sequence[Node], expression: str) -> Node:
+    pattern = str(constant(arguments[1], "a pattern such as 'yyyy-MM-dd HH:mm:ss'"))
+    zone = _zone(arguments[2]) if len(arguments) > 2 else None
+    try:
+        form = parse_pattern(pattern, "timestamptz")
+    except ValueError as problem:
+        raise Mismatch(str(problem)) from None
+    kind = TIMESTAMPTZ if zone or form.zoned else TIMESTAMP
+    texts = TimeTexts((form,), zone)
+    if problem := zone_problem(texts, str(kind)):
+        raise Mismatch(problem)
+    declared = Primitive(str(kind), encoding="pattern", texts=texts)
+    return call(partial(_parsed, declared), [coerced(arguments[0], STRING, expression)], kind, expression)
+
+
+def _parsed(declared: Primitive, texts: pa.Array) -> pa.Array:
+    array, bad = pattern_times(declared, texts)
+    if bad:
+        raise RowFaults({each.index: each.message for each in bad})
+    return array
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    function("date_trunc(unit, time [, zone])", "the beginning of its year, quarter, month, week (Monday), day, …",
+             _truncate),
+    function("date_part(unit, time)", "its year, quarter, month, week, day, dow (Sunday is 0), isodow, doy, hour, …",
+             _part),
+    function("date_diff(unit, from, to)", "whole weeks, days, hours, … from one to the other, towards zero",
+             _difference),
+    function("from_epoch(unit, number)", "the instant so many s, ms or us after 1970", _from_epoch),
+    function("to_epoch(unit, time)", "whole s, ms or us from 1970 to an instant, rounded down", _to_epoch),
+    function("parse_timestamp(text, pattern [, zone])", "a text of a pattern in the letters of Java", _parse),
+)  # fmt: skip
